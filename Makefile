@@ -1,0 +1,48 @@
+# Every target sets up its own environment first; `make` alone lists them.
+
+PYTHON  ?= python3
+WORKERS ?= 2
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+READY := $(VENV)/.ready
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help setup lint test demo bench long clean
+
+help:  ## Print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## Make the environment in .venv (PYTHON=python3.12 picks another interpreter)
+
+# The stamp is touched last, so an interrupted setup is done again. Two -q: pip's warnings about
+# the indexes it was configured with say nothing about this project; its errors still show.
+$(READY): pyproject.toml constraints.txt
+	@echo "setup   $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Trails needs Python 3.11 or newer: make PYTHON=python3.11")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+lint: setup  ## Check style, types and the direction of imports
+	@echo "ruff    check";  $(BIN)/ruff check --quiet .
+	@echo "ruff    format"; $(BIN)/ruff format --quiet --check .
+	@echo "mypy    src";    $(BIN)/mypy --no-error-summary
+	@echo "imports";        out=$$($(BIN)/lint-imports --no-logo) || { echo "$$out"; exit 1; }
+
+test: lint  ## Lint, then run the tests
+	@echo "pytest";         $(BIN)/python -m pytest -q -n $(WORKERS) --prove
+
+demo: setup  ## Walk through the Northline example
+	@$(BIN)/python examples/northline/tour.py
+
+bench: setup  ## Measure, and compare with the targets
+	@$(BIN)/python -m bench
+
+long: setup  ## Run the long campaigns (crashes, fuzzing)
+	@$(BIN)/python -m pytest -m long -n 0
+
+clean:  ## Remove the environment, caches and outputs
+	@rm -rf $(VENV) build dist tests/out .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find . -path ./.git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +

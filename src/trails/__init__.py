@@ -1,0 +1,72 @@
+"""Trails: a knowledge graph that agents can operate and author, safely.
+
+Names are loaded when first used, so that ``import trails`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trails.app.app import App as App
+    from trails.authoring.annotations import Ref as Ref
+    from trails.authoring.annotations import Vector as Vector
+    from trails.authoring.capabilities import capability as capability
+    from trails.authoring.capabilities import meta_capability as meta_capability
+    from trails.authoring.capabilities import policy as policy
+    from trails.authoring.context import Context as Context
+    from trails.authoring.nodes import Edge as Edge
+    from trails.authoring.nodes import Node as Node
+    from trails.authoring.predicates import predicate as predicate
+    from trails.authoring.queries import Page as Page
+    from trails.authoring.queries import Q as Q
+    from trails.authoring.shapes import Shape as Shape
+    from trails.authoring.types import edge_type as edge_type
+    from trails.authoring.types import node_type as node_type
+    from trails.authoring.types import shape as shape
+    from trails.model.history import Commit as Commit
+    from trails.model.kinds import BigInt as BigInt
+    from trails.model.kinds import Blob as Blob
+    from trails.model.kinds import Iri as Iri
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "App": "trails.app.app",
+    "BigInt": "trails.model.kinds",
+    "Blob": "trails.model.kinds",
+    "Commit": "trails.model.history",
+    "Context": "trails.authoring.context",
+    "Edge": "trails.authoring.nodes",
+    "Iri": "trails.model.kinds",
+    "Node": "trails.authoring.nodes",
+    "Page": "trails.authoring.queries",
+    "Q": "trails.authoring.queries",
+    "Ref": "trails.authoring.annotations",
+    "Shape": "trails.authoring.shapes",
+    "Vector": "trails.authoring.annotations",
+    "capability": "trails.authoring.capabilities",
+    "edge_type": "trails.authoring.types",
+    "meta_capability": "trails.authoring.capabilities",
+    "node_type": "trails.authoring.types",
+    "policy": "trails.authoring.capabilities",
+    "predicate": "trails.authoring.predicates",
+    "shape": "trails.authoring.types",
+}
+
+__all__ = ["__version__", *_HOMES]  # noqa: PLE0604 - the keys are strings
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'trails' has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - only when a name is first used
+
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

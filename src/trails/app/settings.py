@@ -1,0 +1,97 @@
+"""``trails.toml``: what a project says about itself, read strictly.
+
+An unknown key is an error that names the nearest known one: a setting that is
+silently ignored is a setting that lies.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from trails.errors import SettingsError, TrailsError
+from trails.model.names import check_project_name
+
+SETTINGS_FILE = "trails.toml"
+DATA_FOLDER = ".trails"
+
+
+class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[project]``."""
+
+    name: str
+    env: Literal["development", "production"] = "development"
+
+
+class GraphSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[graphs.<id>]``."""
+
+    app: str = "app.py"
+    queries: str = "queries"
+    base_iri: str = ""
+
+
+class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[validation]``."""
+
+    allow_bypass: bool = False
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All of ``trails.toml``."""
+
+    project: Project
+    graphs: dict[str, GraphSettings] = {}
+    validation: Validation = Validation()
+
+    def base_iri(self, graph: str) -> str:
+        """The base of a graph's IRIs, used when the graph is created."""
+        given = self.graphs[graph].base_iri if graph in self.graphs else ""
+        return given or f"trails://{self.project.name}/{graph}"
+
+
+def read_settings(folder: Path) -> Settings:
+    """Read and check a project's settings."""
+    path = folder / SETTINGS_FILE
+    if not path.is_file():
+        raise SettingsError(
+            f"{folder} is not a Trails project: it has no {SETTINGS_FILE}. "
+            "Make one with 'trails new <name>', or name another folder"
+        )
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        settings = msgspec.convert(raw, Settings)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{SETTINGS_FILE} can't be read: {error}") from None
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"{SETTINGS_FILE}: {_explain(str(error))}") from None
+    try:
+        check_project_name(settings.project.name)
+        for graph in settings.graphs:
+            check_project_name(graph)
+    except TrailsError as error:
+        raise SettingsError(f"{SETTINGS_FILE}: {error.message}") from None
+    if not settings.graphs:
+        return msgspec.structs.replace(settings, graphs={"main": GraphSettings()})
+    return settings
+
+
+def _explain(problem: str) -> str:
+    """Add the nearest known key to an error about an unknown one."""
+    if "unknown field" not in problem:
+        return problem
+    unknown = problem.split("`")[1]
+    known = {
+        name
+        for struct in (Project, GraphSettings, Validation, Settings)
+        for name in struct.__struct_fields__
+    }
+    near = get_close_matches(unknown, known, n=1)
+    hint = (
+        f"; did you mean {near[0]!r}?" if near else f"; known keys are {', '.join(sorted(known))}"
+    )
+    return problem + hint

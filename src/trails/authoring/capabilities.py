@@ -1,0 +1,195 @@
+"""``@capability``, ``@meta_capability``, ``@policy``: mark functions as callable.
+
+The signature becomes the input shape, the return annotation the output shape,
+the docstring the description. Nothing is registered here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from trails.authoring.annotations import evaluate, read_value_type
+from trails.authoring.context import Context
+from trails.authoring.predicates import UNSET, Predicate, describe
+from trails.errors import DeclarationError
+from trails.model.capabilities import (
+    SCOPES,
+    Capability,
+    CapabilityDescriptor,
+    MetaFacts,
+    Scope,
+    content_version,
+)
+from trails.model.names import check_capability_id, check_meta_id, check_parameter_name
+from trails.model.types import LIST, PredicateDescriptor, ValueType
+
+F = TypeVar("F", bound=Callable[..., object])
+MARK = "__trails_capability__"
+_POLICIES = "__trails_policies__"
+
+
+def capability(  # noqa: PLR0913 - one argument a descriptor field
+    identifier: str,
+    *,
+    version: str = "",
+    idempotent: bool = False,
+    preconditions: Sequence[str] = (),
+    side_effects: Sequence[str] = (),
+    cost: Mapping[str, float] | None = None,
+    reasoning: str = "",
+    deprecates: Sequence[str] = (),
+    assurance: str = "",
+    consent_required: bool = False,
+) -> Callable[[F], F]:
+    """Declare a capability; its first parameter is the Context.
+
+    Without ``version`` the version is derived from the content and changes with it.
+    """
+    check_capability_id(identifier)
+    facts = {
+        "preconditions": tuple(preconditions),
+        "side_effects": tuple(side_effects),
+        "cost": dict(cost or {}),
+        "reasoning": reasoning,
+        "deprecates": tuple(deprecates),
+        "assurance": assurance,
+        "consent_required": consent_required,
+    }
+    scope = sys._getframe(1).f_locals  # noqa: SLF001 - how annotations see their scope
+
+    def declare(function: F) -> F:
+        _mark(function, identifier, version, idempotent, facts, scope, None)
+        return function
+
+    return declare
+
+
+def meta_capability(
+    identifier: str, *, scope: Scope = "builder", version: str = "", idempotent: bool = False
+) -> Callable[[F], F]:
+    """Declare an operation on the application itself: ``trails.meta.<namespace>.<op>``."""
+    check_meta_id(identifier)
+    if scope not in SCOPES:
+        raise DeclarationError(f"{identifier}: scope {scope!r} is not one of {', '.join(SCOPES)}")
+    local = sys._getframe(1).f_locals  # noqa: SLF001 - how annotations see their scope
+
+    def declare(function: F) -> F:
+        meta = MetaFacts.of(identifier, scope)
+        _mark(function, identifier, version, idempotent, {}, local, meta)
+        return function
+
+    return declare
+
+
+def policy(name: str) -> Callable[[F], F]:
+    """Mark a capability as judged by a named policy rule; put it below ``@capability``."""
+
+    def mark(function: F) -> F:
+        if hasattr(function, MARK):
+            raise DeclarationError(
+                f"{function.__name__}: put @policy({name!r}) below @capability, so that the "
+                "descriptor knows it"
+            )
+        setattr(function, _POLICIES, (name, *getattr(function, _POLICIES, ())))
+        return function
+
+    return mark
+
+
+def _mark(
+    function: Callable[..., object],
+    identifier: str,
+    version: str,
+    idempotent: bool,  # noqa: FBT001 - passed on from a keyword
+    facts: Mapping[str, object],
+    scope: Mapping[str, object],
+    meta: MetaFacts | None,
+) -> None:
+    if hasattr(function, MARK):
+        raise DeclarationError(
+            f"{function.__name__} is declared twice; a function is one capability, "
+            "runtime or meta, never both"
+        )
+    description = inspect.cleandoc(function.__doc__ or "")
+    if not description:
+        raise DeclarationError(
+            f"{identifier}: add a docstring; it is all that an agent knows of the capability"
+        )
+    parameters, output = _read_signature(function, identifier, scope)
+    draft = CapabilityDescriptor(
+        id=identifier,
+        version=version,
+        description=description,
+        input_shape=parameters,
+        output_shape=output,
+        idempotent=idempotent,
+        policy_required=getattr(function, _POLICIES, ()),
+        **facts,  # type: ignore[arg-type]
+    )
+    descriptor = msgspec.structs.replace(draft, version=version or content_version(draft))
+    setattr(function, MARK, Capability(descriptor, function, meta))
+
+
+def _read_signature(
+    function: Callable[..., object], identifier: str, scope: Mapping[str, object]
+) -> tuple[tuple[PredicateDescriptor, ...], ValueType | None]:
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    if not parameters or parameters[0].kind not in {
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    }:
+        raise DeclarationError(
+            f"{identifier}: the first parameter must be the context; write "
+            f"'def {function.__name__}(ctx: Context, ...)'"
+        )
+    first = evaluate(parameters[0].annotation, function.__module__, scope)
+    if first not in {Context, inspect.Parameter.empty}:
+        raise DeclarationError(
+            f"{identifier}: the first parameter, {parameters[0].name!r}, must be a Context"
+        )
+    fields = []
+    for parameter in parameters[1:]:
+        where = f"{identifier}({parameter.name})"
+        check_parameter_name(identifier, parameter.name)
+        if parameter.kind in {
+            inspect.Parameter.VAR_POSITIONAL,
+            inspect.Parameter.VAR_KEYWORD,
+            inspect.Parameter.POSITIONAL_ONLY,
+        }:
+            raise DeclarationError(f"{where}: arguments are passed by name; remove * and /")
+        if parameter.annotation is inspect.Parameter.empty:
+            raise DeclarationError(f"{where}: needs a type, like '{parameter.name}: str'")
+        fields.append(_read_parameter(function, identifier, parameter, where, scope))
+    returned = evaluate(signature.return_annotation, function.__module__, scope)
+    if returned is inspect.Signature.empty:
+        raise DeclarationError(
+            f"{identifier}: needs a return type ('-> None' when it returns nothing)"
+        )
+    if returned is None or returned is type(None):
+        return tuple(fields), None
+    return tuple(fields), read_value_type(returned, f"{identifier} (return)")
+
+
+def _read_parameter(
+    function: Callable[..., object],
+    identifier: str,
+    parameter: inspect.Parameter,
+    where: str,
+    scope: Mapping[str, object],
+) -> PredicateDescriptor:
+    value_type = read_value_type(evaluate(parameter.annotation, function.__module__, scope), where)
+    default = parameter.default
+    if isinstance(default, Predicate):
+        said = default
+    elif default is inspect.Parameter.empty:
+        # A list must be given as well, unless a default says otherwise.
+        said = Predicate(required=not value_type.nullable if value_type.kind != LIST else None)
+    else:
+        said = Predicate(default=UNSET if default is None else default, required=False)
+    return describe(identifier, parameter.name, value_type, said, stored=False)

@@ -1,0 +1,315 @@
+"""Node and Edge: what an instance of a declared type can do.
+
+An instance keeps what was loaded beside its attributes, so that saving writes
+the fields that changed and nothing else. A reference read from the graph is an
+instance that knows its id and loads the rest when a field is first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+
+from trails.authoring.context import Context
+from trails.authoring.queries import Q, Query
+from trails.errors import FieldError, NotFoundError, TrailsError, ValidationError
+from trails.model.history import Commit
+from trails.model.ids import uuid7
+from trails.model.iris import normal_id
+from trails.model.kinds import KindError
+from trails.model.nodes import make_handle
+from trails.model.selections import Selection
+from trails.model.types import TypeDescriptor
+
+_STATE = "_trails_state"
+N = TypeVar("N", bound="Node")
+T = TypeVar("T")
+
+
+class Fate:
+    """What became of a write: shared by all instances it touched; None while it is open."""
+
+    __slots__ = ("landed",)
+
+    def __init__(self) -> None:
+        self.landed: bool | None = None
+
+
+class State:
+    """What an instance remembers beside its attributes."""
+
+    __slots__ = ("_earlier", "_fate", "_loaded", "_stored", "ctx", "handle", "id")
+
+    def __init__(self) -> None:
+        self.id: str | None = None
+        self.handle: str | None = None
+        self.ctx: Context | None = None
+        self._stored = False
+        self._loaded: Mapping[str, object] | None = None
+        self._fate: Fate | None = None
+        self._earlier: tuple[bool, Mapping[str, object] | None] = (False, None)
+
+    def remember(
+        self, *, stored: bool, values: Mapping[str, object] | None, fate: Fate | None = None
+    ) -> None:
+        """Note what is in the graph; should the write of ``fate`` fail, it never was."""
+        if fate is not None and self._fate is not fate:
+            self._earlier = (self.stored, self.loaded)
+        self._fate, self._stored, self._loaded = fate, stored, values
+
+    def _settle(self) -> None:
+        if self._fate is not None and self._fate.landed is not None:
+            if not self._fate.landed:
+                self._stored, self._loaded = self._earlier
+            self._fate = None
+
+    @property
+    def stored(self) -> bool:
+        """Whether the node is in the graph, as far as this instance knows."""
+        self._settle()
+        return self._stored
+
+    @property
+    def loaded(self) -> Mapping[str, object] | None:
+        """The field values as last read or written; None before either."""
+        self._settle()
+        return self._loaded
+
+
+class Node:
+    """Base of node types. Inherit it so that editors know ``save`` and ``objects``."""
+
+    __trails__: ClassVar[TypeDescriptor]
+
+    def __init__(self, **values: object) -> None:
+        """Set fields by name; constraints are checked by ``save``."""
+        descriptor = self.__trails__
+        unknown = [name for name in values if name not in descriptor.by_name]
+        if unknown:
+            raise ValidationError(unknown_field(descriptor, name, values[name]) for name in unknown)
+        state = State()
+        own = self.__dict__
+        own[_STATE] = state
+        for field in descriptor.fields:
+            given = values.get(field.name)
+            if given is None:
+                given = field.default
+            if field.many:
+                given = list(given) if given is not None else []  # type: ignore[call-overload]
+            own[field.name] = given
+        if descriptor.key is None and descriptor.edge is None:
+            state.id = uuid7()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any field's type
+        """Load a reference when one of its fields is first read."""
+        descriptor = type(self).__trails__
+        state: State | None = self.__dict__.get(_STATE)
+        if name not in descriptor.by_name or state is None or state.ctx is None:
+            raise AttributeError(f"{descriptor.name} has no attribute {name!r}")
+        self.refresh(state.ctx)
+        return self.__dict__[name]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse names that no save would store."""
+        descriptor = type(self).__trails__
+        if name not in descriptor.by_name:
+            if not name.startswith("_") and not hasattr(type(self), name):
+                raise AttributeError(unknown_field(descriptor, name, value).message)
+        elif name not in self.__dict__:
+            # The other fields must be known before one of them is changed.
+            getattr(self, name)
+        object.__setattr__(self, name, value)
+
+    def __eq__(self, other: object) -> bool:
+        """Two instances are equal when they stand for one node."""
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        return self is other or (self.handle is not None and self.handle == other.handle)
+
+    def __hash__(self) -> int:
+        """Consistent with equality."""
+        return hash(self.handle)
+
+    def __repr__(self) -> str:
+        """The type, and the id."""
+        return f"<{type(self).__trails__.name} {self.id!r}>"
+
+    @property
+    def id(self) -> str | None:
+        """The id: derived from the key, or a UUIDv7; None while the key is not set."""
+        state: State = self.__dict__[_STATE]
+        if state.id is not None:
+            return state.id
+        return derived_id(self)
+
+    @property
+    def handle(self) -> str | None:
+        """``Type/id``, the part of the IRI after the base."""
+        state: State = self.__dict__[_STATE]
+        if state.handle is not None:
+            return state.handle
+        identifier = self.id
+        return None if identifier is None else make_handle(type(self).__trails__.name, identifier)
+
+    def iri(self, ctx: Context) -> str:
+        """The node's IRI in the graph of a context."""
+        handle = self.handle
+        if handle is None:
+            raise TrailsError(f"{self!r} has no IRI yet; set its key first")
+        return ctx.kg.iri(handle)
+
+    def refresh(self, ctx: Context) -> Self:
+        """Read all fields again from the graph."""
+        handle = self.handle
+        row = ctx.kg.find(type(self).__trails__.name, handle) if handle else None
+        if row is None:
+            raise NotFoundError(f"{handle or self!r} does not exist")
+        fill(self, ctx, row.values)
+        return self
+
+    def save(
+        self,
+        ctx: Context,
+        *,
+        upsert: bool = False,
+        message: str = "",
+        expected_head: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Commit | None:
+        """Write what changed, in one commit; None when nothing did.
+
+        A new instance must not exist yet, unless ``upsert`` is true.
+        """
+        return ctx.kg.save(
+            self,
+            upsert=upsert,
+            message=message,
+            expected_head=expected_head,
+            idempotency_key=idempotency_key,
+        )
+
+    def delete(
+        self,
+        ctx: Context,
+        *,
+        cascade: bool = False,
+        message: str = "",
+        expected_head: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Commit | None:
+        """Delete the node; refused while others refer to it, unless ``cascade`` is true.
+
+        Cascading deletes edges at the node, empties references that may be empty, and
+        deletes nodes that can't stand without it, and so on.
+        """
+        return ctx.kg.delete(
+            self,
+            cascade=cascade,
+            message=message,
+            expected_head=expected_head,
+            idempotency_key=idempotency_key,
+        )
+
+    @classmethod
+    def objects(cls, ctx: Context) -> Query[Self]:
+        """All instances, as a query that is bound to a context."""
+        return Query(Selection(cls.__trails__.name), ctx)
+
+    @classmethod
+    def where(cls, *parts: Q, **conditions: object) -> Query[Self]:
+        """Instances that meet conditions, as a plan; run it with ``fetch(ctx)``."""
+        return Query[Self](Selection(cls.__trails__.name)).where(*parts, **conditions)
+
+    @classmethod
+    def get(cls, ctx: Context, reference: object) -> Self:
+        """The instance with this id (its key's value) or IRI."""
+        row = ctx.kg.find(cls.__trails__.name, identifier_of(cls.__trails__, reference))
+        if row is None:
+            raise NotFoundError(
+                f"there is no {cls.__trails__.name} {reference!r}",
+                type=cls.__trails__.name,
+                id=str(reference),
+            )
+        return ctx.hydrate(row)  # type: ignore[return-value]
+
+
+@dataclass_transform(kw_only_default=True)
+def _with_fields(cls: type[T]) -> type[T]:
+    """Tell type checkers that a base class has fields too."""
+    return cls
+
+
+@_with_fields
+class Edge(Node):
+    """Base of edge types: a relation between two nodes that carries fields of its own."""
+
+    source: Any
+    target: Any
+
+
+def unknown_field(descriptor: TypeDescriptor, name: str, value: object) -> FieldError:
+    """The error for a field that the type does not have, with the nearest one."""
+    near = get_close_matches(name, descriptor.by_name, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(descriptor.by_name)}"
+    return FieldError(
+        name, "unknown_field", f"{descriptor.name} has no field {name!r}; {hint}", repr(value)
+    )
+
+
+def identifier_of(descriptor: TypeDescriptor, reference: object) -> str:
+    """An id from a key's value; texts stay texts."""
+    if descriptor.key is None or isinstance(reference, str):
+        return str(reference)
+    row = descriptor.key.type.row
+    try:
+        return row.lexical(row.coerce(reference)) if row is not None else str(reference)
+    except KindError:
+        return str(reference)
+
+
+def derived_id(node: Node) -> str | None:
+    """The id that a new instance's key gives, or None while it has no usable key."""
+    key = type(node).__trails__.key
+    value = node.__dict__.get(key.name) if key is not None else None
+    if key is None or value is None or key.type.row is None:
+        return None
+    try:
+        return normal_id(key.type.row.lexical(key.type.row.coerce(value)))
+    except KindError:
+        return None
+
+
+def state_of(node: Node) -> State:
+    """What an instance remembers beside its attributes."""
+    state: State = node.__dict__[_STATE]
+    return state
+
+
+def fill(node: Node, ctx: Context, values: Mapping[str, object]) -> None:
+    """Set all fields from stored values; references become instances that load on demand."""
+    state = state_of(node)
+    state.ctx = ctx
+    state.remember(stored=True, values=values)
+    own = node.__dict__
+    for field in type(node).__trails__.fields:
+        value = values.get(field.name)
+        if field.many:
+            items = value if isinstance(value, tuple) else ()
+            own[field.name] = (
+                [ctx.reference(str(item)) for item in items] if field.target else list(items)
+            )
+        elif value is not None and field.target:
+            own[field.name] = ctx.reference(str(value))
+        else:
+            own[field.name] = value
+
+
+def blank(cls: type[N], ctx: Context, identifier: str, handle: str) -> N:
+    """An instance that stands for a stored node, with nothing loaded yet."""
+    node = cls.__new__(cls)
+    state = State()
+    state.id, state.handle, state.ctx = identifier, handle, ctx
+    state.remember(stored=True, values=None)
+    node.__dict__[_STATE] = state
+    return node

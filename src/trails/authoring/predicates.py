@@ -1,0 +1,273 @@
+"""``predicate()``: the constraints of one field, checked when declared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from trails.errors import DeclarationError
+from trails.model.kinds import KindError
+from trails.model.names import check_field_name
+from trails.model.patterns import check_pattern
+from trails.model.types import JSON, LIST, OBJECT, REF, PredicateDescriptor, ValueType
+
+
+class Unset:
+    """No default was given; None would be a default."""
+
+
+UNSET: Final = Unset()
+
+
+class Predicate(msgspec.Struct, frozen=True):
+    """What ``predicate(...)`` was told; becomes a descriptor when its class is decorated."""
+
+    default: object = UNSET
+    required: bool | None = None
+    min_count: int | None = None
+    max_count: int | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    pattern: str | None = None
+    one_of: tuple[object, ...] | None = None
+    min_value: object = None
+    max_value: object = None
+    dimension: int | None = None
+    key: bool = False
+    unique: bool = False
+    label: bool = False
+    search: bool = False
+    iri: str = ""
+    description: str = ""
+
+
+def predicate(  # noqa: PLR0913 - one argument a constraint is the interface
+    *,
+    default: object = UNSET,
+    required: bool | None = None,
+    min_count: int | None = None,
+    max_count: int | None = None,
+    min_length: int | None = None,
+    max_length: int | None = None,
+    pattern: str | None = None,
+    one_of: Sequence[object] | None = None,
+    min_value: object = None,
+    max_value: object = None,
+    dimension: int | None = None,
+    key: bool = False,
+    unique: bool = False,
+    label: bool = False,
+    search: bool = False,
+    iri: str = "",
+    description: str = "",
+) -> Any:  # noqa: ANN401 - the value of a class attribute of any type
+    """Declare a field of a node type, edge type or shape.
+
+    A field is required unless its type is ``| None`` or a list, or it has a default.
+    ``key`` derives the id from the field; ``unique`` refuses a second instance with the
+    same value; ``label`` names instances to readers; ``search`` puts long text into the
+    search index. The other arguments are constraints on the value.
+    """
+    return Predicate(
+        default=default,
+        required=required,
+        min_count=min_count,
+        max_count=max_count,
+        min_length=min_length,
+        max_length=max_length,
+        pattern=pattern,
+        one_of=tuple(one_of) if one_of is not None else None,
+        min_value=min_value,
+        max_value=max_value,
+        dimension=dimension,
+        key=key,
+        unique=unique,
+        label=label,
+        search=search,
+        iri=iri,
+        description=description,
+    )
+
+
+def describe(
+    owner: str, name: str, value_type: ValueType, said: Predicate, *, stored: bool
+) -> PredicateDescriptor:
+    """Check what a predicate says against its type and make the descriptor.
+
+    ``stored`` is true for fields that live in the graph, where the kinds are fewer.
+    """
+    where = f"{owner}.{name}"
+    check_field_name(owner, name)
+    value_type = _settle_type(where, value_type, said, stored=stored)
+    scalar = value_type.scalar
+    many = value_type.kind == LIST
+    _check_constraints(where, scalar, said, many=many)
+    min_count, max_count = _settle_counts(where, value_type, said)
+    return PredicateDescriptor(
+        name=name,
+        type=msgspec.structs.replace(value_type, nullable=min_count == 0 and not many),
+        iri=said.iri or name,
+        description=said.description,
+        min_count=min_count,
+        max_count=max_count,
+        min_length=said.min_length,
+        max_length=said.max_length,
+        pattern=said.pattern,
+        one_of=_plain_all(where, "one_of", scalar, said.one_of),
+        min_value=_plain(where, "min_value", scalar, said.min_value),
+        max_value=_plain(where, "max_value", scalar, said.max_value),
+        key=said.key,
+        unique=said.unique,
+        label=said.label,
+        search=said.search,
+        default=_plain_default(where, value_type, said.default),
+        declared_in=owner,
+    )
+
+
+def _settle_type(where: str, value_type: ValueType, said: Predicate, *, stored: bool) -> ValueType:
+    scalar = value_type.scalar
+    if stored and scalar.kind == OBJECT:
+        # A node type named as a field's type is a reference to it.
+        scalar = msgspec.structs.replace(scalar, kind=REF)
+    if stored and scalar.kind in {JSON, LIST}:
+        raise DeclarationError(
+            f"{where}: {value_type} can't be stored; make it a node type and refer to it, "
+            "or use one list of scalars"
+        )
+    if scalar.kind == "Vector":
+        dimension = said.dimension or scalar.dimension
+        if value_type.kind == LIST or (stored and not dimension):
+            raise DeclarationError(
+                f"{where}: a vector needs one dimension and can't be in a list; "
+                "write Vector(384) or predicate(dimension=384)"
+            )
+        scalar = msgspec.structs.replace(scalar, dimension=dimension)
+    elif said.dimension is not None:
+        raise DeclarationError(f"{where}: dimension belongs to Vector fields; remove it")
+    if scalar.dimension is not None and not 1 <= scalar.dimension <= 65_536:
+        raise DeclarationError(f"{where}: a vector's dimension is between 1 and 65536")
+    if value_type.kind != LIST:
+        return scalar
+    if stored and value_type.nullable:
+        raise DeclarationError(
+            f"{where}: an empty list already means that there is nothing; drop '| None'"
+        )
+    return msgspec.structs.replace(value_type, item=scalar)
+
+
+def _settle_counts(where: str, value_type: ValueType, said: Predicate) -> tuple[int, int | None]:
+    if value_type.kind == LIST:
+        low = said.min_count if said.min_count is not None else int(bool(said.required))
+        if low < 0 or (said.max_count is not None and said.max_count < max(low, 1)):
+            raise DeclarationError(
+                f"{where}: min_count={low}, max_count={said.max_count} leaves no legal number "
+                "of values; use 0 <= min_count <= max_count and max_count >= 1"
+            )
+        return low, said.max_count
+    if said.min_count not in {None, 0, 1} or said.max_count not in {None, 1}:
+        raise DeclarationError(
+            f"{where}: min_count and max_count above 1 need a list; write list[...] as the type"
+        )
+    if said.required is not None:
+        required = said.required
+    elif said.min_count is not None:
+        required = bool(said.min_count)
+    else:
+        required = not value_type.nullable and said.default is UNSET
+    if said.key and not required:
+        raise DeclarationError(f"{where}: a key is always required; drop '| None' and the default")
+    if required and value_type.nullable:
+        raise DeclarationError(f"{where}: it is required but typed '| None'; choose one of the two")
+    return int(required), 1
+
+
+def _check_constraints(where: str, scalar: ValueType, said: Predicate, *, many: bool) -> None:
+    row = scalar.row
+    is_text = row is not None and row.text
+    is_quantity = row is not None and row.quantity
+    for name, value, fits in (
+        ("min_length", said.min_length, is_text),
+        ("max_length", said.max_length, is_text),
+        ("pattern", said.pattern, is_text),
+        ("min_value", said.min_value, is_quantity),
+        ("max_value", said.max_value, is_quantity),
+        ("one_of", said.one_of, row is not None and scalar.kind != "Vector"),
+    ):
+        if value is not None and not fits:
+            raise DeclarationError(
+                f"{where}: {name} does not apply to {scalar.kind}; remove it or change the type"
+            )
+    for name, flag, fits in (
+        ("key", said.key, row is not None and row.sort_key is not None and not many),
+        ("unique", said.unique, scalar.kind != "Vector" and not many),
+        ("label", said.label, row is not None and not many and scalar.kind != "Vector"),
+        ("search", said.search, scalar.kind == "String"),
+    ):
+        if flag and not fits:
+            raise DeclarationError(
+                f"{where}: {name}=True does not apply to {'a list of ' if many else ''}"
+                f"{scalar.kind}; remove it"
+            )
+    low, high = said.min_length, said.max_length
+    if (low is not None and low < 0) or (high is not None and high < (low or 0)):
+        raise DeclarationError(
+            f"{where}: min_length={low}, max_length={high} leaves no legal length"
+        )
+    if said.pattern is not None:
+        try:
+            check_pattern(said.pattern)
+        except DeclarationError as error:
+            raise DeclarationError(f"{where}: {error.message}") from None
+    if said.one_of is not None and not said.one_of:
+        raise DeclarationError(f"{where}: one_of=[] leaves no legal value; list at least one")
+    if said.min_value is not None and said.max_value is not None:
+        limits = [_coerced(where, "limits", scalar, v) for v in (said.min_value, said.max_value)]
+        if limits[0] > limits[1]:  # type: ignore[operator]
+            raise DeclarationError(
+                f"{where}: min_value={said.min_value!r} is above max_value={said.max_value!r}"
+            )
+
+
+def _coerced(where: str, what: str, scalar: ValueType, value: object) -> object:
+    row = scalar.row
+    if row is None:
+        raise DeclarationError(f"{where}: {what} does not apply to {scalar.kind}; remove it")
+    try:
+        return row.coerce(value)
+    except KindError:
+        raise DeclarationError(
+            f"{where}: {what}={value!r} is not {row.expected}; give a value of the field's type"
+        ) from None
+
+
+def _plain(where: str, what: str, scalar: ValueType, value: object) -> object:
+    """The JSON form of a declared value, so that descriptors are plain data."""
+    if value is None:
+        return None
+    coerced = _coerced(where, what, scalar, value)
+    row = scalar.row
+    return row.plain(coerced) if row is not None and row.plain is not None else coerced
+
+
+def _plain_all(
+    where: str, what: str, scalar: ValueType, values: tuple[object, ...] | None
+) -> tuple[object, ...] | None:
+    if values is None:
+        return None
+    plain = tuple(_plain(where, what, scalar, value) for value in values)
+    if len(set(plain)) != len(plain):
+        raise DeclarationError(f"{where}: {what} lists a value twice; remove one")
+    return plain
+
+
+def _plain_default(where: str, value_type: ValueType, default: object) -> object:
+    if default is UNSET or default is None:
+        return None
+    if value_type.kind == LIST:
+        if not isinstance(default, list | tuple):
+            raise DeclarationError(f"{where}: default={default!r} must be a list")
+        return _plain_all(where, "default", value_type.scalar, tuple(default))
+    return _plain(where, "default", value_type, default)

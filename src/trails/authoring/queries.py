@@ -1,0 +1,211 @@
+"""Selections as a user writes them: ``where(owner__name="Ann")``, ``Q``, pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, Self, TypeVar, cast
+
+import msgspec
+
+from trails.authoring.context import Context, Row
+from trails.errors import NotFoundError, QueryError
+from trails.model.selections import LOOKUPS, Condition, Group, Order, Selection
+
+N = TypeVar("N")
+_CHUNK = 1000
+
+
+class Q:
+    """Conditions that can be joined with ``&``, ``|`` and ``~``."""
+
+    __slots__ = ("tree",)
+
+    def __init__(self, *parts: Q, **conditions: object) -> None:
+        trees = [part.tree for part in parts] + [
+            _condition(name, value) for name, value in conditions.items()
+        ]
+        self.tree: Condition | Group = trees[0] if len(trees) == 1 else Group("and", tuple(trees))
+
+    @classmethod
+    def _of(cls, tree: Condition | Group) -> Q:
+        made = cls.__new__(cls)
+        made.tree = tree
+        return made
+
+    def __and__(self, other: Q) -> Q:
+        """Both hold."""
+        return Q._of(Group("and", (self.tree, other.tree)))
+
+    def __or__(self, other: Q) -> Q:
+        """At least one holds."""
+        return Q._of(Group("or", (self.tree, other.tree)))
+
+    def __invert__(self) -> Q:
+        """It does not hold."""
+        return Q._of(Group("not", (self.tree,)))
+
+
+def _condition(name: str, value: object) -> Condition:
+    path = name.split("__")
+    lookup = path.pop() if len(path) > 1 and path[-1] in LOOKUPS else "exact"
+    if value is None and lookup == "exact":
+        lookup, value = "isnull", True
+    return Condition(tuple(path), lookup, value)
+
+
+class Page(msgspec.Struct, Generic[N], frozen=True):
+    """Some items, and the cursor for those that follow (None at the end)."""
+
+    items: tuple[N, ...]
+    next: str | None
+
+
+class Query(Generic[N]):
+    """A selection of one type's instances; every method gives a new one.
+
+    Without a context it is a plan: ``fetch(ctx)`` runs it.
+    """
+
+    __slots__ = ("_ctx", "_selection")
+
+    def __init__(self, selection: Selection, ctx: Context | None = None) -> None:
+        self._selection = selection
+        self._ctx = ctx
+
+    def _with(self, **changes: object) -> Self:
+        return type(self)(msgspec.structs.replace(self._selection, **changes), self._ctx)
+
+    def _bound(self) -> Context:
+        if self._ctx is None:
+            raise QueryError(
+                "this selection has no context; call .fetch(ctx), or start from objects(ctx)"
+            )
+        return self._ctx
+
+    @property
+    def selection(self) -> Selection:
+        """The plain value behind this query."""
+        return self._selection
+
+    def where(self, *parts: Q, **conditions: object) -> Self:
+        """Keep what also meets these conditions."""
+        if not parts and not conditions:
+            return self
+        tree = Q(*parts, **conditions).tree
+        if self._selection.where is not None:
+            tree = Group("and", (self._selection.where, tree))
+        return self._with(where=tree)
+
+    def exclude(self, *parts: Q, **conditions: object) -> Self:
+        """Drop what meets these conditions."""
+        return self.where(~Q(*parts, **conditions))
+
+    def order_by(self, *fields: str) -> Self:
+        """Sort by fields; ``-field`` descends. Missing values come last."""
+        return self._with(
+            order=tuple(Order(f.removeprefix("-"), descending=f.startswith("-")) for f in fields)
+        )
+
+    def limit(self, count: int) -> Self:
+        """At most this many."""
+        return self._with(limit=_natural("limit", count))
+
+    def offset(self, count: int) -> Self:
+        """Skip this many; the cost grows with the number, a cursor's does not."""
+        return self._with(offset=_natural("offset", count))
+
+    def fetch(self, ctx: Context | None = None) -> list[N]:
+        """Run it and return the instances."""
+        return list(self._items(ctx or self._bound()))
+
+    def _items(self, ctx: Context) -> Iterator[N]:
+        for row in self._rows(ctx):
+            yield cast(N, ctx.hydrate(row))
+
+    def _rows(self, ctx: Context) -> Iterator[Row]:
+        """All rows; without a limit page by page, so that memory does not grow with them.
+
+        An order by several fields sorts all matches for every page, so it is read at once.
+        """
+        if self._selection.limit is not None or len(self._selection.order) > 1:
+            yield from ctx.kg.select(self._selection).rows
+            return
+        after: str | None = None
+        offset = self._selection.offset
+        while True:
+            found = ctx.kg.select(
+                msgspec.structs.replace(self._selection, limit=_CHUNK, offset=offset, after=after)
+            )
+            yield from found.rows
+            after, offset = found.next, 0
+            if after is None:
+                return
+
+    def __iter__(self) -> Iterator[N]:
+        """Instances, one by one."""
+        return self._items(self._bound())
+
+    def page(self, size: int = 100, after: str | None = None) -> Page[N]:
+        """One page, and the cursor that continues it at the same cost at any depth."""
+        ctx = self._bound()
+        found = ctx.kg.select(
+            msgspec.structs.replace(self._selection, limit=_natural("size", size), after=after)
+        )
+        return Page(tuple(cast(N, ctx.hydrate(row)) for row in found.rows), found.next)
+
+    def count(self, ctx: Context | None = None) -> int:
+        """How many there are, whatever the limit."""
+        return (ctx or self._bound()).kg.count(
+            msgspec.structs.replace(self._selection, order=(), limit=None, offset=0, after=None)
+        )
+
+    def exists(self, ctx: Context | None = None) -> bool:
+        """Whether there is at least one."""
+        return self.first(ctx) is not None
+
+    def first(self, ctx: Context | None = None) -> N | None:
+        """The first, or None."""
+        return next(iter(self.limit(1).fetch(ctx)), None)
+
+    def get(self, ctx: Context | None = None) -> N:
+        """The only one; NotFoundError for none, QueryError for several."""
+        found = self.limit(2).fetch(ctx or self._bound())
+        if not found:
+            raise NotFoundError(f"no {self._selection.type} meets these conditions")
+        if len(found) > 1:
+            raise QueryError(
+                f"more than one {self._selection.type} meets these conditions; "
+                "narrow them, or use first()"
+            )
+        return found[0]
+
+    def values(self, *fields: str, ctx: Context | None = None) -> list[dict[str, object]]:
+        """Dictionaries of these fields (all, when none is named); references are IRIs."""
+        bound = ctx or self._bound()
+        descriptor = bound.kg.schema.by_name[self._selection.type]
+        unknown = [name for name in fields if name not in descriptor.by_name and name != "id"]
+        if unknown:
+            raise QueryError(
+                f"{descriptor.name} has no field {unknown[0]!r}; it has "
+                f"{', '.join(['id', *descriptor.by_name])}"
+            )
+        wanted = fields or ("id", *descriptor.by_name)
+        references = {field.name for field in descriptor.fields if field.target}
+
+        def shown(row: Row, name: str) -> object:
+            if name == "id":
+                return row.id
+            value = row.values.get(name)
+            if value is None or name not in references:
+                return value
+            if isinstance(value, tuple):
+                return tuple(bound.kg.iri(str(each)) for each in value)
+            return bound.kg.iri(str(value))
+
+        return [{name: shown(row, name) for name in wanted} for row in self._rows(bound)]
+
+
+def _natural(name: str, count: int) -> int:
+    if type(count) is not int or count < 0:
+        raise QueryError(f"{name} must be a whole number from 0, not {count!r}")
+    return count

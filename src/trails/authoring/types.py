@@ -1,0 +1,322 @@
+"""The decorators for classes: ``@node_type``, ``@edge_type``, ``@shape``.
+
+Each reads the annotations, checks everything that can be checked without the
+other types, and leaves a descriptor on the class.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, dataclass_transform, overload
+
+from trails.authoring.annotations import Forward, evaluate, read_value_type
+from trails.authoring.nodes import Edge, Node
+from trails.authoring.predicates import Predicate, describe
+from trails.authoring.shapes import Shape
+from trails.errors import DeclarationError
+from trails.model.names import check_type_name
+from trails.model.types import (
+    REF,
+    EdgeEnds,
+    PredicateDescriptor,
+    ShapeDescriptor,
+    TypeDescriptor,
+    ValueType,
+)
+
+C = TypeVar("C")
+_PLAIN = Predicate()
+_RESERVED = frozenset(
+    name for base in (Node, Edge) for name in vars(base) if not name.startswith("__")
+) | {"id", "iri", "type"}
+
+
+@overload
+@dataclass_transform(kw_only_default=True)
+def node_type(cls: type[C], /) -> type[C]: ...
+@overload
+@dataclass_transform(kw_only_default=True)
+def node_type(
+    *,
+    extends: type | None = None,
+    unique: Iterable[Sequence[str]] = (),
+    index: Iterable[Sequence[str]] = (),
+    iri: str = "",
+) -> Callable[[type[C]], type[C]]: ...
+@dataclass_transform(kw_only_default=True)
+def node_type(
+    cls: type[C] | None = None,
+    /,
+    *,
+    extends: type | None = None,
+    unique: Iterable[Sequence[str]] = (),
+    index: Iterable[Sequence[str]] = (),
+    iri: str = "",
+) -> Any:
+    """Declare a node type.
+
+    ``extends`` (or plain inheritance) takes over another type's fields; ``unique`` lists
+    groups of fields that must differ together; ``index`` lists pairs that are filtered by
+    the first and sorted by the second; ``iri`` names the RDF class.
+    """
+    scope = _caller_scope()
+
+    def declare(target: type[C]) -> type[C]:
+        return _declare_type(target, Node, scope, extends, unique, index, iri, None)
+
+    return declare if cls is None else declare(cls)
+
+
+@dataclass_transform(kw_only_default=True)
+def edge_type(
+    *,
+    source: type | str,
+    target: type | str,
+    per_source: tuple[int, int | None] = (0, None),
+    per_target: tuple[int, int | None] = (0, None),
+    unique: Iterable[Sequence[str]] = (),
+    index: Iterable[Sequence[str]] = (),
+    iri: str = "",
+) -> Callable[[type[C]], type[C]]:
+    """Declare a relation that carries fields: one edge for each pair of source and target.
+
+    ``per_source`` and ``per_target`` are (least, most) edges at each such node.
+    """
+    scope = _caller_scope()
+
+    def declare(cls: type[C]) -> type[C]:
+        for name, (low, high) in (("per_source", per_source), ("per_target", per_target)):
+            if low < 0 or (high is not None and high < max(low, 1)):
+                raise DeclarationError(
+                    f"{cls.__name__}: {name}={(low, high)} leaves no legal number of edges; "
+                    "use (least, most) with 0 <= least <= most, or None for no upper limit"
+                )
+        ends = EdgeEnds(
+            _end_name(cls, "source", source),
+            _end_name(cls, "target", target),
+            per_source,
+            per_target,
+        )
+        return _declare_type(cls, Edge, scope, None, unique, index, iri, ends)
+
+    return declare
+
+
+@overload
+@dataclass_transform(kw_only_default=True)
+def shape(cls: type[C], /) -> type[C]: ...
+@overload
+@dataclass_transform(kw_only_default=True)
+def shape(*, target: type | str | None = None) -> Callable[[type[C]], type[C]]: ...
+@dataclass_transform(kw_only_default=True)
+def shape(cls: type[C] | None = None, /, *, target: type | str | None = None) -> Any:
+    """Declare a structured value for a capability's input or output.
+
+    With ``target`` it adds constraints to that node type's fields of the same names.
+    """
+    scope = _caller_scope()
+
+    def declare(made: type[C]) -> type[C]:
+        name = made.__name__
+        check_type_name(name)
+        own = _own_fields(made, scope, stored=target is not None)
+        _strip(made, own)
+        _adopt(made, Shape)
+        made.__trails__ = ShapeDescriptor(  # type: ignore[attr-defined]
+            name=name,
+            fields=tuple(own.values()),
+            description=inspect.cleandoc(made.__doc__ or ""),
+            target=None if target is None else _end_name(made, "target", target),
+        )
+        return made
+
+    return declare if cls is None else declare(cls)
+
+
+def _declare_type(
+    cls: type[C],
+    base: type,
+    scope: Mapping[str, object],
+    extends: type | None,
+    unique: Iterable[Sequence[str]],
+    index: Iterable[Sequence[str]],
+    iri: str,
+    edge: EdgeEnds | None,
+) -> type[C]:
+    name = cls.__name__
+    check_type_name(name)
+    parent = _parent_of(cls, extends)
+    own = _own_fields(cls, scope, stored=True)
+    inherited = {} if parent is None else dict(parent.by_name)
+    for field in own:
+        if field in inherited:
+            raise DeclarationError(
+                f"{name}.{field}: {parent.name if parent else ''} already declares it; a subtype "
+                "keeps its parent's fields as they are, so rename it or use "
+                "@shape(target=...) to add constraints"
+            )
+    ends = {} if edge is None else _end_fields(name, edge)
+    fields = {**ends, **inherited, **own}
+    _check_fields(name, fields, edge)
+    _strip(cls, own)
+    _adopt(cls, base)
+    cls.__trails__ = TypeDescriptor(  # type: ignore[attr-defined]
+        name=name,
+        fields=tuple(fields.values()),
+        description=inspect.cleandoc(cls.__doc__ or ""),
+        iri=iri or name,
+        extends=None if parent is None else parent.name,
+        unique=_field_groups(name, "unique", fields, unique)
+        + (parent.unique if parent is not None else ()),
+        index=_field_groups(name, "index", fields, index)
+        + (parent.index if parent is not None else ()),
+        edge=edge,
+    )
+    return cls
+
+
+def _parent_of(cls: type, extends: type | None) -> TypeDescriptor | None:
+    bases = [base for base in cls.__bases__ if "__trails__" in vars(base)]
+    if extends is not None and extends not in bases:
+        bases.append(extends)
+    if not bases:
+        return None
+    if len(bases) > 1:
+        raise DeclarationError(f"{cls.__name__}: a type extends one other type at most")
+    descriptor = getattr(bases[0], "__trails__", None)
+    if not isinstance(descriptor, TypeDescriptor) or descriptor.edge is not None:
+        raise DeclarationError(
+            f"{cls.__name__}: {bases[0].__name__} is not a node type; only node types can be "
+            "extended, and they must be decorated first"
+        )
+    return descriptor
+
+
+def _own_fields(
+    cls: type, scope: Mapping[str, object], *, stored: bool
+) -> dict[str, PredicateDescriptor]:
+    fields: dict[str, PredicateDescriptor] = {}
+    annotations = inspect.get_annotations(cls)
+    for name, annotation in annotations.items():
+        said = vars(cls).get(name, _PLAIN)
+        if name.startswith("_") or str(annotation).startswith(("ClassVar", "typing.ClassVar")):
+            continue
+        where = f"{cls.__name__}.{name}"
+        if not isinstance(said, Predicate):
+            said = Predicate(default=said)
+        if name in _RESERVED:
+            raise DeclarationError(f"{where}: {name!r} is a name that every node has; rename it")
+        evaluated = evaluate(annotation, cls.__module__, scope)
+        fields[name] = describe(
+            cls.__name__, name, read_value_type(evaluated, where), said, stored=stored
+        )
+    for name, value in vars(cls).items():
+        if isinstance(value, Predicate) and name not in annotations:
+            raise DeclarationError(
+                f"{cls.__name__}.{name}: predicate() needs a type; write '{name}: str = ...'"
+            )
+    return fields
+
+
+def _end_fields(owner: str, edge: EdgeEnds) -> dict[str, PredicateDescriptor]:
+    return {
+        name: PredicateDescriptor(
+            name=name,
+            type=ValueType(REF, target=target),
+            iri=name,
+            description=f"The {target} at which the edge {verb}.",
+            min_count=1,
+            declared_in=owner,
+        )
+        for name, target, verb in (
+            ("source", edge.source, "starts"),
+            ("target", edge.target, "ends"),
+        )
+    }
+
+
+def _check_fields(
+    owner: str, fields: Mapping[str, PredicateDescriptor], edge: EdgeEnds | None
+) -> None:
+    for mark in ("key", "label"):
+        marked = [name for name, field in fields.items() if getattr(field, mark)]
+        if len(marked) > 1:
+            raise DeclarationError(
+                f"{owner}: {' and '.join(marked)} are both {mark}=True; a type has one {mark}"
+            )
+        if marked and mark == "key" and edge is not None:
+            raise DeclarationError(
+                f"{owner}.{marked[0]}: an edge is identified by its ends; remove key=True"
+            )
+    used: dict[str, str] = {}
+    for name, field in fields.items():
+        if used.setdefault(field.iri, name) != name:
+            raise DeclarationError(
+                f"{owner}.{name}: its IRI {field.iri!r} is {used[field.iri]}'s; give it another"
+            )
+
+
+def _field_groups(
+    owner: str,
+    what: str,
+    fields: Mapping[str, PredicateDescriptor],
+    groups: Iterable[Sequence[str]],
+) -> tuple[tuple[str, ...], ...]:
+    checked = []
+    for group in groups:
+        if isinstance(group, str) or len(group) < 2 or len(set(group)) != len(group):
+            raise DeclarationError(
+                f"{owner}: {what}={group!r} must be a group of two or more different fields, "
+                f"like {what}=[('code', 'version')]"
+            )
+        for name in group:
+            field = fields.get(name)
+            if field is None:
+                raise DeclarationError(
+                    f"{owner}: {what} names {name!r}, which is not a field; "
+                    f"fields are {', '.join(fields)}"
+                )
+            if field.many or field.type.kind == "Vector":
+                raise DeclarationError(
+                    f"{owner}.{name}: {field.type} can't be part of {what}; use scalar fields"
+                )
+        checked.append(tuple(group))
+    return tuple(checked)
+
+
+def _end_name(cls: type, side: str, end: object) -> str:
+    if isinstance(end, str):
+        return end
+    if isinstance(end, Forward):
+        return end.name
+    if isinstance(end, type) and isinstance(getattr(end, "__trails__", None), TypeDescriptor):
+        return end.__name__
+    raise DeclarationError(
+        f"{cls.__name__}: {side}={end!r} is not a node type; give the class or its name"
+    )
+
+
+def _strip(cls: type, fields: Iterable[str]) -> None:
+    """Remove the declarations, so that attributes live on instances alone."""
+    for name in fields:
+        if name in vars(cls):
+            delattr(cls, name)
+
+
+def _adopt(cls: type, base: type) -> None:
+    """Give a class that does not inherit the base its methods, as if it did."""
+    if issubclass(cls, base):
+        return
+    for ancestor in reversed(base.__mro__[:-1]):
+        for name, member in vars(ancestor).items():
+            if name in {"__dict__", "__weakref__", "__module__", "__doc__", "__annotations__"}:
+                continue
+            if name not in vars(cls) or vars(cls)[name] is vars(object).get(name):
+                setattr(cls, name, member)
+
+
+def _caller_scope() -> Mapping[str, object]:
+    """Local names where the class is declared (types made inside a function)."""
+    return sys._getframe(2).f_locals  # noqa: SLF001 - how annotations see their scope

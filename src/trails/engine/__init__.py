@@ -1,0 +1,1 @@
+"""Where the two truths meet: validation, the one write path, queries."""

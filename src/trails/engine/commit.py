@@ -1,0 +1,480 @@
+"""The one write path: delta → validate the state after it → append → apply → acknowledge.
+
+Every writer (ORM, capability, and later mutate, load, merge, migration) opens a
+``Write``, puts and removes nodes, and finishes it: one commit, or an error that
+names every violation, and nothing written. Changes go first into the node
+index's open transaction, so rules that look at other nodes see the graph as it
+would be.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from itertools import islice
+from typing import Final, Literal
+
+import msgspec
+
+from trails.authoring.nodes import Fate
+from trails.engine.graph import MAIN, Graph, now
+from trails.engine.rules import Rules
+from trails.errors import FieldError, NotFoundError, StorageError, ValidationError
+from trails.log.append import append
+from trails.log.payloads import PayloadWriter
+from trails.log.protocol import head_moved
+from trails.model.history import Commit, Draft, Position
+from trails.model.ids import edge_id, uuid7
+from trails.model.iris import id_problem, normal_id
+from trails.model.nodes import NodeState, make_handle
+from trails.model.types import PredicateDescriptor, TypeDescriptor
+from trails.views.nodes.index import Stored
+
+Mode = Literal["create", "update", "upsert"]
+MAX_ERRORS: Final = 1000
+_CHUNK: Final = 2000
+
+
+class Put(msgspec.Struct, frozen=True):
+    """Create or change a node: its raw values, and its id where the type has no key."""
+
+    type: str
+    values: Mapping[str, object]
+    id: str | None = None
+    mode: Mode = "create"
+    loaded: Mapping[str, object] | None = None
+    """For an update: the values that were read; only what differs from them is written."""
+
+
+class Original(msgspec.Struct, frozen=True):
+    """A node as it was before this write."""
+
+    state: NodeState | None
+    nid: int | None
+
+
+class Write:
+    """One write in progress. Holds the writer's lock from ``begin`` to the end."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        actor: str,
+        message: str = "",
+        activity: str | None = None,
+        expected_head: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> None:
+        self._graph = graph
+        self._draft = Draft(
+            branch=MAIN,
+            actor=actor,
+            time=now(),
+            schema=graph.schema.digest,
+            message=message,
+            activity=activity,
+            idempotency_key=idempotency_key,
+        )
+        self._schema = graph.schema
+        self._expected = expected_head
+        self._stack = ExitStack()
+        self._originals: dict[str, Original] = {}
+        self._payload: PayloadWriter | None = None
+        self.fate = Fate()
+        self.replayed: Commit | None = None
+        """The commit that the idempotency key names already; then nothing is written."""
+
+    # --- beginning and ending ------------------------------------------------------
+
+    def begin(self) -> None:
+        """Take the lock, check the expected head, open the index's transaction."""
+        graph = self._graph
+        self._stack.enter_context(graph.writing())
+        try:
+            graph.catch_up()
+            head = graph.head
+            key = self._draft.idempotency_key
+            if key is not None:
+                self.replayed = graph.log.by_idempotency_key(MAIN, key)
+            if self._expected not in {None, head.commit} and self.replayed is None:
+                raise head_moved(MAIN, str(self._expected), head.commit)  # noqa: TRY301
+            self._head = head
+            self._seq = max((h.seq for h in graph.log.branches().values()), default=0) + 1
+            graph.nodes.begin()
+        except BaseException:
+            self._stack.close()
+            raise
+        with graph.nodes.writer() as db:
+            self._db = db
+        self._rules = Rules(graph.rules, graph.nodes, db)
+
+    @property
+    def db(self) -> sqlite3.Connection:
+        """The connection that sees this write's changes."""
+        return self._db
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was put or removed."""
+        return bool(self._originals)
+
+    def finish(self) -> Commit | None:
+        """Validate, append, apply; the commit, or None when nothing changed."""
+        try:
+            if self.replayed is not None:
+                self._undo()
+                self.fate.landed = True
+                return self.replayed
+            errors: list[FieldError] = []
+            self._rules.settle(errors)
+            if errors:
+                raise ValidationError(errors)  # noqa: TRY301
+            self._emit_originals()
+        except BaseException:
+            self.abandon()
+            raise
+        return self._commit()
+
+    def abandon(self) -> None:
+        """Forget everything."""
+        if self.fate.landed is None:
+            self.fate.landed = False
+            self._undo()
+
+    def _undo(self) -> None:
+        try:
+            if self._payload is not None:
+                self._payload.discard()
+        finally:
+            try:
+                self._graph.nodes.rollback()
+            finally:
+                self._stack.close()
+
+    def _commit(self) -> Commit | None:
+        graph, step = self._graph, self._graph.on_step
+        try:
+            payload = (self._payload or graph.log.new_payload()).seal()
+            if payload.empty and self._draft.schema == self._head.schema:
+                self._undo()
+                self.fate.landed = True
+                return None
+            step("before_append")
+            head = graph.log.head(MAIN)
+            commit = append(graph.log, self._draft, payload, graph.schema, head)
+        except BaseException:
+            self.abandon()
+            raise
+        # From here on the commit is a fact; what fails below is a view that lags.
+        self.fate.landed = True
+        with self._stack:
+            step("after_append")
+            try:
+                graph.nodes.commit(Position(commit.seq, commit.id))
+            except StorageError as error:
+                graph.nodes.rollback()
+                raise _landed(error, commit) from error
+            step("mid_apply")
+            try:
+                graph.apply_quads(graph.quads, commit)
+            except StorageError as error:
+                graph.quads.reopen()
+                raise _landed(error, commit) from error
+            step("after_apply")
+        step("before_acknowledge")
+        return commit
+
+    # --- changes ---------------------------------------------------------------------
+
+    def put(self, change: Put, *, prefix: str = "") -> NodeState | None:
+        """Create or change one node now; violations of its own rules raise at once."""
+        errors: list[FieldError] = []
+        prepared = self._prepare(change, prefix, errors)
+        if errors:
+            raise ValidationError(errors)
+        if prepared is None:
+            return None
+        before, state = prepared
+        self._store(before, state.handle, state)
+        return state
+
+    def put_all(self, changes: Iterable[Put], done: Callable[[Put, NodeState], None]) -> int:
+        """Create or change many nodes, streamed: each at most once in this write."""
+        errors: list[FieldError] = []
+        count = 0
+        stream = iter(changes)
+        while chunk := list(islice(stream, _CHUNK)):
+            count += len(chunk)
+            self._put_chunk(chunk, errors, done)
+            if len(errors) >= MAX_ERRORS:
+                break
+        if not errors:
+            return count
+        self._rules.settle(errors)
+        raise ValidationError(errors)
+
+    def _put_chunk(
+        self,
+        chunk: list[Put],
+        errors: list[FieldError],
+        done: Callable[[Put, NodeState], None],
+    ) -> None:
+        seen: set[str] = set()
+        puts: list[tuple[Stored | None, str, NodeState | None, int | None]] = []
+        for change in chunk:
+            prepared = self._prepare(change, None, errors)
+            if prepared is None:
+                continue
+            before, state = prepared
+            handle = state.handle
+            if handle in seen or (before is not None and before.seq == self._seq):
+                message = f"{handle} appears twice in this batch; give each node once"
+                errors.append(FieldError(handle, "unique", message, handle))
+                continue
+            seen.add(handle)
+            done(change, state)
+            if before is None or before.state.values != state.values:
+                puts.append((before, handle, state, None))
+        if errors:
+            return
+        self._graph.nodes.put_all(self._seq, puts)
+        for before, _, state_after, _ in puts:
+            if state_after is not None:
+                old = None if before is None else before.state
+                self._emit(old, state_after)
+                self._rules.watch(old, state_after)
+
+    def remove(self, handle: str, *, cascade: bool) -> None:
+        """Delete a node; what points at it is dealt with, or refused when the write ends."""
+        pending = [handle]
+        while pending:
+            current = pending.pop()
+            before = self._graph.nodes.find(self._db, current)
+            if before is None:
+                if current == handle:
+                    raise NotFoundError(f"{handle} does not exist", handle=handle)
+                continue
+            self._store(before, current, None)
+            if cascade:
+                pending.extend(self._release(before.state))
+
+    def _release(self, gone: NodeState) -> Iterator[str]:
+        """Empty the references to a deleted node; yield the nodes that can't live without."""
+        nodes = self._graph.nodes
+        for holder, field in list(self._rules.inbound(gone)):
+            stored = nodes.find(self._db, holder)
+            if stored is None:
+                continue
+            left = _without(stored.state, field, gone.handle)
+            if left is None:
+                yield holder
+            else:
+                self._store(stored, holder, left)
+
+    def apply_states(self, states: Mapping[str, NodeState | None], *, validate: bool) -> None:
+        """Put nodes into given states (from RDF statements); ``validate`` checks their values."""
+        errors: list[FieldError] = []
+        for handle, state in states.items():
+            before = self._graph.nodes.find(self._db, handle)
+            if state is not None and validate:
+                self._graph.validator.check(state.type, state.values, f"{handle}.", errors)
+            if state is not None or before is not None:
+                self._store(before, handle, state)
+        if errors:
+            raise ValidationError(errors)
+
+    def bypass(self, removed: bytes, added: bytes, counts: tuple[int, int]) -> None:
+        """Log these statements as they are, whatever state they lead to."""
+        payload = self._writer()
+        payload.removed.write(removed, counts[0])
+        payload.added.write(added, counts[1])
+        self._originals.clear()
+        self._rules.forget()
+
+    # --- preparing one node ------------------------------------------------------------
+
+    def _prepare(
+        self, change: Put, prefix: str | None, errors: list[FieldError]
+    ) -> tuple[Stored | None, NodeState] | None:
+        """Validate one node's values and find what is there; None when it can't be put."""
+        descriptor = self._schema.by_name.get(change.type)
+        if descriptor is None:
+            raise NotFoundError(
+                f"this graph has no type {change.type!r}; it has "
+                f"{', '.join(self._schema.by_name) or 'none yet'}"
+            )
+        found = len(errors)
+        label = prefix if prefix is not None else _batch_prefix(descriptor, change)
+        values = self._graph.validator.check(change.type, change.values, label, errors)
+        identifier = self._identify(descriptor, change, values, label, errors)
+        if len(errors) > found or identifier is None:
+            return None
+        handle = make_handle(change.type, identifier)
+        before = self._graph.nodes.find(self._db, handle)
+        if before is None:
+            if change.mode == "update":
+                raise NotFoundError(
+                    f"{handle} does not exist any more; it was deleted after it was read",
+                    handle=handle,
+                )
+            return None, NodeState(change.type, identifier, values)
+        if change.mode == "create":
+            errors.append(_exists(descriptor, handle, identifier, label))
+            return None
+        if change.loaded is not None:
+            values = _merge(before.state.values, change.loaded, values, descriptor)
+        fixed = _changed_identity(descriptor, before.state.values, values, label)
+        if fixed:
+            errors.extend(fixed)
+            return None
+        return before, NodeState(change.type, identifier, values)
+
+    def _identify(
+        self,
+        descriptor: TypeDescriptor,
+        change: Put,
+        values: Mapping[str, object],
+        label: str,
+        errors: list[FieldError],
+    ) -> str | None:
+        if change.mode == "update" and change.id is not None:
+            return change.id
+        if descriptor.edge is not None:
+            source, target = values.get("source"), values.get("target")
+            if source is None or target is None:
+                return None
+            return edge_id(str(source), str(target))
+        key = descriptor.key
+        if key is None:
+            return change.id or uuid7()
+        value, row = values.get(key.name), key.type.row
+        if value is None or row is None:
+            return None
+        identifier = normal_id(row.lexical(value))
+        problem = id_problem(identifier)
+        if problem is not None:
+            path = label + key.name
+            message = f"{path} can't be a key: {problem}"
+            errors.append(FieldError(path, "datatype", message, identifier))
+            return None
+        return identifier
+
+    # --- storing and emitting ------------------------------------------------------------
+
+    def _store(self, before: Stored | None, handle: str, after: NodeState | None) -> None:
+        original = self._originals.get(handle)
+        if original is None:
+            original = Original(
+                None if before is None else before.state, None if before is None else before.nid
+            )
+            self._originals[handle] = original
+        reuse = original.nid if before is None else None
+        self._graph.nodes.put_all(self._seq, [(before, handle, after, reuse)])
+        self._rules.watch(None if before is None else before.state, after)
+
+    def _emit_originals(self) -> None:
+        """Write the net difference of every touched node into the payload."""
+        for handle, original in self._originals.items():
+            now_there = self._graph.nodes.find(self._db, handle)
+            self._emit(original.state, None if now_there is None else now_there.state)
+
+    def _emit(self, before: NodeState | None, after: NodeState | None) -> None:
+        removed, added = self._graph.terms.difference(before, after)
+        payload = self._writer()
+        if removed:
+            payload.removed.write("".join(removed).encode(), len(removed))
+        if added:
+            payload.added.write("".join(added).encode(), len(added))
+
+    def _writer(self) -> PayloadWriter:
+        if self._payload is None:
+            self._payload = self._graph.log.new_payload()
+        return self._payload
+
+
+def _landed(error: StorageError, commit: Commit) -> StorageError:
+    """The log has the commit; a view could not follow yet."""
+    return type(error)(
+        f"commit {commit.id} is written and safe, but a view could not follow it: "
+        f"{error.message}. Views catch up by themselves when they can; do not repeat the write",
+        commit=commit.id,
+    )
+
+
+def _batch_prefix(descriptor: TypeDescriptor, change: Put) -> str:
+    """How errors name a node among many."""
+    key = descriptor.key
+    name = change.values.get(key.name) if key is not None else change.id
+    return f"{descriptor.name}/{name if name is not None else '?'}."
+
+
+def _exists(descriptor: TypeDescriptor, handle: str, identifier: str, label: str) -> FieldError:
+    if descriptor.edge is not None:
+        field = "target"
+        what = "this edge exists already between the same two nodes"
+    else:
+        field = descriptor.key.name if descriptor.key is not None else "id"
+        what = f"{handle} exists already"
+    message = f"{label}{field}: {what}; get it and change it, or save with upsert=True"
+    return FieldError(label + field, "unique", message, identifier, True)
+
+
+def _merge(
+    stored: Mapping[str, object],
+    loaded: Mapping[str, object],
+    wanted: Mapping[str, object],
+    descriptor: TypeDescriptor,
+) -> dict[str, object]:
+    """What is stored, with only those fields replaced that the caller changed."""
+    merged = dict(stored)
+    for field in descriptor.fields:
+        value = wanted.get(field.name)
+        if value != loaded.get(field.name):
+            if value is None:
+                merged.pop(field.name, None)
+            else:
+                merged[field.name] = value
+    return merged
+
+
+def _changed_identity(
+    descriptor: TypeDescriptor,
+    before: Mapping[str, object],
+    after: Mapping[str, object],
+    label: str,
+) -> list[FieldError]:
+    """A key never changes, nor do the ends of an edge."""
+    fixed: list[PredicateDescriptor] = [field for field in descriptor.fields if field.key]
+    if descriptor.edge is not None:
+        fixed += [descriptor.by_name["source"], descriptor.by_name["target"]]
+    return [
+        FieldError(
+            label + field.name,
+            "immutable_key",
+            f"{label}{field.name} identifies the node and can't change from "
+            f"{before.get(field.name)!r}; make a new node and delete this one",
+            str(after.get(field.name)),
+            str(before.get(field.name)),
+        )
+        for field in fixed
+        if before.get(field.name) != after.get(field.name)
+    ]
+
+
+def _without(state: NodeState, field: PredicateDescriptor, handle: str) -> NodeState | None:
+    """The node with one reference dropped; None when it can't stand without it."""
+    values = dict(state.values)
+    if field.many:
+        left = tuple(each for each in values.get(field.name, ()) if each != handle)  # type: ignore[attr-defined]
+        if len(left) < field.min_count:
+            return None
+        values[field.name] = left
+        if not left:
+            del values[field.name]
+    elif field.required:
+        return None
+    else:
+        values.pop(field.name, None)
+    return NodeState(state.type, state.id, values)

@@ -1,0 +1,56 @@
+"""The Context that capabilities are handed: an actor on a branch of a graph."""
+
+from __future__ import annotations
+
+from trails.authoring.context import Row
+from trails.authoring.nodes import Node, blank, fill
+from trails.engine.graph import MAIN, Graph
+from trails.engine.knowledge import Knowledge
+from trails.errors import NotFoundError
+from trails.model.nodes import make_handle, split_handle
+from trails.registry.registry import Registry
+
+
+class GraphContext:
+    """One actor's view of one branch, with the registry that was current when it began."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        registry: Registry,
+        *,
+        actor: str,
+        branch: str = MAIN,
+        activity: str | None = None,
+    ) -> None:
+        if branch != MAIN:
+            raise NotFoundError(f"there is no branch {branch!r}; there is only {MAIN!r}")
+        self._graph = graph
+        self.registry = registry
+        self.actor = actor
+        self.branch = branch
+        self.graph = graph.name
+        self.kg = Knowledge(graph, actor, activity)
+
+    def for_activity(self, activity: str) -> GraphContext:
+        """The same actor on the same branch, with commits that name an activity."""
+        return GraphContext(
+            self._graph, self.registry, actor=self.actor, branch=self.branch, activity=activity
+        )
+
+    def hydrate(self, row: Row) -> Node:
+        """A stored node as an instance of its class."""
+        node = blank(self._class_of(row.type), self, row.id, make_handle(row.type, row.id))
+        fill(node, self, row.values)
+        return node
+
+    def reference(self, handle: str) -> Node:
+        """An instance that stands for a node and loads it when asked."""
+        type_name, identifier = split_handle(handle)
+        return blank(self._class_of(type_name), self, identifier, handle)
+
+    def _class_of(self, type_name: str) -> type[Node]:
+        found = self.registry.classes.get(type_name)
+        if found is None:
+            raise NotFoundError(f"no class is registered for the stored type {type_name!r}")
+        return found  # type: ignore[return-value]

@@ -1,0 +1,361 @@
+"""The graph as one actor uses it: reads, writes and transactions on one branch."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from trails.authoring.nodes import Node, state_of
+from trails.engine.commit import Put, Write
+from trails.engine.graph import Graph
+from trails.engine.sparql import (
+    Answer,
+    bind,
+    data_statements,
+    query_form,
+    read_answer,
+    tokenize,
+)
+from trails.errors import (
+    FieldError,
+    NotFoundError,
+    QueryError,
+    TransactionError,
+    ValidationError,
+)
+from trails.model.history import Commit, Head
+from trails.model.iris import normal_id
+from trails.model.kinds import Iri
+from trails.model.nodes import NodeState, make_handle, split_handle
+from trails.model.selections import Selection
+from trails.model.types import Schema
+from trails.views.nodes.index import NodeIndex
+from trails.views.nodes.select import Found, Selector
+
+T = TypeVar("T")
+
+
+class Knowledge:
+    """A KnowledgeGraph: what ``ctx.kg`` is."""
+
+    def __init__(self, graph: Graph, actor: str, activity: str | None = None) -> None:
+        self._graph = graph
+        self._actor = actor
+        self._activity = activity
+        self._open: Write | None = None
+        self._thread = 0
+
+    # --- where we are ------------------------------------------------------------------
+
+    @property
+    def schema(self) -> Schema:
+        """The types of this graph."""
+        return self._graph.schema
+
+    @property
+    def head(self) -> Head:
+        """Where the branch is; its ``commit`` serves as an expected head."""
+        return self._graph.head
+
+    def iri(self, handle: str) -> str:
+        """The IRI of a node."""
+        return self._graph.names.nodes + handle
+
+    # --- reading -----------------------------------------------------------------------
+
+    def find(self, type_name: str, reference: str) -> NodeState | None:
+        """One node by id, IRI or handle; of this type or one that extends it."""
+        handles = self._handles(type_name, reference)
+        write = self._mine()
+
+        def read(nodes: NodeIndex) -> NodeState | None:
+            with self._connection(nodes, write) as db:
+                for handle in handles:
+                    found = nodes.find(db, handle)
+                    if found is not None:
+                        return found.state
+            return None
+
+        return self._graph.reading_nodes(read)
+
+    def _handles(self, type_name: str, reference: str) -> list[str]:
+        """The handles that a reference may stand for, most likely first."""
+        family = self.schema.family(type_name)
+        parsed = self._graph.names.parse_node(reference)
+        if parsed is None and "/" in reference and reference.partition("/")[0] in family:
+            parsed = split_handle(reference)
+        if parsed is not None and parsed[0] in family:
+            return [make_handle(*parsed)]
+        return [make_handle(name, normal_id(reference)) for name in (type_name, *family)]
+
+    def select(self, selection: Selection) -> Found:
+        """A page of nodes."""
+        return self._select(lambda selector: selector.select(selection))
+
+    def count(self, selection: Selection) -> int:
+        """How many nodes meet a selection."""
+        return self._select(lambda selector: selector.count(selection))
+
+    def _select(self, run: Callable[[Selector], T]) -> T:
+        write = self._mine()
+
+        def read(nodes: NodeIndex) -> T:
+            with self._connection(nodes, write) as db:
+                selector = Selector(nodes, db, self.schema, self._graph.validator.special)
+                if write is not None or db.in_transaction:
+                    return run(selector)
+                # One read transaction, so that every step sees the same state.
+                db.execute("BEGIN")
+                try:
+                    return run(selector)
+                finally:
+                    db.execute("COMMIT")
+
+        return self._graph.reading_nodes(read)
+
+    @contextmanager
+    def _connection(self, nodes: NodeIndex, write: Write | None) -> Iterator[sqlite3.Connection]:
+        if write is not None:
+            yield write.db
+        else:
+            with nodes.reader() as db:
+                yield db
+
+    def sparql(self, text: str, /, **params: object) -> Answer:
+        """Run a SPARQL query; ``$name`` in the text takes the parameter of that name.
+
+        The empty prefix stands for this graph's own classes and fields.
+        """
+        write = self._mine()
+        if write is not None and write.changed:
+            raise TransactionError(
+                "SPARQL reads what is committed, and this transaction has changes that are not; "
+                "query before the first change, or use objects()"
+            )
+        tokens = tokenize(text)
+        query_form(tokens)
+        bound = bind(tokens, {name: self._bindable(name, value) for name, value in params.items()})
+        prefixes = {"": self._graph.names.vocabulary}
+        try:
+            return self._graph.reading_quads(
+                lambda quads: read_answer(quads.query(bound, prefixes))
+            )
+        except SyntaxError as error:
+            raise QueryError(f"the query can't be parsed: {error}") from None
+        except (ValueError, RuntimeError) as error:
+            raise QueryError(f"the query can't be run: {error}") from None
+
+    def _bindable(self, name: str, value: object) -> object:
+        if isinstance(value, Node) or hasattr(value, "__trails__"):
+            handle = getattr(value, "handle", None)
+            if handle is None:
+                raise QueryError(f"parameter {name!r}: the node has no key yet")
+            return Iri(self.iri(handle))
+        return value
+
+    # --- writing -----------------------------------------------------------------------
+
+    def save(
+        self,
+        node: object,
+        *,
+        upsert: bool = False,
+        message: str = "",
+        expected_head: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Commit | None:
+        """Write one instance; see ``Node.save``."""
+        with self._writing(message, expected_head, idempotency_key) as outcome:
+            self._put(outcome.write, node, upsert=upsert)
+        return outcome.commit
+
+    def save_all(
+        self,
+        nodes: Iterable[object],
+        *,
+        upsert: bool = False,
+        message: str = "",
+        expected_head: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Commit | None:
+        """Write many instances in one commit, or none; the nodes may come from a generator."""
+        write = self._mine()
+        if write is not None:
+            errors: list[FieldError] = []
+            for node in nodes:
+                try:
+                    self._put(write, node, upsert=upsert, batch=True)
+                except ValidationError as error:
+                    errors.extend(error.fields)
+            if errors:
+                raise ValidationError(errors)
+            return None
+        with self._writing(message, expected_head, idempotency_key) as outcome:
+            if outcome.write.replayed is None:
+                waiting: dict[int, object] = {}
+
+                def puts() -> Iterator[Put]:
+                    for node in nodes:
+                        change = self._change(node, upsert=upsert)
+                        if change is not None:
+                            waiting[id(change)] = node
+                            yield change
+
+                def done(change: Put, state: NodeState) -> None:
+                    _remember(waiting.pop(id(change)), state, outcome.write)
+
+                outcome.write.put_all(puts(), done)
+        return outcome.commit
+
+    def _put(self, write: Write, node: object, *, upsert: bool, batch: bool = False) -> None:
+        if write.replayed is not None:
+            return
+        change = self._change(node, upsert=upsert)
+        if change is not None:
+            prefix = f"{change.type}/{getattr(node, 'id', '?')}." if batch else ""
+            state = write.put(change, prefix=prefix)
+            if state is not None:
+                _remember(node, state, write)
+
+    def _change(self, node: object, *, upsert: bool) -> Put | None:
+        """What saving an instance asks for; None when nothing of it was ever loaded."""
+        descriptor = getattr(type(node), "__trails__", None)
+        state = getattr(node, "__dict__", {}).get("_trails_state")
+        if descriptor is None or state is None:
+            raise TransactionError(f"{node!r} is not an instance of a node type")
+        if state.stored and state.loaded is None:
+            return None
+        values = {
+            field.name: node.__dict__.get(field.name)
+            for field in descriptor.fields
+            if node.__dict__.get(field.name) is not None
+        }
+        if state.stored:
+            return Put(descriptor.name, values, state.id, "update", state.loaded)
+        return Put(descriptor.name, values, state.id, "upsert" if upsert else "create")
+
+    def delete(
+        self,
+        node: object,
+        *,
+        cascade: bool = False,
+        message: str = "",
+        expected_head: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Commit | None:
+        """Delete one node; see ``Node.delete``."""
+        handle = getattr(node, "handle", None)
+        if handle is None:
+            raise NotFoundError(f"{node!r} was never saved, so it can't be deleted")
+        with self._writing(message, expected_head, idempotency_key) as outcome:
+            if outcome.write.replayed is None:
+                outcome.write.remove(handle, cascade=cascade)
+                state_of(node).remember(  # type: ignore[arg-type]
+                    stored=False, values=None, fate=outcome.write.fate
+                )
+        return outcome.commit
+
+    @contextmanager
+    def transaction(
+        self,
+        *,
+        message: str = "",
+        expected_head: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Iterator[Outcome]:
+        """One commit for everything written in the block, or none when it raises.
+
+        Other writers wait. Reads in the block see its changes; a transaction inside a
+        transaction joins it.
+        """
+        with self._writing(message, expected_head, idempotency_key) as outcome:
+            yield outcome
+
+    @contextmanager
+    def _writing(
+        self, message: str, expected_head: str | None, idempotency_key: str | None
+    ) -> Iterator[Outcome]:
+        mine = self._mine()
+        if mine is not None:
+            if expected_head is not None or idempotency_key is not None:
+                raise TransactionError(
+                    "expected_head and idempotency_key belong to the whole transaction; "
+                    "pass them to transaction()"
+                )
+            yield Outcome(mine)
+            return
+        write = Write(
+            self._graph,
+            actor=self._actor,
+            message=message,
+            activity=self._activity,
+            expected_head=expected_head,
+            idempotency_key=idempotency_key,
+        )
+        write.begin()
+        outcome = Outcome(write)
+        self._open, self._thread = write, threading.get_ident()
+        try:
+            yield outcome
+        except BaseException:
+            self._open = None
+            write.abandon()
+            raise
+        self._open = None
+        outcome.commit = write.finish()
+
+    def _mine(self) -> Write | None:
+        """The open transaction of this context, on this thread."""
+        return self._open if self._thread == threading.get_ident() else None
+
+    def raw_sparql(
+        self, text: str, /, *, skip_validation: bool = False, message: str = ""
+    ) -> Commit | None:
+        """Write statements given as INSERT DATA and DELETE DATA.
+
+        They are validated like everything else. ``skip_validation`` works only where the
+        project says ``[validation] allow_bypass = true``.
+        """
+        if skip_validation and not self._graph.allow_bypass:
+            raise TransactionError(
+                "skipping validation is not allowed here: set [validation] allow_bypass = true "
+                "in trails.toml if this project really needs it"
+            )
+        terms = self._graph.terms
+        removed, added = data_statements(text, {"": self._graph.names.vocabulary})
+        with self._writing(message, None, None) as outcome:
+            gone, come = list(terms.parse(removed)), list(terms.parse(added))
+            outside = [quad for quad in (*gone, *come) if not terms.describes(quad)]
+            if outside and not skip_validation:
+                raise QueryError(
+                    f"{outside[0]} describes nothing that this graph's types declare; statements "
+                    "are about nodes of declared types, their classes and their fields"
+                )
+            states = {}
+            for handle, change in terms.changes(gone, come).items():
+                stored = self._graph.nodes.find(outcome.write.db, handle)
+                before = None if stored is None else stored.state
+                states[handle] = terms.state_after(handle, before, change)
+            outcome.write.apply_states(states, validate=not skip_validation)
+            if skip_validation:
+                outcome.write.bypass(removed, added, (len(gone), len(come)))
+        return outcome.commit
+
+
+class Outcome:
+    """A write in progress and, once its block has ended, its commit."""
+
+    __slots__ = ("commit", "write")
+
+    def __init__(self, write: Write) -> None:
+        self.write = write
+        self.commit: Commit | None = None
+
+
+def _remember(node: object, state: NodeState, write: Write) -> None:
+    known = state_of(node)  # type: ignore[arg-type]
+    known.id, known.handle = state.id, state.handle
+    known.remember(stored=True, values=state.values, fate=write.fate)

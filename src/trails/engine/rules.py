@@ -1,0 +1,226 @@
+"""Rules that look at other nodes: uniqueness, references, edges at a node.
+
+Each is tested right after a change, on the index as it then is. What fails is
+remembered and tested again when the write ends, because a later change of the
+same write may have mended it; so a write is judged by its end, and memory is
+spent on suspects only.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+from trails.errors import FieldError
+from trails.model.nodes import NodeState
+from trails.model.types import PredicateDescriptor, Schema
+from trails.views.nodes.index import NodeIndex
+from trails.views.nodes.keys import MISSING, handle_key, slot_name
+
+_SHOWN = 10
+_REMEMBERED = 100_000
+
+
+class RuleBook:
+    """What a schema says about other nodes, compiled once."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.pointers = {each.name: list(self._pointing_at(each.name)) for each in schema.types}
+        self.ends = {each.name: list(self._edges_at(each.name)) for each in schema.types}
+        self.references = {
+            each.name: [field for field in each.fields if field.target is not None]
+            for each in schema.types
+        }
+
+    def _pointing_at(self, type_name: str) -> Iterator[tuple[str, PredicateDescriptor]]:
+        """The slots of reference fields that may point at a type."""
+        lineage = self.schema.lineage(type_name)
+        for descriptor in self.schema.types:
+            for field in descriptor.fields:
+                if field.target in lineage and field.declared_in == descriptor.name:
+                    yield slot_name(descriptor.name, (field.name,)), field
+
+    def _edges_at(self, type_name: str) -> Iterator[tuple[str, str, int, int | None]]:
+        """(edge type, side, least, most) for edge types that limit edges at a type."""
+        lineage = self.schema.lineage(type_name)
+        for descriptor in self.schema.types:
+            edge = descriptor.edge
+            if edge is not None:
+                for side, end, limits in (
+                    ("source", edge.source, edge.per_source),
+                    ("target", edge.target, edge.per_target),
+                ):
+                    if end in lineage and limits != (0, None):
+                        yield descriptor.name, side, *limits
+
+
+class Rules:
+    """Watches the changes of one write."""
+
+    def __init__(self, book: RuleBook, nodes: NodeIndex, db: sqlite3.Connection) -> None:
+        self._book = book
+        self._schema = book.schema
+        self._nodes = nodes
+        self._db = db
+        self._duplicates: dict[tuple[str, bytes], tuple[str, ...]] = {}
+        self._dangling: dict[tuple[str, str, str], PredicateDescriptor] = {}
+        self._gone: dict[str, NodeState] = {}
+        self._crowded: set[tuple[str, str, str]] = set()
+        self._known: set[str] = set()
+        """Handles seen to exist, so that a batch asks once a target; bounded."""
+
+    # --- watching ----------------------------------------------------------------------
+
+    def watch(self, before: NodeState | None, after: NodeState | None) -> None:
+        """Test a change that the index already has."""
+        if after is None:
+            if before is not None:
+                self._watch_deleted(before)
+            return
+        old = {} if before is None else before.values
+        self._watch_unique(before, after)
+        for field in self._book.references[after.type]:
+            value = after.values.get(field.name)
+            if value is not None and value != old.get(field.name):
+                self._watch_references(after, field, value)
+        if before is None:
+            self._watch_new_ends(after)
+
+    def _watch_unique(self, before: NodeState | None, after: NodeState) -> None:
+        for slot in self._nodes.slots_for(after.type):
+            if not slot.unique:
+                continue
+            keys = slot.extract(after.values)
+            if before is not None and keys == slot.extract(before.values):
+                continue
+            for key in keys:
+                if key != MISSING and len(self._nodes.holders(self._db, slot.name, key, 2)) > 1:
+                    self._duplicates[slot.name, key] = slot.unique
+
+    def _watch_references(self, node: NodeState, field: PredicateDescriptor, value: object) -> None:
+        for handle in value if isinstance(value, tuple) else (value,):
+            if not self._reference_holds(field, str(handle)):
+                self._dangling[node.handle, field.name, str(handle)] = field
+
+    def _reference_holds(self, field: PredicateDescriptor, handle: str) -> bool:
+        target = field.target or ""
+        if not self._schema.is_a(handle.partition("/")[0], target):
+            return False
+        if handle in self._known:
+            return True
+        if not self._nodes.exists(self._db, handle):
+            return False
+        if len(self._known) < _REMEMBERED:
+            self._known.add(handle)
+        return True
+
+    def _watch_new_ends(self, node: NodeState) -> None:
+        descriptor = self._schema.by_name[node.type]
+        if descriptor.edge is not None:
+            for side in ("source", "target"):
+                self._watch_count(node.type, side, str(node.values[side]))
+        for edge, side, low, _ in self._book.ends[node.type]:
+            if low:
+                self._watch_count(edge, side, node.handle)
+
+    def _watch_count(self, edge: str, side: str, handle: str) -> None:
+        if self._count_error(edge, side, handle) is not None:
+            self._crowded.add((edge, side, handle))
+
+    def _watch_deleted(self, node: NodeState) -> None:
+        self._known.discard(node.handle)
+        self._gone[node.handle] = node
+        if self._schema.by_name[node.type].edge is not None:
+            for side in ("source", "target"):
+                self._watch_count(node.type, side, str(node.values[side]))
+
+    def inbound(self, node: NodeState) -> Iterator[tuple[str, PredicateDescriptor]]:
+        """(handle, field) of every reference to a node."""
+        key = handle_key(node.handle)
+        for slot, field in self._book.pointers[node.type]:
+            for holder in self._nodes.holders(self._db, slot, key):
+                yield holder, field
+
+    def forget(self) -> None:
+        """Drop every suspicion."""
+        for suspects in (self._duplicates, self._dangling, self._gone, self._crowded):
+            suspects.clear()
+
+    # --- the verdict -------------------------------------------------------------------
+
+    def settle(self, errors: list[FieldError]) -> None:
+        """Test every suspect on the state at the end; add what is still wrong."""
+        errors.extend(self._duplicate_errors())
+        errors.extend(self._dangling_errors())
+        errors.extend(self._gone_errors())
+        for suspect in sorted(self._crowded):
+            error = self._count_error(*suspect)
+            if error is not None:
+                errors.append(error)
+
+    def _duplicate_errors(self) -> Iterator[FieldError]:
+        for (slot, key), fields in self._duplicates.items():
+            holders = self._nodes.holders(self._db, slot, key, _SHOWN)
+            if len(holders) > 1:
+                stored = self._nodes.find(self._db, holders[-1])
+                values = {} if stored is None else stored.state.values
+                shown = [values.get(name) for name in fields]
+                names = " and ".join(fields)
+                yield FieldError(
+                    fields[0] if len(fields) == 1 else ", ".join(fields),
+                    "unique",
+                    f"{names} must be unique: {', '.join(map(repr, shown))} is shared by "
+                    f"{', '.join(holders)}",
+                    str(shown[0]) if len(shown) == 1 else [str(each) for each in shown],
+                    list(fields),
+                )
+
+    def _dangling_errors(self) -> Iterator[FieldError]:
+        for (holder, name, handle), field in self._dangling.items():
+            stored = self._nodes.find(self._db, holder)
+            value = None if stored is None else stored.state.values.get(name)
+            points = handle in value if isinstance(value, tuple) else handle == value
+            if points and not self._reference_holds(field, handle):
+                there = self._nodes.exists(self._db, handle)
+                why = f"which is not a {field.target}" if there else "which does not exist"
+                yield FieldError(
+                    name,
+                    "reference",
+                    f"{name} must refer to a {field.target}; {holder} refers to {handle}, {why}",
+                    handle,
+                    field.target,
+                )
+
+    def _gone_errors(self) -> Iterator[FieldError]:
+        for handle, node in self._gone.items():
+            if self._nodes.exists(self._db, handle):
+                continue
+            users = list(self.inbound(node))
+            if users:
+                shown = ", ".join(f"{user}.{field.name}" for user, field in users[:_SHOWN])
+                more = f" and {len(users) - _SHOWN} more" if len(users) > _SHOWN else ""
+                yield FieldError(
+                    users[0][1].name,
+                    "in_use",
+                    f"{handle} can't be deleted while {shown}{more} refer(s) to it; change them "
+                    "first, or delete with cascade=True",
+                    handle,
+                    [user for user, _ in users[:_SHOWN]],
+                )
+
+    def _count_error(self, edge: str, side: str, handle: str) -> FieldError | None:
+        for name, end, low, high in self._book.ends.get(handle.partition("/")[0], ()):
+            if name == edge and end == side and self._nodes.exists(self._db, handle):
+                count = self._nodes.count_key(
+                    self._db, slot_name(edge, (side,)), handle_key(handle)
+                )
+                if count < low:
+                    message = f"{handle} needs at least {low} {edge} edge(s) as {side}, not {count}"
+                    return FieldError(side, "min_count", message, handle, low)
+                if high is not None and count > high:
+                    message = (
+                        f"{handle} may have at most {high} {edge} edge(s) as {side}, not {count}"
+                    )
+                    return FieldError(side, "max_count", message, handle, high)
+        return None

@@ -1,0 +1,94 @@
+"""Check values against a type: every field, every rule, every violation at once.
+
+Compiled once a schema. What a node's own values can break is found here; what
+needs a look at other nodes is the write path's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from trails.authoring.nodes import Node
+from trails.errors import FieldError
+from trails.model.constraints import Coerce, compile_field, showable
+from trails.model.iris import Names
+from trails.model.kinds import KindError
+from trails.model.nodes import make_handle
+from trails.model.types import REF, Schema
+
+
+class Validator:
+    """Checks the values of nodes of one schema."""
+
+    def __init__(self, schema: Schema, names: Names) -> None:
+        self.special: dict[str, Coerce] = {REF: reference_coercer(schema, names)}
+        self._checks = {
+            each.name: [
+                (field.name, compile_field(field, self.special, stored=True))
+                for field in each.fields
+            ]
+            for each in schema.types
+        }
+        self._extra = {
+            each.name: [
+                (field.name, compile_field(field, self.special, stored=True))
+                for shape in schema.shapes_of(each.name)
+                for field in shape.fields
+            ]
+            for each in schema.types
+        }
+
+    def check(
+        self, type_name: str, raw: Mapping[str, object], prefix: str, errors: list[FieldError]
+    ) -> dict[str, object]:
+        """The coerced values; violations are added to ``errors``, each path with ``prefix``."""
+        values: dict[str, object] = {}
+        get = raw.get
+        checks = self._checks[type_name]
+        found = 0
+        for name, check in checks:
+            given = get(name)
+            found += name in raw
+            value = check(given, prefix + name, errors)
+            if value is not None and value != ():
+                values[name] = value
+        if found != len(raw):
+            errors.extend(self._unknown(type_name, raw, prefix))
+        for name, check in self._extra[type_name]:
+            check(get(name), prefix + name, errors)
+        return values
+
+    def _unknown(self, type_name: str, raw: Mapping[str, object], prefix: str) -> list[FieldError]:
+        known = [name for name, _ in self._checks[type_name]]
+        errors = []
+        for name in raw:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
+                message = f"{prefix}{name} is not a field of {type_name}; {hint}"
+                errors.append(
+                    FieldError(prefix + name, "unknown_field", message, showable(raw[name]))
+                )
+        return errors
+
+
+def reference_coercer(schema: Schema, names: Names) -> Coerce:
+    """Accept an instance, an IRI, an MCP handle or a plain handle; give the handle."""
+    known = schema.by_name
+
+    def coerce(value: object) -> object:
+        if isinstance(value, str):
+            parsed = names.parse_node(value)
+            if parsed is not None and parsed[0] in known:
+                return make_handle(*parsed)
+            if value.partition("/")[0] in known and ":" not in value and value.count("/") == 1:
+                return value
+        elif isinstance(value, Node) or hasattr(value, "__trails__"):
+            handle = getattr(value, "handle", None)
+            if handle is not None:
+                return handle
+            raise KindError("it has no key yet")
+        raise KindError
+
+    return coerce

@@ -1,0 +1,164 @@
+"""Every error that Trails raises on purpose.
+
+::
+
+    TrailsError                 code, message, data; the message says what to do next
+    ├── DeclarationError        a class, function or pattern that can't be what it says
+    ├── RegistryError           two declarations that can't stand beside each other
+    ├── SettingsError           trails.toml or a project folder that can't be used
+    ├── ValidationError         a write or a call refused, with every FieldError at once
+    ├── NotFoundError           no such node, type, branch, commit or capability
+    ├── QueryError              a selection or SPARQL text that can't be run
+    ├── ConflictError           the head moved, or an idempotency key was used for something else
+    ├── TransactionError        a transaction used in a way that can't be honoured
+    ├── SchemaMismatchError     the declared types do not fit the stored data
+    ├── CapabilityError         raised by a capability on purpose
+    └── StorageError            the disk refused, or holds something it should not
+        ├── StorageFullError    no space; nothing is lost, try again when there is
+        ├── LockedError         another process owns this folder
+        └── CorruptionError     the log's digests do not add up
+
+``FieldError`` is a value, not an exception: one violation of one field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+FIELD_CODES: Final = frozenset(
+    {
+        "required",
+        "datatype",
+        "min_length",
+        "max_length",
+        "pattern",
+        "one_of",
+        "min_value",
+        "max_value",
+        "min_count",
+        "max_count",
+        "unique",
+        "reference",
+        "unknown_field",
+        "immutable_key",
+        "in_use",
+    }
+)
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """One violation: which field, which rule, what was given, what was asked for."""
+
+    field: str
+    code: str
+    message: str
+    value: object = None
+    constraint: object = None
+
+
+class TrailsError(Exception):
+    """Base of all errors raised on purpose; ``code`` is stable, ``data`` is JSON-ready."""
+
+    code = "trails_error"
+
+    def __init__(self, message: str, **data: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.data: Mapping[str, object] = data
+
+
+class DeclarationError(TrailsError):
+    """A declaration that can't be what it says; names the class, the field and the fix."""
+
+    code = "declaration"
+
+
+class RegistryError(TrailsError):
+    """Declarations that can't stand beside each other."""
+
+    code = "registry"
+
+
+class SettingsError(TrailsError):
+    """A project folder or trails.toml that can't be used."""
+
+    code = "settings"
+
+
+class ValidationError(TrailsError):
+    """Nothing was written: every violated rule, at once."""
+
+    code = "validation"
+
+    def __init__(self, fields: Iterable[FieldError]) -> None:
+        self.fields: tuple[FieldError, ...] = tuple(fields)
+        spelled = "; ".join(error.message for error in self.fields[:20])
+        more = len(self.fields) - 20
+        if more > 0:
+            spelled += f"; and {more} more"
+        super().__init__(
+            f"validation failed on {len(self.fields)} field(s): {spelled}", fields=self.fields
+        )
+
+
+class NotFoundError(TrailsError):
+    """No such node, type, branch, commit or capability."""
+
+    code = "not_found"
+
+
+class QueryError(TrailsError):
+    """A selection or SPARQL text that can't be run as written."""
+
+    code = "query"
+
+
+class ConflictError(TrailsError):
+    """The graph is not in the state that the caller expected; read again and retry."""
+
+    code = "conflict"
+
+
+class TransactionError(TrailsError):
+    """A transaction used in a way that can't be honoured."""
+
+    code = "transaction"
+
+
+class SchemaMismatchError(TrailsError):
+    """The declared types do not fit what the graph holds; a migration is needed."""
+
+    code = "schema_mismatch"
+
+
+class CapabilityError(TrailsError):
+    """Raised by a capability to say, on purpose, that it can't do what was asked."""
+
+    code = "capability"
+
+
+class StorageError(TrailsError):
+    """The disk refused an operation, or holds something that it should not."""
+
+    code = "storage"
+
+
+class StorageFullError(StorageError):
+    """No space left; what was acknowledged is safe, and writing resumes when there is room."""
+
+    code = "storage_full"
+
+
+class LockedError(StorageError):
+    """Another process has this folder open."""
+
+    code = "locked"
+
+
+class CorruptionError(StorageError):
+    """The log's digests do not add up."""
+
+    code = "corruption"

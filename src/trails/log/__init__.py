@@ -1,0 +1,1 @@
+"""Truth B: what is known, as an append-only chain of commits."""

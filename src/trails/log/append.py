@@ -1,0 +1,53 @@
+"""The only way to write: give a draft its place in the chain and make it durable.
+
+Imported by the engine's commit alone.
+"""
+
+from __future__ import annotations
+
+from trails.errors import CorruptionError
+from trails.log.payloads import Payload
+from trails.log.protocol import Log
+from trails.model.history import GENESIS, Commit, Draft, Head, chain_digest, commit_id
+from trails.model.types import Schema
+
+
+def append(log: Log, draft: Draft, payload: Payload, schema: Schema, head: Head | None) -> Commit:
+    """Append after ``head``; when this returns the commit survives a power cut.
+
+    Raises ConflictError when the branch has moved on from ``head``.
+    """
+    parents = () if head is None else (head.commit,)
+    parent_digests = tuple(_digest_of(log, parent) for parent in parents)
+    counts = f"{payload.removed.count} {payload.added.count}"
+    digest = chain_digest(parent_digests, draft, payload.digest, counts)
+    commit = Commit(
+        seq=next_seq(log),
+        id=commit_id(digest),
+        branch=draft.branch,
+        parents=parents,
+        actor=draft.actor,
+        time=draft.time,
+        schema=draft.schema,
+        added=payload.added.count,
+        removed=payload.removed.count,
+        payload=payload.digest,
+        digest=digest,
+        message=draft.message,
+        activity=draft.activity,
+        idempotency_key=draft.idempotency_key,
+    )
+    log.insert(commit, payload, schema, GENESIS if head is None else head.commit)
+    return commit
+
+
+def next_seq(log: Log) -> int:
+    """One more than the newest commit of any branch; ``insert`` refuses a stale number."""
+    return max((head.seq for head in log.branches().values()), default=0) + 1
+
+
+def _digest_of(log: Log, identifier: str) -> str:
+    commit = log.commit(identifier)
+    if commit is None:
+        raise CorruptionError(f"commit {identifier} is named as a parent but is not in the log")
+    return commit.digest

@@ -1,0 +1,154 @@
+"""The body of a commit: N-Quads removed and added, small or streamed.
+
+A small delta is compressed into the commit's row. A large one streams into
+compressed segment files, so that a commit of any size needs little memory.
+Files are synced before the row that names them, and a file that no row names
+is debris of a crash.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import secrets
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Final, cast
+
+import msgspec
+
+from trails.log.compression import zstd
+from trails.log.storage import storage_errors
+
+INLINE_LIMIT: Final = 256 * 1024
+_LEVEL: Final = 1
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One half of a delta: how many statements, their digest, and where the text is."""
+
+    count: int
+    sha: str
+    blob: bytes | None = None
+    segment: str | None = None
+
+
+class Payload(msgspec.Struct, frozen=True):
+    """Both halves, sealed."""
+
+    removed: Part
+    added: Part
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over both texts."""
+        return payload_digest(self.removed.sha, self.added.sha)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is removed or added."""
+        return not self.removed.count and not self.added.count
+
+
+def payload_digest(removed: str, added: str) -> str:
+    """The digest that a commit carries for its delta."""
+    return sha256(f"{removed} {added}".encode()).hexdigest()
+
+
+class PartWriter:
+    """Collects one half of a delta; moves to a file when it grows."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._count = 0
+        self._hash = sha256()
+        self._buffer: list[bytes] = []
+        self._size = 0
+        self._file: IO[bytes] | None = None
+        self._compressor: zstd.ZstdCompressor | None = None
+        self._path: Path | None = None
+
+    def write(self, lines: bytes, count: int) -> None:
+        """Take ``count`` statements as N-Quads text."""
+        self._count += count
+        self._hash.update(lines)
+        self._size += len(lines)
+        self._buffer.append(lines)
+        if self._size > INLINE_LIMIT and self._folder is not None:
+            self._spill()
+
+    def _spill(self) -> None:
+        with storage_errors("write a segment"):
+            if self._file is None:
+                assert self._folder is not None  # noqa: S101 - the caller checked
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._path = self._folder / f"{secrets.token_hex(8)}.tmp"
+                self._file = self._path.open("wb")
+                self._compressor = zstd.ZstdCompressor(_LEVEL)
+            assert self._compressor is not None  # noqa: S101 - made together with the file
+            self._file.write(self._compressor.compress(b"".join(self._buffer)))
+            self._buffer.clear()
+            self._size = 0
+
+    def seal(self) -> Part:
+        """Finish; a file is durable under its final name when this returns."""
+        sha = self._hash.hexdigest()
+        if self._file is None:
+            text = b"".join(self._buffer)
+            return Part(self._count, sha, blob=zstd.compress(text, _LEVEL) if text else b"")
+        self._spill()
+        with storage_errors("write a segment"):
+            assert self._compressor is not None  # noqa: S101 - made together with the file
+            assert self._path is not None  # noqa: S101 - made together with the file
+            self._file.write(self._compressor.flush())
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            name = f"{sha}.nq.zst"
+            final = self._path.with_name(name)
+            self._path.replace(final)
+            sync_folder(final.parent)
+        self._file = None
+        return Part(self._count, sha, segment=name)
+
+    def discard(self) -> None:
+        """Forget everything."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+class PayloadWriter:
+    """Collects a delta: statements removed, statements added."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.removed = PartWriter(folder)
+        self.added = PartWriter(folder)
+
+    def seal(self) -> Payload:
+        """Finish both halves."""
+        return Payload(self.removed.seal(), self.added.seal())
+
+    def discard(self) -> None:
+        """Forget everything."""
+        self.removed.discard()
+        self.added.discard()
+
+
+def open_part(part: Part, folder: Path | None) -> IO[bytes]:
+    """The N-Quads text of one half, as a stream."""
+    if part.segment is not None and folder is not None:
+        with storage_errors("read a segment"):
+            return cast(IO[bytes], zstd.open(folder / part.segment, "rb"))
+    return io.BytesIO(zstd.decompress(part.blob) if part.blob else b"")
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,301 @@
+"""The log in one SQLite file, with large deltas in segment files beside it.
+
+WAL mode with ``synchronous=FULL``: when a transaction has committed, it has
+been synced. Rows of both streams can be added and never changed; triggers
+refuse the rest.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+
+from trails.errors import CorruptionError, StorageError
+from trails.log.payloads import Part, Payload, PayloadWriter, open_part
+from trails.log.protocol import Header, head_moved
+from trails.log.storage import connect, storage_errors
+from trails.model.digests import canonical
+from trails.model.history import GENESIS, LOG_FORMAT, Activity, Commit, Head
+from trails.model.types import Schema
+
+_TABLES: Final = """
+CREATE TABLE header (
+    format INTEGER NOT NULL, graph TEXT NOT NULL, base_iri TEXT NOT NULL, created TEXT NOT NULL
+);
+CREATE TABLE commits (
+    seq INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    branch TEXT NOT NULL,
+    idempotency_key TEXT,
+    record BLOB NOT NULL,            -- the Commit as JSON
+    removed BLOB, removed_segment TEXT, removed_sha TEXT NOT NULL,
+    added BLOB, added_segment TEXT, added_sha TEXT NOT NULL
+);
+CREATE UNIQUE INDEX commits_idempotency ON commits (branch, idempotency_key)
+    WHERE idempotency_key IS NOT NULL;
+CREATE TABLE heads (
+    branch TEXT PRIMARY KEY, id TEXT NOT NULL, seq INTEGER NOT NULL, schema TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE schemas (digest TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE activities (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, record BLOB NOT NULL);
+"""
+_APPEND_ONLY: Final = """
+CREATE TRIGGER {table}_{verb} BEFORE {verb} ON {table}
+BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END;
+"""
+
+_COMMIT = msgspec.json.Decoder(Commit)
+_ACTIVITY = msgspec.json.Decoder(Activity)
+_SCHEMA = msgspec.json.Decoder(Schema)
+
+
+class SqliteLog:
+    """A Log in a folder, or in memory when the folder is None."""
+
+    def __init__(self, folder: Path | None, graph: str, base_iri: str, created: str) -> None:
+        self._segments = None if folder is None else folder / "segments"
+        self._lock = threading.RLock()
+        if folder is not None:
+            with storage_errors("create the graph's folder"):
+                folder.mkdir(parents=True, exist_ok=True)
+        self._db = connect(None if folder is None else folder / "log.db", synchronous="FULL")
+        try:
+            self._header = self._read_header() or self._create(graph, base_iri, created)
+        except BaseException:
+            self._db.close()
+            raise
+        self._heads = self._read_heads()
+        self._last: Commit | None = None
+        self._sweep_segments()
+
+    # --- opening ---------------------------------------------------------------
+
+    def _read_header(self) -> Header | None:
+        with storage_errors("read the log"):
+            known = self._db.execute(
+                "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'header'"
+            ).fetchone()
+            row = self._db.execute("SELECT * FROM header").fetchone() if known else None
+        if row is None:
+            return None
+        header = Header(*row)
+        if header.format != LOG_FORMAT:
+            raise StorageError(
+                f"this log has format {header.format}, and this version of Trails reads format "
+                f"{LOG_FORMAT}; use the version that wrote it"
+            )
+        return header
+
+    def _create(self, graph: str, base_iri: str, created: str) -> Header:
+        with self._transaction("create the log"):
+            for statement in _TABLES.split(";\n"):
+                if statement.strip():
+                    self._db.execute(statement)
+            for table in ("commits", "activities", "schemas", "header"):
+                for verb in ("UPDATE", "DELETE"):
+                    self._db.execute(_APPEND_ONLY.format(table=table, verb=verb))
+            self._db.execute(
+                "INSERT INTO header VALUES (?, ?, ?, ?)", (LOG_FORMAT, graph, base_iri, created)
+            )
+        return Header(LOG_FORMAT, graph, base_iri, created)
+
+    def _read_heads(self) -> dict[str, Head]:
+        with storage_errors("read the log"):
+            rows = self._db.execute("SELECT branch, id, seq, schema FROM heads ORDER BY branch")
+            return {branch: Head(*rest) for branch, *rest in rows}
+
+    def _sweep_segments(self) -> None:
+        """Remove files that no commit names: debris of a crash before an append."""
+        if self._segments is None or not self._segments.is_dir():
+            return
+        with storage_errors("read the log"):
+            rows = self._db.execute(
+                "SELECT removed_segment, added_segment FROM commits "
+                "WHERE removed_segment IS NOT NULL OR added_segment IS NOT NULL"
+            )
+            named = {name for row in rows for name in row}
+            for path in self._segments.iterdir():
+                if path.name not in named:
+                    path.unlink()
+
+    # --- reading ---------------------------------------------------------------
+
+    @property
+    def header(self) -> Header:
+        """What was fixed when the graph was created."""
+        return self._header
+
+    def head(self, branch: str) -> Head | None:
+        """Where a branch is, or None before its first commit."""
+        return self._heads.get(branch)
+
+    def branches(self) -> dict[str, Head]:
+        """All branch heads by name."""
+        return dict(self._heads)
+
+    def commit(self, identifier: str) -> Commit | None:
+        """A commit by id."""
+        last = self._last
+        if last is not None and last.id == identifier:
+            return last
+        return self._one("SELECT record FROM commits WHERE id = ?", identifier)
+
+    def commits(self, after: int = 0, until: int | None = None) -> Iterator[Commit]:
+        """Commits in log order, those after a position."""
+        bound = until if until is not None else 2**62
+        while True:
+            with self._lock, storage_errors("read the log"):
+                rows = self._db.execute(
+                    "SELECT record FROM commits WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT 500",
+                    (after, bound),
+                ).fetchall()
+            if not rows:
+                return
+            for (record,) in rows:
+                commit = _COMMIT.decode(record)
+                after = commit.seq
+                yield commit
+
+    def by_idempotency_key(self, branch: str, key: str) -> Commit | None:
+        """The commit that was made with this key."""
+        return self._one(
+            "SELECT record FROM commits WHERE branch = ? AND idempotency_key = ?", branch, key
+        )
+
+    def _one(self, query: str, *values: object) -> Commit | None:
+        with self._lock, storage_errors("read the log"):
+            row = self._db.execute(query, values).fetchone()
+        return None if row is None else _COMMIT.decode(row[0])
+
+    def open_removed(self, commit: Commit) -> IO[bytes]:
+        """The statements that a commit removed, as N-Quads."""
+        return self._open(commit, "removed")
+
+    def open_added(self, commit: Commit) -> IO[bytes]:
+        """The statements that a commit added, as N-Quads."""
+        return self._open(commit, "added")
+
+    def _open(self, commit: Commit, half: str) -> IO[bytes]:
+        with self._lock, storage_errors("read the log"):
+            row = self._db.execute(
+                f"SELECT {half}, {half}_segment, {half}_sha FROM commits WHERE seq = ?",  # noqa: S608
+                (commit.seq,),
+            ).fetchone()
+        if row is None:
+            raise CorruptionError(f"commit {commit.id} is not in the log")
+        blob, segment, sha = row
+        return open_part(Part(0, sha, blob, segment), self._segments)
+
+    def schema(self, digest: str) -> Schema | None:
+        """A schema by its content address."""
+        with self._lock, storage_errors("read the log"):
+            row = self._db.execute("SELECT body FROM schemas WHERE digest = ?", (digest,))
+            found = row.fetchone()
+        return None if found is None else _SCHEMA.decode(found[0])
+
+    def activities(self, after: int = 0) -> Iterator[tuple[int, Activity]]:
+        """Activities in log order, those after a position."""
+        while True:
+            with self._lock, storage_errors("read the log"):
+                rows = self._db.execute(
+                    "SELECT seq, record FROM activities WHERE seq > ? ORDER BY seq LIMIT 500",
+                    (after,),
+                ).fetchall()
+            if not rows:
+                return
+            for seq, record in rows:
+                after = seq
+                yield seq, _ACTIVITY.decode(record)
+
+    # --- writing ---------------------------------------------------------------
+
+    def new_payload(self) -> PayloadWriter:
+        """Where the next commit's delta is collected."""
+        return PayloadWriter(self._segments)
+
+    def insert(self, commit: Commit, payload: Payload, schema: Schema, expected: str) -> None:
+        """Make a commit durable, if its branch is still at ``expected``."""
+        with self._transaction("append to the log"):
+            found = self._db.execute(
+                "SELECT id FROM heads WHERE branch = ?", (commit.branch,)
+            ).fetchone()
+            actual = GENESIS if found is None else found[0]
+            if actual != expected:
+                raise head_moved(commit.branch, expected, actual)
+            head = self._heads.get(commit.branch)
+            if head is None or head.schema != commit.schema:
+                self._db.execute(
+                    "INSERT OR IGNORE INTO schemas VALUES (?, ?)",
+                    (schema.digest, canonical(schema)),
+                )
+            removed, added = payload.removed, payload.added
+            self._db.execute(
+                "INSERT INTO commits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    commit.seq,
+                    commit.id,
+                    commit.branch,
+                    commit.idempotency_key,
+                    canonical(commit),
+                    removed.blob,
+                    removed.segment,
+                    removed.sha,
+                    added.blob,
+                    added.segment,
+                    added.sha,
+                ),
+            )
+            self._db.execute(
+                "INSERT OR REPLACE INTO heads VALUES (?, ?, ?, ?)",
+                (commit.branch, commit.id, commit.seq, commit.schema),
+            )
+        self._heads[commit.branch] = Head(commit.id, commit.seq, commit.schema)
+        self._last = commit
+
+    def insert_activities(self, activities: Iterable[Activity]) -> None:
+        """Add to the stream of activities, all in one transaction."""
+        with self._transaction("append to the log"):
+            self._db.executemany(
+                "INSERT INTO activities (id, record) VALUES (?, ?)",
+                [(activity.id, canonical(activity)) for activity in activities],
+            )
+
+    @contextmanager
+    def _transaction(self, doing: str) -> Iterator[None]:
+        with self._lock, storage_errors(doing):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def part_digests(self, commit: Commit) -> tuple[str, str]:
+        """The digests recorded for a commit's two halves."""
+        with self._lock, storage_errors("read the log"):
+            row = self._db.execute(
+                "SELECT removed_sha, added_sha FROM commits WHERE seq = ?", (commit.seq,)
+            ).fetchone()
+        return (row[0], row[1]) if row else ("", "")
+
+    def check_pages(self) -> list[str]:
+        """What SQLite itself finds wrong with the file."""
+        with self._lock:
+            try:
+                rows = self._db.execute("PRAGMA integrity_check").fetchall()
+            except sqlite3.DatabaseError as error:
+                return [str(error)]
+        return [text for (text,) in rows if text != "ok"]
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._db.close()

@@ -1,0 +1,92 @@
+"""Descriptors of what can be called.
+
+``CapabilityDescriptor`` is the one authoritative record: every surface is a
+projection of its fourteen fields. ``MetaFacts`` adds what operations on the
+application itself carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import msgspec
+
+from trails.model.digests import digest_of
+from trails.model.names import META_PREFIX, meta_tool_name
+from trails.model.types import PredicateDescriptor, ValueType
+
+Scope = Literal["runtime", "builder", "dev"]
+SCOPES: tuple[Scope, ...] = ("runtime", "builder", "dev")
+
+
+class CapabilityDescriptor(msgspec.Struct, frozen=True):
+    """What can be called, by whom it is trusted, and what it costs and changes."""
+
+    id: str
+    version: str
+    description: str
+    input_shape: tuple[PredicateDescriptor, ...] = ()
+    output_shape: ValueType | None = None
+    preconditions: tuple[str, ...] = ()
+    side_effects: tuple[str, ...] = ()
+    cost: Mapping[str, float] = {}
+    policy_required: tuple[str, ...] = ()
+    idempotent: bool = False
+    reasoning: str = ""
+    deprecates: tuple[str, ...] = ()
+    assurance: str = ""
+    consent_required: bool = False
+
+
+def content_version(descriptor: CapabilityDescriptor) -> str:
+    """A version that changes exactly when the content does."""
+    return digest_of(msgspec.structs.replace(descriptor, version=""))[:12]
+
+
+class MetaFacts(msgspec.Struct, frozen=True):
+    """What a meta-capability carries beside its descriptor."""
+
+    scope: Scope
+    namespace: str
+    op: str
+
+    @classmethod
+    def of(cls, identifier: str, scope: Scope) -> MetaFacts:
+        """Split ``trails.meta.gen.shape`` into namespace ``gen`` and op ``shape``."""
+        namespace, _, op = identifier.removeprefix(META_PREFIX).rpartition(".")
+        return cls(scope, namespace, op)
+
+
+class Capability(msgspec.Struct, frozen=True, eq=False):
+    """A descriptor and the function behind it."""
+
+    descriptor: CapabilityDescriptor
+    handler: Callable[..., object]
+    meta: MetaFacts | None = None
+    """None for a runtime capability."""
+
+    @property
+    def id(self) -> str:
+        """The descriptor's id."""
+        return self.descriptor.id
+
+    @property
+    def tool_name(self) -> str:
+        """The name under which agents call it."""
+        return meta_tool_name(self.id) if self.meta else self.id
+
+
+class StoredQuery(msgspec.Struct, frozen=True):
+    """A named SPARQL text with typed parameters."""
+
+    name: str
+    description: str
+    text: str
+    params: tuple[PredicateDescriptor, ...] = ()
+    tool_name: str = ""
+
+    @property
+    def effective_tool_name(self) -> str:
+        """The name under which agents call it."""
+        return self.tool_name or self.name

@@ -1,0 +1,196 @@
+"""Check one field: coerce its value, test every rule, report every violation.
+
+The rules of a value (length, pattern, range, choice) are one table that also
+names the JSON Schema keyword of each, so that what is projected and what is
+enforced can't drift apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from trails.errors import FieldError
+from trails.model.kinds import KINDS, KindError
+from trails.model.patterns import compile_pattern
+from trails.model.types import JSON, LIST, OBJECT, REF, PredicateDescriptor, ValueType
+
+Coerce = Callable[[object], object]
+Check = Callable[[object, str, list[FieldError]], object]
+"""(raw value or None, path, errors to extend) → the coerced value, or None."""
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One constraint on a single value."""
+
+    code: str
+    keyword: str
+    phrase: str
+    """How a message goes on after the field's name; ``{}`` is the limit."""
+    test: Callable[[object, Coerce], Callable[..., bool]]
+    """(declared limit, coerce) → a predicate on coerced values."""
+
+
+def _longer(limit: object, _: Coerce) -> Callable[..., bool]:
+    return lambda value: len(value) >= limit  # type: ignore[operator]
+
+
+def _shorter(limit: object, _: Coerce) -> Callable[..., bool]:
+    return lambda value: len(value) <= limit  # type: ignore[operator]
+
+
+def _matching(limit: object, _: Coerce) -> Callable[..., bool]:
+    return compile_pattern(str(limit))
+
+
+def _among(limit: object, coerce: Coerce) -> Callable[..., bool]:
+    return frozenset(coerce(value) for value in limit).__contains__  # type: ignore[attr-defined]
+
+
+def _above(limit: object, coerce: Coerce) -> Callable[..., bool]:
+    low = coerce(limit)
+    return lambda value: value >= low
+
+
+def _below(limit: object, coerce: Coerce) -> Callable[..., bool]:
+    high = coerce(limit)
+    return lambda value: value <= high
+
+
+RULES: Final = (
+    Rule("min_length", "minLength", "must have at least {} characters", _longer),
+    Rule("max_length", "maxLength", "must have at most {} characters", _shorter),
+    Rule("pattern", "pattern", "must match {}", _matching),
+    Rule("one_of", "enum", "must be one of {}", _among),
+    Rule("min_value", "minimum", "must be at least {}", _above),
+    Rule("max_value", "maximum", "must be at most {}", _below),
+)
+
+
+_EXPECTED: Final = {
+    REF: "a reference to a {} (its IRI)",
+    OBJECT: "an object with the fields of {}",
+    JSON: "a JSON value",
+}
+
+
+def coercer_of(value_type: ValueType, special: Mapping[str, Coerce]) -> tuple[Coerce, str]:
+    """The coercer of a scalar type and what it expects, in words.
+
+    ``special`` supplies the kinds that need more than a value: references, objects.
+    """
+    if value_type.kind in special:
+        return special[value_type.kind], _EXPECTED[value_type.kind].format(value_type.target)
+    kind = KINDS[value_type.kind]
+    dimension = value_type.dimension
+    if dimension is None:
+        return kind.coerce, kind.expected
+
+    def sized(value: object) -> object:
+        vector = kind.coerce(value)
+        if len(vector) != dimension:  # type: ignore[arg-type]
+            raise KindError
+        return vector
+
+    return sized, f"an array of {dimension} finite numbers"
+
+
+def compile_field(
+    field: PredicateDescriptor, special: Mapping[str, Coerce], *, stored: bool
+) -> Check:
+    """Make the check of one field. Stored lists are sets: no order, no duplicates."""
+    coerce, expected = coercer_of(field.type.scalar, special)
+    rules = [
+        (rule.test(limit, coerce), rule.code, limit, rule.phrase.format(_spell(limit)))
+        for rule in RULES
+        if (limit := getattr(field, rule.code)) is not None
+    ]
+
+    def check_one(raw: object, path: str, errors: list[FieldError]) -> object:
+        try:
+            value = coerce(raw)
+        except KindError as reason:
+            hint = f" ({reason})" if str(reason) else ""
+            errors.append(
+                FieldError(
+                    path,
+                    "datatype",
+                    f"{path} must be {expected}, not {shorten(raw)}{hint}",
+                    showable(raw),
+                    str(field.type.scalar),
+                )
+            )
+            return None
+        for holds, code, limit, phrase in rules:
+            if not holds(value):
+                message = f"{path} {phrase}, not {shorten(raw)}"
+                errors.append(FieldError(path, code, message, showable(raw), limit))
+        return value
+
+    if field.many:
+        return _compile_many(field, check_one, stored=stored)
+    if not field.required:
+        return lambda raw, path, errors: None if raw is None else check_one(raw, path, errors)
+
+    def check_required(raw: object, path: str, errors: list[FieldError]) -> object:
+        if raw is None:
+            errors.append(FieldError(path, "required", f"{path} is required", None, True))
+            return None
+        return check_one(raw, path, errors)
+
+    return check_required
+
+
+def _compile_many(field: PredicateDescriptor, check_one: Check, *, stored: bool) -> Check:
+    low, high = field.min_count, field.max_count
+    kind = field.type.scalar.row
+    sort_key = kind.sort_key if kind is not None else None
+
+    def check_many(raw: object, path: str, errors: list[FieldError]) -> object:
+        if raw is None:
+            raw = ()
+        if not isinstance(raw, list | tuple | set | frozenset):
+            message = f"{path} must be a list, not {shorten(raw)}"
+            errors.append(FieldError(path, "datatype", message, showable(raw), LIST))
+            return None
+        before = len(errors)
+        values = [check_one(item, f"{path}[{at}]", errors) for at, item in enumerate(raw)]
+        if len(errors) > before:
+            return None
+        if stored:
+            values = sorted(set(values), key=sort_key)  # type: ignore[type-var, arg-type]
+        if len(values) < low:
+            code = "required" if not values else "min_count"
+            message = f"{path} needs at least {low} value(s), not {len(values)}"
+            errors.append(FieldError(path, code, message, showable(raw), low))
+        if high is not None and len(values) > high:
+            message = f"{path} may have at most {high} value(s), not {len(values)}"
+            errors.append(FieldError(path, "max_count", message, showable(raw), high))
+        return tuple(values)
+
+    return check_many
+
+
+def shorten(value: object, limit: int = 60) -> str:
+    """A value for a message: quoted, never long."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 12]}… ({len(text)} characters)"
+
+
+def showable(value: object) -> object:
+    """A value as JSON can carry it, bounded, for an error's ``value``."""
+    if isinstance(value, bool | int | float) or value is None:
+        return value
+    if isinstance(value, str):
+        return value if len(value) <= 1000 else value[:1000] + "…"
+    if isinstance(value, list | tuple) and len(value) <= 100:
+        return [showable(item) for item in value]
+    return shorten(value, 200)
+
+
+def _spell(limit: object) -> str:
+    if isinstance(limit, tuple):
+        return ", ".join(repr(each) for each in limit)
+    return str(limit)

@@ -1,0 +1,99 @@
+"""What the log holds: commits, deltas, activities.
+
+A delta is two sets of RDF statements, removed and added, as N-Quads text in
+the engine's canonical form: opaque here, readable with any RDF tool.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from trails.model.digests import digest_of
+
+LOG_FORMAT: Final = 1
+
+
+class Commit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One step of a branch: what changed, who did it, and the digest that chains it."""
+
+    seq: int
+    id: str
+    branch: str
+    parents: tuple[str, ...]
+    actor: str
+    time: str
+    schema: str
+    added: int
+    removed: int
+    payload: str
+    """SHA-256 over the delta's two texts."""
+    digest: str
+    message: str = ""
+    activity: str | None = None
+    idempotency_key: str | None = None
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """A commit before the log has given it a place and a digest."""
+
+    branch: str
+    actor: str
+    time: str
+    schema: str
+    message: str = ""
+    activity: str | None = None
+    idempotency_key: str | None = None
+
+
+class Head(msgspec.Struct, frozen=True):
+    """Where a branch is: the last commit, its place in the log and its schema."""
+
+    commit: str
+    seq: int
+    schema: str
+
+
+class Position(msgspec.Struct, frozen=True):
+    """How far a view has followed the log: a commit, and its place."""
+
+    seq: int
+    commit: str
+
+    def __str__(self) -> str:
+        """As a view stores it."""
+        return f"{self.seq} {self.commit}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """The inverse of ``str``."""
+        seq, _, commit = text.partition(" ")
+        return cls(int(seq), commit)
+
+
+class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One call: who, what, when, with which outcome."""
+
+    id: str
+    actor: str
+    name: str
+    started: str
+    ended: str
+    outcome: str
+    kind: str = "runtime"
+    detail: str = ""
+
+
+GENESIS: Final = ""
+"""The head of a branch that has no commit yet."""
+
+
+def chain_digest(parent_digests: tuple[str, ...], draft: Draft, payload: str, counts: str) -> str:
+    """The digest of a commit: of its content and of everything before it."""
+    return digest_of([LOG_FORMAT, parent_digests, msgspec.to_builtins(draft), payload, counts])
+
+
+def commit_id(digest: str) -> str:
+    """Short enough to be read aloud to an agent, long enough never to meet another."""
+    return digest[:32]

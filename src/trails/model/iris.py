@@ -1,0 +1,95 @@
+"""IRIs: their grammar, and how nodes, types and fields are named.
+
+An instance is ``<base>/<Type>/<id>``; classes and fields live in
+``<base>/schema#``. The grammar is the part of RFC 3986/3987 that every RDF
+engine and every ``format: uri`` or ``format: iri`` checker agrees on (no IP
+literals in brackets), so one pattern serves schema and coercer.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+from urllib.parse import quote, unquote
+
+RDF_TYPE: Final = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+XSD: Final = "http://www.w3.org/2001/XMLSchema#"
+TRAILS: Final = "https://trails.dev/ns#"
+HANDLE_PREFIX: Final = "trails://kg/"
+
+MAX_ID_BYTES: Final = 512
+
+_PCT = "%[0-9A-Fa-f]{2}"
+_ASCII = "A-Za-z0-9._~!$&'()*+,;="
+_UCS = "\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF"  # RFC 3987 ucschar of the basic plane
+
+
+def _grammar(extra: str) -> str:
+    char = f"(?:[{_ASCII}{extra}:@-]|{_PCT})"
+    host = f"(?:[{_ASCII}{extra}-]|{_PCT})"
+    user = f"(?:[{_ASCII}{extra}:-]|{_PCT})"
+    authority = f"//(?:{user}*@)?{host}*(?::[0-9]{{0,5}})?(?:/{char}*)*"
+    path = f"/(?:{char}+(?:/{char}*)*)?|{char}+(?:/{char}*)*"
+    tail = f"(?:[/?]|{char})*"
+    return f"^[A-Za-z][A-Za-z0-9+.-]*:(?:{authority}|{path})(?:[?]{tail})?(?:#{tail})?$"
+
+
+URI_PATTERN: Final = _grammar("")
+IRI_PATTERN: Final = _grammar(_UCS)
+
+
+def encode_id(identifier: str) -> str:
+    """An id as one IRI path segment."""
+    return quote(identifier, safe="")
+
+
+def decode_id(segment: str) -> str:
+    """The id that a path segment stands for."""
+    return unquote(segment, errors="strict")
+
+
+def normal_id(identifier: str) -> str:
+    """Ids are compared in Unicode normal form C."""
+    return unicodedata.normalize("NFC", identifier)
+
+
+def id_problem(identifier: str) -> str | None:
+    """Why a text can't be an id, or None."""
+    if not identifier:
+        return "it is empty"
+    if identifier in {".", ".."}:
+        return "'.' and '..' are path steps"
+    if len(identifier.encode("utf-8", "surrogatepass")) > MAX_ID_BYTES:
+        return f"it is longer than {MAX_ID_BYTES} bytes"
+    return None
+
+
+class Names:
+    """The IRIs of one graph; ``base`` is set when the graph is created and never changes."""
+
+    __slots__ = ("base", "nodes", "vocabulary")
+
+    def __init__(self, base: str) -> None:
+        self.base = base.rstrip("/")
+        self.nodes = self.base + "/"
+        self.vocabulary = self.base + "/schema#"
+
+    def node(self, type_name: str, identifier: str) -> str:
+        """The IRI of an instance."""
+        return f"{self.nodes}{type_name}/{quote(identifier, safe='')}"
+
+    def term(self, name: str) -> str:
+        """The IRI of a class or field; a declared absolute IRI stays as it is."""
+        return name if ":" in name else self.vocabulary + name
+
+    def parse_node(self, iri: str) -> tuple[str, str] | None:
+        """``(type, id)`` of an instance's IRI or MCP handle, or None."""
+        for prefix in (self.nodes, HANDLE_PREFIX):
+            if iri.startswith(prefix):
+                type_name, slash, segment = iri[len(prefix) :].partition("/")
+                if slash and type_name and segment and "/" not in segment:
+                    try:
+                        return type_name, normal_id(decode_id(segment))
+                    except UnicodeDecodeError:
+                        return None
+        return None

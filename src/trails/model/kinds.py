@@ -1,0 +1,436 @@
+"""The kinds of values: one table makes the JSON Schema and the coercer.
+
+Each row says how a kind looks as JSON Schema, which JSON values (and which
+native Python values) it accepts, what its canonical RDF form is and how its
+values sort. Nothing else in Trails knows a kind by name.
+
+Beware of Python here: ``True`` is an ``int``; ``int()`` takes ``"1_000"``,
+spaces and Arabic digits; ``1.0`` is an integer to JSON Schema.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Final
+
+import msgspec
+
+from trails.model.iris import IRI_PATTERN, TRAILS, URI_PATTERN, XSD
+
+INT_MIN: Final = -(2**63)
+INT_MAX: Final = 2**63 - 1
+FLOAT_MAX: Final = 1.7976931348623157e308
+DECIMAL_PATTERN: Final = r"^-?[0-9]{1,20}(?:\.[0-9]{1,18})?$"
+BIGINT_PATTERN: Final = r"^-?[0-9]{1,1000}$"
+DATE_PATTERN: Final = r"^[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])$"
+DATETIME_PATTERN: Final = (
+    r"^[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+    r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
+    r"(?:Z|[+-](?:(?:0[0-9]|1[0-3]):[0-5][0-9]|14:00))$"
+)
+
+Json = Mapping[str, object]
+
+
+class Iri(str):
+    """An absolute IRI."""
+
+    __slots__ = ()
+
+
+class Blob(str):
+    """The URI of binary content that is kept elsewhere."""
+
+    __slots__ = ()
+
+
+class BigInt(int):
+    """An integer of any size; a string in JSON, where numbers lose precision."""
+
+
+class KindError(ValueError):
+    """A value is not of a kind; the text says what is expected."""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """One row of the table."""
+
+    name: str
+    schema: Json
+    expected: str
+    coerce: Callable[[object], object]
+    datatype: str
+    lexical: Callable[..., str] = str
+    parse: Callable[[str], object] = str
+    plain: Callable[..., object] | None = None
+    """The JSON form of a value; None where the value is its own JSON form."""
+    sort_key: Callable[..., bytes] | None = None
+    """A byte string that sorts like the values; None where they have no order."""
+    quantity: bool = False
+    """Whether min_value and max_value make sense."""
+    text: bool = False
+    """Whether min_length, max_length and pattern make sense."""
+
+
+def _whole_match(pattern: str) -> Callable[[str], re.Match[str] | None]:
+    """Match our own anchored patterns; none can backtrack, so the fast engine is safe here."""
+    return re.compile(pattern[1:-1]).fullmatch
+
+
+# --- String, Bool ------------------------------------------------------------
+
+
+def _coerce_string(value: object) -> str:
+    if not isinstance(value, str):
+        raise KindError
+    return value if type(value) is str else str(value)
+
+
+def _coerce_bool(value: object) -> bool:
+    if value is True or value is False:
+        return value
+    raise KindError
+
+
+def _lexical_bool(value: bool) -> str:  # noqa: FBT001 - a value, not a flag
+    return "true" if value else "false"
+
+
+# --- numbers -----------------------------------------------------------------
+
+
+def _whole(value: object) -> int:
+    if type(value) is int:
+        return value
+    if isinstance(value, bool):
+        raise KindError
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    raise KindError
+
+
+def _coerce_int(value: object) -> int:
+    number = _whole(value)
+    if INT_MIN <= number <= INT_MAX:
+        return number
+    raise KindError
+
+
+_is_bigint = _whole_match(BIGINT_PATTERN)
+_is_decimal = _whole_match(DECIMAL_PATTERN)
+
+
+def _coerce_bigint(value: object) -> int:
+    if isinstance(value, str):
+        if _is_bigint(value):
+            return BigInt(value)
+    elif isinstance(value, BigInt) and abs(value) < 10**1000:
+        return value
+    raise KindError
+
+
+def _coerce_float(value: object) -> float:
+    if type(value) is float:
+        number = value
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            raise KindError from None
+    else:
+        raise KindError
+    if math.isfinite(number):
+        return number
+    raise KindError
+
+
+def _lexical_float(value: float) -> str:
+    """The shortest digits that round-trip, without an exponent, as Oxigraph writes them."""
+    text = repr(value)
+    if "e" in text:
+        text = format(Decimal(text), "f")
+    return text.removesuffix(".0")
+
+
+def _coerce_decimal(value: object) -> Decimal:
+    if isinstance(value, Decimal) and value.is_finite():
+        text = format(value, "f")
+    elif isinstance(value, str):
+        text = value
+    else:
+        raise KindError
+    if not _is_decimal(text):
+        raise KindError
+    return _parse_decimal(text)
+
+
+def _parse_decimal(text: str) -> Decimal:
+    number = Decimal(text)
+    return number or Decimal(0)
+
+
+def _lexical_decimal(value: Decimal) -> str:
+    text = format(value, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+# --- time --------------------------------------------------------------------
+
+_is_date = _whole_match(DATE_PATTERN)
+_is_datetime = _whole_match(DATETIME_PATTERN)
+_MAX_OFFSET = timedelta(hours=14)
+
+
+def _coerce_date(value: object) -> date:
+    if isinstance(value, str) and _is_date(value):
+        try:
+            return date.fromisoformat(value)
+        except ValueError:
+            raise KindError from None
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value
+    raise KindError
+
+
+def _coerce_datetime(value: object) -> datetime:
+    if isinstance(value, str) and _is_datetime(value):
+        try:
+            return datetime.fromisoformat(value)
+        except ValueError:
+            raise KindError from None
+    if isinstance(value, datetime):
+        offset = value.utcoffset()
+        if offset is not None and abs(offset) <= _MAX_OFFSET and not offset.seconds % 60:
+            return value
+    raise KindError
+
+
+def _lexical_datetime(value: datetime) -> str:
+    text = value.replace(tzinfo=None).isoformat()
+    if "." in text:
+        text = text.rstrip("0")
+    minutes = round((value.utcoffset() or timedelta()).total_seconds() / 60)
+    if not minutes:
+        return text + "Z"
+    return f"{text}{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
+
+
+_EPOCH = datetime(1, 1, 1, tzinfo=UTC).replace(tzinfo=None)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def _sort_datetime(value: datetime) -> bytes:
+    """The UTC instant; computed without leaving the years that Python can hold."""
+    local = (value.replace(tzinfo=None) - _EPOCH) // _MICROSECOND
+    offset = (value.utcoffset() or timedelta()) // _MICROSECOND
+    return struct.pack(">Q", local - offset + 2**62)
+
+
+# --- references to the outside -----------------------------------------------
+
+_is_iri = _whole_match(IRI_PATTERN)
+_is_uri = _whole_match(URI_PATTERN)
+
+
+def _coerce_iri(value: object) -> Iri:
+    if isinstance(value, str) and _is_iri(value):
+        return Iri(value)
+    raise KindError
+
+
+def _coerce_blob(value: object) -> Blob:
+    if isinstance(value, str) and _is_uri(value):
+        return Blob(value)
+    raise KindError
+
+
+# --- vectors -----------------------------------------------------------------
+
+
+def _coerce_vector(value: object) -> tuple[float, ...]:
+    if isinstance(value, list | tuple):
+        return tuple(_coerce_float(item) for item in value)
+    raise KindError
+
+
+def _lexical_vector(value: tuple[float, ...]) -> str:
+    return "[" + ",".join(map(repr, value)) + "]"
+
+
+def _parse_vector(text: str) -> tuple[float, ...]:
+    return tuple(msgspec.json.decode(text, type=list[float]))
+
+
+# --- sort keys ---------------------------------------------------------------
+
+
+def _sort_text(value: str) -> bytes:
+    return value.encode("utf-8", "surrogatepass")
+
+
+def _sort_bool(value: bool) -> bytes:  # noqa: FBT001 - a value, not a flag
+    return b"\x01" if value else b"\x00"
+
+
+def _sort_int(value: int) -> bytes:
+    return struct.pack(">Q", value + 2**63)
+
+
+def _sort_bigint(value: int) -> bytes:
+    """Sign, length, magnitude; a negative number is the complement of its mirror."""
+    magnitude = abs(value)
+    size = (magnitude.bit_length() + 7) // 8
+    body = struct.pack(">H", size) + magnitude.to_bytes(size, "big")
+    if value >= 0:
+        return b"\x01" + body
+    return b"\x00" + bytes(255 - byte for byte in body)
+
+
+def _sort_float(value: float) -> bytes:
+    (bits,) = struct.unpack(">Q", struct.pack(">d", value + 0.0))
+    return struct.pack(">Q", bits ^ 0xFFFF_FFFF_FFFF_FFFF if bits >> 63 else bits | 1 << 63)
+
+
+def _sort_decimal(value: Decimal) -> bytes:
+    sign, digits, exponent = value.as_tuple()
+    whole = int("".join(map(str, digits))) * 10 ** (18 + int(exponent))
+    return ((-whole if sign else whole) + 2**127).to_bytes(16, "big")
+
+
+def _sort_date(value: date) -> bytes:
+    return struct.pack(">I", value.toordinal())
+
+
+# --- the table ---------------------------------------------------------------
+
+_NUMBER: Json = {"type": "number", "minimum": -FLOAT_MAX, "maximum": FLOAT_MAX}
+
+KINDS: Final[Mapping[str, Kind]] = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            name="String",
+            schema={"type": "string"},
+            expected="a string",
+            coerce=_coerce_string,
+            datatype=XSD + "string",
+            sort_key=_sort_text,
+            text=True,
+        ),
+        Kind(
+            name="Bool",
+            schema={"type": "boolean"},
+            expected="true or false",
+            coerce=_coerce_bool,
+            datatype=XSD + "boolean",
+            lexical=_lexical_bool,
+            parse=lambda text: text in {"true", "1"},
+            sort_key=_sort_bool,
+        ),
+        Kind(
+            name="Int",
+            schema={"type": "integer", "minimum": INT_MIN, "maximum": INT_MAX},
+            expected="an integer of at most 64 bits",
+            coerce=_coerce_int,
+            datatype=XSD + "integer",
+            parse=int,
+            sort_key=_sort_int,
+            quantity=True,
+        ),
+        Kind(
+            name="BigInt",
+            schema={"type": "string", "pattern": BIGINT_PATTERN},
+            expected="an integer written as a string of digits",
+            coerce=_coerce_bigint,
+            datatype=XSD + "integer",
+            parse=BigInt,
+            plain=str,
+            sort_key=_sort_bigint,
+            quantity=True,
+        ),
+        Kind(
+            name="Float",
+            schema=_NUMBER,
+            expected="a finite number",
+            coerce=_coerce_float,
+            datatype=XSD + "double",
+            lexical=_lexical_float,
+            parse=float,
+            sort_key=_sort_float,
+            quantity=True,
+        ),
+        Kind(
+            name="Decimal",
+            schema={"type": "string", "pattern": DECIMAL_PATTERN},
+            expected="a decimal number written as a string, like '12.50'",
+            coerce=_coerce_decimal,
+            datatype=XSD + "decimal",
+            lexical=_lexical_decimal,
+            parse=_parse_decimal,
+            plain=_lexical_decimal,
+            sort_key=_sort_decimal,
+            quantity=True,
+        ),
+        Kind(
+            name="Date",
+            schema={"type": "string", "format": "date", "pattern": DATE_PATTERN},
+            expected="a date like '2026-03-01'",
+            coerce=_coerce_date,
+            datatype=XSD + "date",
+            lexical=date.isoformat,
+            parse=date.fromisoformat,
+            plain=date.isoformat,
+            sort_key=_sort_date,
+            quantity=True,
+        ),
+        Kind(
+            name="DateTime",
+            schema={"type": "string", "format": "date-time", "pattern": DATETIME_PATTERN},
+            expected="a date and time with time zone, like '2026-03-01T09:30:00Z'",
+            coerce=_coerce_datetime,
+            datatype=XSD + "dateTime",
+            lexical=_lexical_datetime,
+            parse=datetime.fromisoformat,
+            plain=_lexical_datetime,
+            sort_key=_sort_datetime,
+            quantity=True,
+        ),
+        Kind(
+            name="Iri",
+            schema={"type": "string", "format": "iri", "pattern": IRI_PATTERN},
+            expected="an absolute IRI",
+            coerce=_coerce_iri,
+            datatype=XSD + "anyURI",
+            parse=Iri,
+            sort_key=_sort_text,
+            text=True,
+        ),
+        Kind(
+            name="Blob",
+            schema={"type": "string", "format": "uri", "pattern": URI_PATTERN},
+            expected="the URI of a blob",
+            coerce=_coerce_blob,
+            datatype=XSD + "anyURI",
+            parse=Blob,
+            sort_key=_sort_text,
+            text=True,
+        ),
+        Kind(
+            name="Vector",
+            schema={"type": "array", "items": _NUMBER},
+            expected="an array of finite numbers",
+            coerce=_coerce_vector,
+            datatype=TRAILS + "vector",
+            lexical=_lexical_vector,
+            parse=_parse_vector,
+            plain=list,
+        ),
+    )
+}

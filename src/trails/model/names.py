@@ -1,0 +1,150 @@
+"""Which names may be declared, and how one name is spelled on each surface.
+
+Pure grammar: refusing here, when something is declared, keeps every later
+surface free of escaping rules.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from trails.errors import DeclarationError
+
+CONTROL_ARGUMENTS: Final = frozenset(
+    {"branch", "snapshot", "dry_run", "propose", "expected_head", "idempotency_key"}
+)
+
+RESERVED_PROJECTS: Final = frozenset(
+    {"kg", "schema", "stats", "doctor", "prov", "branches", "queries", "branch", "at"}
+)
+
+# The closed set of built-in tools; a capability or stored query may not shadow one.
+BUILTIN_TOOLS: Final = frozenset(
+    {
+        "branch_create",
+        "branch_delete",
+        "branch_list",
+        "branch_merge",
+        "commit_get",
+        "commit_list",
+        "export_records",
+        "fetch",
+        "graph_health",
+        "graph_load",
+        "graph_mutate",
+        "graph_query",
+        "graph_snapshot",
+        "read_record_field",
+        "schema_apply",
+        "schema_get",
+        "search",
+        "stored_query_list",
+        "stored_query_run",
+    }
+)
+
+META_PREFIX: Final = "trails.meta."
+
+_TYPE = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
+_FIELD = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", re.IGNORECASE)
+_CAPABILITY = re.compile(r"[a-z][a-z0-9]*([._][a-z0-9]+)*")
+_META = re.compile(r"trails\.meta\.([a-z][a-z0-9]*\.)?[a-z][a-z0-9]*")
+_PROJECT = re.compile(r"[a-z][a-z0-9-]{0,62}")
+_TOOL = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+
+
+def check_type_name(name: str) -> None:
+    """A type is named like a class: ``Requirement``."""
+    if not _TYPE.fullmatch(name):
+        raise DeclarationError(
+            f"{name!r} can't name a type: start with a capital letter, then letters and digits, "
+            "64 at most (for example 'TestCase')"
+        )
+
+
+def check_field_name(owner: str, name: str) -> None:
+    """A field is a lower-case word; double underscores belong to lookups."""
+    if not _FIELD.fullmatch(name) or not name[0].islower() or len(name) > 64:
+        raise DeclarationError(
+            f"{owner}.{name}: a field name starts with a lower-case letter, has letters, digits "
+            "and single underscores, and at most 64 of them; rename it"
+        )
+
+
+def check_capability_id(identifier: str) -> None:
+    """A capability id is dotted lower-case words: ``requirements.accept``."""
+    if not _CAPABILITY.fullmatch(identifier) or len(identifier) > 128:
+        raise DeclarationError(
+            f"{identifier!r} can't be a capability id: use lower-case words joined by dots or "
+            "single underscores, 128 characters at most (for example 'requirements.accept')"
+        )
+    if identifier.startswith("trails."):
+        raise DeclarationError(
+            f"{identifier!r}: ids that start with 'trails.' belong to the framework; "
+            "use @meta_capability for operations on the application itself"
+        )
+
+
+def check_meta_id(identifier: str) -> None:
+    """Underscores are refused so that ``trails_meta_gen_shape`` maps back to one id."""
+    if "_" in identifier:
+        raise DeclarationError(
+            f"{identifier!r}: '_' is not allowed in a meta-capability's name, because its tool "
+            "name replaces dots by underscores and must map back; use a single word"
+        )
+    if not _META.fullmatch(identifier):
+        raise DeclarationError(
+            f"{identifier!r} can't be a meta-capability id: write 'trails.meta.<op>' or "
+            "'trails.meta.<namespace>.<op>' in lower-case letters and digits"
+        )
+
+
+def check_project_name(name: str) -> None:
+    """Project and graph names become part of IRIs and paths."""
+    if not _PROJECT.fullmatch(name):
+        raise DeclarationError(
+            f"{name!r} can't name a project or graph: use a lower-case letter, then lower-case "
+            "letters, digits and '-', 63 at most"
+        )
+    if name in RESERVED_PROJECTS:
+        raise DeclarationError(
+            f"{name!r} is reserved, because trails://{name}/ addresses something built in; "
+            "choose another name"
+        )
+
+
+def check_parameter_name(owner: str, name: str) -> None:
+    """Control arguments steer the engine and can't double as a capability's own."""
+    if name in CONTROL_ARGUMENTS:
+        raise DeclarationError(
+            f"{owner}: parameter {name!r} is a control argument of every call "
+            f"({', '.join(sorted(CONTROL_ARGUMENTS))}); rename it"
+        )
+    check_field_name(owner, name)
+
+
+def check_tool_name(name: str) -> None:
+    """What every MCP client accepts at most."""
+    if not _TOOL.fullmatch(name):
+        raise DeclarationError(
+            f"{name!r} can't name a tool: 1 to 128 characters of A-Z a-z 0-9 _ . -"
+        )
+
+
+def meta_tool_name(identifier: str) -> str:
+    """``trails.meta.gen.shape`` → ``trails_meta_gen_shape``."""
+    check_meta_id(identifier)
+    return identifier.replace(".", "_")
+
+
+def meta_id_of_tool(tool: str) -> str:
+    """The inverse of :func:`meta_tool_name`."""
+    identifier = tool.replace("_", ".")
+    check_meta_id(identifier)
+    return identifier
+
+
+def portable_name(name: str) -> str:
+    """The spelling for clients that refuse dots; two names may not share one."""
+    return name.replace(".", "_").replace("-", "_")

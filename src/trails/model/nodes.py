@@ -1,0 +1,37 @@
+"""A node as a value: its type, its id, its fields.
+
+A *handle* is ``Type/id`` with the id percent-encoded: the part of a node's IRI
+that follows the base. References between nodes are stored as handles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from trails.model.iris import decode_id, encode_id
+
+
+def make_handle(type_name: str, identifier: str) -> str:
+    """``Type/id`` with the id as one path segment."""
+    return f"{type_name}/{encode_id(identifier)}"
+
+
+def split_handle(handle: str) -> tuple[str, str]:
+    """``(type, id)`` of a handle."""
+    type_name, _, segment = handle.partition("/")
+    return type_name, decode_id(segment) if "%" in segment else segment
+
+
+class NodeState(msgspec.Struct, frozen=True):
+    """One node at one moment. Missing fields are absent; sets are sorted tuples."""
+
+    type: str
+    id: str
+    values: Mapping[str, object]
+
+    @property
+    def handle(self) -> str:
+        """``Type/id``."""
+        return make_handle(self.type, self.id)

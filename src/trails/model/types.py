@@ -1,0 +1,185 @@
+"""Descriptors of what a graph may hold: fields, node types, edge types, shapes.
+
+A descriptor is plain data: it is stored content-addressed in the log, compared
+on open, and read by every projection. Types name each other by name, so a
+forward reference is nothing special here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+import msgspec
+
+from trails.model.digests import digest_of
+from trails.model.kinds import KINDS, Kind
+
+LIST = "List"
+REF = "Ref"
+OBJECT = "Object"
+JSON = "Json"
+
+
+class ValueType(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The type of a value: a kind of the table, a Ref, a List of items, or an Object.
+
+    ``target`` names the node type of a Ref, or the node type or shape of an Object.
+    """
+
+    kind: str
+    target: str | None = None
+    dimension: int | None = None
+    item: ValueType | None = None
+    nullable: bool = False
+
+    @property
+    def scalar(self) -> ValueType:
+        """The item's type of a List, else the type itself."""
+        return self.item if self.item is not None else self
+
+    @property
+    def row(self) -> Kind | None:
+        """The row of the kind table, for kinds that have one."""
+        return KINDS.get(self.kind)
+
+    def __str__(self) -> str:
+        """As a reader would write it: ``List[Ref[Person]]``."""
+        inner = self.item or self.target or self.dimension
+        return f"{self.kind}[{inner}]" if inner is not None else self.kind
+
+
+class PredicateDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A typed field: of a node type, an edge type, a shape, or a capability's input."""
+
+    name: str
+    type: ValueType
+    iri: str = ""
+    description: str = ""
+    min_count: int = 0
+    max_count: int | None = 1
+    min_length: int | None = None
+    max_length: int | None = None
+    pattern: str | None = None
+    one_of: tuple[object, ...] | None = None
+    min_value: object = None
+    max_value: object = None
+    key: bool = False
+    unique: bool = False
+    label: bool = False
+    search: bool = False
+    default: object = None
+    declared_in: str = ""
+
+    @property
+    def many(self) -> bool:
+        """Whether the field holds a set of values."""
+        return self.type.kind == LIST
+
+    @property
+    def required(self) -> bool:
+        """Whether a value must be given (a default counts as given)."""
+        return self.min_count > 0
+
+    @property
+    def target(self) -> str | None:
+        """The node type that a reference points to, or None for other kinds."""
+        scalar = self.type.scalar
+        return scalar.target if scalar.kind == REF else None
+
+
+class EdgeEnds(msgspec.Struct, frozen=True):
+    """What an edge type joins, and how many edges each end may and must have."""
+
+    source: str
+    target: str
+    per_source: tuple[int, int | None] = (0, None)
+    per_target: tuple[int, int | None] = (0, None)
+
+
+class TypeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
+    """A node type, or an edge type (a node type with two ends)."""
+
+    name: str
+    fields: tuple[PredicateDescriptor, ...]
+    description: str = ""
+    iri: str = ""
+    extends: str | None = None
+    unique: tuple[tuple[str, ...], ...] = ()
+    index: tuple[tuple[str, ...], ...] = ()
+    edge: EdgeEnds | None = None
+
+    @cached_property
+    def by_name(self) -> Mapping[str, PredicateDescriptor]:
+        """Fields by name, inherited ones included."""
+        return {field.name: field for field in self.fields}
+
+    @cached_property
+    def key(self) -> PredicateDescriptor | None:
+        """The field from which ids are derived, or None where ids are UUIDs."""
+        return next((field for field in self.fields if field.key), None)
+
+    @cached_property
+    def label(self) -> PredicateDescriptor | None:
+        """The field that names an instance to a reader."""
+        marked = next((field for field in self.fields if field.label), None)
+        return marked or self.key
+
+
+class ShapeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
+    """A structured value with constraints; with ``target``, more rules for a node type."""
+
+    name: str
+    fields: tuple[PredicateDescriptor, ...]
+    description: str = ""
+    target: str | None = None
+
+    @cached_property
+    def by_name(self) -> Mapping[str, PredicateDescriptor]:
+        """Fields by name."""
+        return {field.name: field for field in self.fields}
+
+
+class Schema(msgspec.Struct, frozen=True, dict=True):
+    """All types of a graph, in name order: the value that a commit's schema digest names."""
+
+    types: tuple[TypeDescriptor, ...] = ()
+    shapes: tuple[ShapeDescriptor, ...] = ()
+
+    @classmethod
+    def of(cls, types: Iterable[TypeDescriptor], shapes: Iterable[ShapeDescriptor] = ()) -> Schema:
+        """Build with a canonical order; only shapes that constrain node types are schema."""
+        return cls(
+            tuple(sorted(types, key=lambda each: each.name)),
+            tuple(sorted((s for s in shapes if s.target), key=lambda each: each.name)),
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """The content address."""
+        return digest_of(self)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, TypeDescriptor]:
+        """Types by name."""
+        return {each.name: each for each in self.types}
+
+    def lineage(self, name: str) -> tuple[str, ...]:
+        """The type and its ancestors, nearest first."""
+        out = [name]
+        while (parent := self.by_name[out[-1]].extends) is not None:
+            out.append(parent)
+        return tuple(out)
+
+    def family(self, name: str) -> tuple[str, ...]:
+        """The type and everything that extends it, in name order."""
+        return tuple(each.name for each in self.types if name in self.lineage(each.name))
+
+    def is_a(self, name: str, ancestor: str) -> bool:
+        """Whether instances of ``name`` count as instances of ``ancestor``."""
+        return name in self.by_name and ancestor in self.lineage(name)
+
+    def shapes_of(self, name: str) -> tuple[ShapeDescriptor, ...]:
+        """The shapes that add rules to a type, through its ancestors too."""
+        lineage = self.lineage(name)
+        return tuple(shape for shape in self.shapes if shape.target in lineage)

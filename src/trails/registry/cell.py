@@ -1,0 +1,117 @@
+"""RegistryCell: the one place that holds the current Registry and swaps it.
+
+Readers take ``current`` once and keep it; a swap is one assignment, so each
+reader sees one snapshot. Writers take turns.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+from trails.errors import RegistryError
+from trails.model.capabilities import Capability, StoredQuery
+from trails.model.digests import digest_of
+from trails.registry.registry import Registry, check_registry
+
+Listener = Callable[[Registry], None]
+
+
+class RegistryCell:
+    """Holds the current snapshot; registering checks, swaps and tells the listeners."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._current = Registry()
+        self._listeners: list[Listener] = []
+        self._seen: dict[tuple[str, str], str] = {}
+
+    @property
+    def current(self) -> Registry:
+        """The snapshot to pin for the length of a request."""
+        return self._current
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call ``listener`` with every new snapshot; the returned function stops that."""
+        with self._lock:
+            self._listeners.append(listener)
+
+        def stop() -> None:
+            with self._lock:
+                if listener in self._listeners:
+                    self._listeners.remove(listener)
+
+        return stop
+
+    def register(
+        self,
+        *,
+        types: Iterable[type] = (),
+        shapes: Iterable[type] = (),
+        capabilities: Iterable[Capability] = (),
+        queries: Iterable[StoredQuery] = (),
+    ) -> Registry:
+        """Add declarations; all of them or, with an error, none.
+
+        A capability replaces an earlier version of itself. The same id and version with
+        other content is refused, and so is an id in both registries.
+        """
+        with self._lock:
+            old = self._current
+            added = tuple(capabilities)
+            replaced = self._check_versions(old, added)
+            kept = (*old.capabilities.values(), *old.metas.values())
+            new = Registry(
+                version=old.version + 1,
+                types=(*old.classes.values(), *_unseen(types, old.classes.values())),
+                shapes=(
+                    *old.shape_classes.values(),
+                    *_unseen(shapes, old.shape_classes.values()),
+                ),
+                capabilities=(*(each for each in kept if each.id not in replaced), *added),
+                queries=(*old.queries.values(), *queries),
+            )
+            check_registry(new)
+            for each in added:
+                self._seen[each.id, each.descriptor.version] = digest_of(each.descriptor)
+            self._current = new
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener(new)
+        return new
+
+    def _check_versions(self, old: Registry, added: tuple[Capability, ...]) -> set[str]:
+        replaced: set[str] = set()
+        ids: dict[str, Capability] = {}
+        for each in added:
+            twin = ids.setdefault(each.id, each)
+            known = old.capability(each.id)
+            for other in (twin, known):
+                if other is not None and (other.meta is None) != (each.meta is None):
+                    raise RegistryError(
+                        f"{each.id!r} is declared as a capability and as a meta-capability; "
+                        "one id belongs to one registry"
+                    )
+            if twin is not each:
+                raise RegistryError(f"{each.id!r} is declared twice; rename or remove one")
+            version = each.descriptor.version
+            seen = self._seen.get((each.id, version))
+            if seen is not None and seen != digest_of(each.descriptor):
+                raise RegistryError(
+                    f"{each.id!r} version {version!r} is known with other content; "
+                    "give the changed capability a new version"
+                )
+            if known is not None:
+                if known.descriptor.version == version and known.handler is not each.handler:
+                    raise RegistryError(
+                        f"{each.id!r} version {version!r} is registered already with another "
+                        "function; rename one, or give it a new version"
+                    )
+                replaced.add(each.id)
+        return replaced
+
+
+def _unseen(items: Iterable[type], known: Iterable[type]) -> list[type]:
+    """Registering the very same class again is no news."""
+    have = set(known)
+    return [each for each in items if each not in have]

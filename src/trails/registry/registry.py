@@ -1,0 +1,201 @@
+"""The Registry: an immutable snapshot of all descriptors, with a version and a digest.
+
+A request pins the snapshot it started with; registering makes a new snapshot.
+Declaration order leaves no trace: populations are kept in id order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import TypeVar, cast
+
+from trails.errors import RegistryError
+from trails.model.capabilities import Capability, StoredQuery
+from trails.model.digests import digest_of
+from trails.model.names import BUILTIN_TOOLS, check_tool_name, portable_name
+from trails.model.types import OBJECT, REF, Schema, ShapeDescriptor, TypeDescriptor, ValueType
+
+T = TypeVar("T")
+
+
+class Registry:
+    """One consistent set of types, shapes, capabilities, meta-capabilities and queries."""
+
+    def __init__(
+        self,
+        *,
+        version: int = 0,
+        types: Iterable[type] = (),
+        shapes: Iterable[type] = (),
+        capabilities: Iterable[Capability] = (),
+        queries: Iterable[StoredQuery] = (),
+    ) -> None:
+        self.version = version
+        self.classes: Mapping[str, type] = _sorted_by(lambda each: each.__name__, types)
+        self.shape_classes: Mapping[str, type] = _sorted_by(lambda each: each.__name__, shapes)
+        every = tuple(capabilities)
+        self.capabilities: Mapping[str, Capability] = _sorted_by(
+            lambda each: each.id, (each for each in every if each.meta is None)
+        )
+        self.metas: Mapping[str, Capability] = _sorted_by(
+            lambda each: each.id, (each for each in every if each.meta is not None)
+        )
+        self.queries: Mapping[str, StoredQuery] = _sorted_by(lambda each: each.name, queries)
+
+    @property
+    def types(self) -> Mapping[str, TypeDescriptor]:
+        """Type descriptors by name."""
+        return self.schema.by_name
+
+    @cached_property
+    def shapes(self) -> Mapping[str, ShapeDescriptor]:
+        """Shape descriptors by name."""
+        return {
+            name: cast(ShapeDescriptor, _descriptor(cls))
+            for name, cls in self.shape_classes.items()
+        }
+
+    @cached_property
+    def schema(self) -> Schema:
+        """What the graph may hold."""
+        return Schema.of(
+            (cast(TypeDescriptor, _descriptor(cls)) for cls in self.classes.values()),
+            self.shapes.values(),
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """The content address of all descriptors."""
+        return digest_of(
+            [
+                self.schema.types,
+                list(self.shapes.values()),
+                [each.descriptor for each in self.capabilities.values()],
+                [[each.descriptor, each.meta] for each in self.metas.values()],
+                list(self.queries.values()),
+            ]
+        )
+
+    @cached_property
+    def tools(self) -> Mapping[str, Capability | StoredQuery]:
+        """Everything callable, by tool name, in name order."""
+        named: dict[str, Capability | StoredQuery] = {
+            each.tool_name: each for each in (*self.capabilities.values(), *self.metas.values())
+        }
+        named.update({each.effective_tool_name: each for each in self.queries.values()})
+        return MappingProxyType(dict(sorted(named.items())))
+
+    def capability(self, identifier: str) -> Capability | None:
+        """A runtime or meta-capability by id."""
+        return self.capabilities.get(identifier) or self.metas.get(identifier)
+
+    def restrict(self, permit: Callable[[Capability | StoredQuery], bool]) -> Registry:
+        """The same registry with only the callables that ``permit`` accepts."""
+        return Registry(
+            version=self.version,
+            types=self.classes.values(),
+            shapes=self.shape_classes.values(),
+            capabilities=(
+                each for each in (*self.capabilities.values(), *self.metas.values()) if permit(each)
+            ),
+            queries=(each for each in self.queries.values() if permit(each)),
+        )
+
+
+def check_registry(registry: Registry) -> None:
+    """Raise RegistryError, naming everything that can't stand, or return."""
+    problems = [*_dangling_types(registry), *_colliding_names(registry)]
+    if problems:
+        raise RegistryError("; ".join(problems), problems=problems)
+
+
+def _dangling_types(registry: Registry) -> Iterable[str]:
+    known, shapes = registry.types, registry.shapes
+    for descriptor in known.values():
+        if descriptor.extends is not None and descriptor.extends not in known:
+            yield f"{descriptor.name} extends {descriptor.extends}, which is not registered"
+        for field in descriptor.fields:
+            if field.target is not None and field.target not in known:
+                yield (
+                    f"{descriptor.name}.{field.name} refers to {field.target}, which is not a "
+                    "registered node type; register it, or correct the name"
+                )
+    for shape in shapes.values():
+        yield from _dangling_shape(shape, known, shapes)
+    for capability in (*registry.capabilities.values(), *registry.metas.values()):
+        given = capability.descriptor
+        outputs = () if given.output_shape is None else (("its result", given.output_shape),)
+        for name, value_type in (*((f.name, f.type) for f in given.input_shape), *outputs):
+            yield from _dangling_value(f"{given.id}: {name}", value_type, known, shapes)
+
+
+def _dangling_shape(
+    shape: ShapeDescriptor,
+    known: Mapping[str, TypeDescriptor],
+    shapes: Mapping[str, ShapeDescriptor],
+) -> Iterable[str]:
+    if shape.target is None:
+        for field in shape.fields:
+            yield from _dangling_value(f"{shape.name}.{field.name}", field.type, known, shapes)
+        return
+    target = known.get(shape.target)
+    if target is None:
+        yield f"shape {shape.name} targets {shape.target}, which is not a registered node type"
+        return
+    for field in shape.fields:
+        constrained = target.by_name.get(field.name)
+        if constrained is None or constrained.type.scalar.kind != field.type.scalar.kind:
+            yield (
+                f"shape {shape.name}.{field.name} constrains {shape.target}, which has no field "
+                f"of that name and type ({field.type})"
+            )
+
+
+def _dangling_value(
+    where: str,
+    value_type: ValueType,
+    known: Mapping[str, TypeDescriptor],
+    shapes: Mapping[str, ShapeDescriptor],
+) -> Iterable[str]:
+    scalar = value_type.scalar
+    if scalar.kind == REF and scalar.target not in known:
+        yield f"{where} refers to {scalar.target}, which is not a registered node type"
+    if scalar.kind == OBJECT and scalar.target not in known and scalar.target not in shapes:
+        yield f"{where} is a {scalar.target}, which is not a registered node type or shape"
+
+
+def _colliding_names(registry: Registry) -> Iterable[str]:
+    """Every tool name, and its spelling without dots, belongs to one thing only."""
+    taken = {name: f"the built-in tool {name}" for name in BUILTIN_TOOLS}
+    populations = (
+        *((each.tool_name, f"meta-capability {each.id}") for each in registry.metas.values()),
+        *((each.tool_name, f"capability {each.id}") for each in registry.capabilities.values()),
+        *(
+            (each.effective_tool_name, f"stored query {each.name}")
+            for each in registry.queries.values()
+        ),
+    )
+    for name, owner in populations:
+        check_tool_name(name)
+        portable = portable_name(name)
+        other = taken.setdefault(portable, owner)
+        if other is not owner:
+            yield f"the tool name {name!r} of {owner} collides with {other}; rename one"
+    for name in set(registry.types) & set(registry.shapes):
+        yield f"{name} is both a node type and a shape; rename one"
+
+
+def _descriptor(cls: type) -> object:
+    return cls.__trails__  # type: ignore[attr-defined]
+
+
+def _sorted_by(key: Callable[[T], str], items: Iterable[T]) -> Mapping[str, T]:
+    """Index by key, in key order; the same key twice is refused."""
+    found: dict[str, T] = {}
+    for item in items:
+        name = key(item)
+        if found.setdefault(name, item) is not item:
+            raise RegistryError(f"{name!r} is declared twice; rename or remove one")
+    return MappingProxyType(dict(sorted(found.items())))

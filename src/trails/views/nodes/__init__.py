@@ -1,0 +1,1 @@
+"""The node index: listing, sorting, paging, uniqueness and references, in SQLite."""

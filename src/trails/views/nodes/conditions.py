@@ -1,0 +1,279 @@
+"""Conditions, compiled: each is a test on a node's values, and often a range of keys.
+
+The test alone decides; the key ranges only say where to look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Final
+
+import msgspec
+
+from trails.errors import QueryError
+from trails.model.constraints import Coerce, coercer_of, shorten
+from trails.model.kinds import KindError
+from trails.model.selections import Condition, Group
+from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor, ValueType
+from trails.views.nodes.keys import MISSING, PRESENT, after_prefix, encoder, is_long, slot_name
+
+Values = Mapping[str, object]
+Test = Callable[[Values], bool]
+Load = Callable[[str], Values | None]
+"""Handle → the values of the node that a reference points to."""
+
+
+class Ranges(msgspec.Struct, frozen=True):
+    """Keys of one slot, each range from ``low`` up to but not including ``high``."""
+
+    slot: str
+    field: str
+    spans: tuple[tuple[bytes, bytes], ...]
+    exact: bool
+    """Whether the ranges hold exactly what the test accepts."""
+    point: bool
+    """Whether it is one single key."""
+    many: bool
+    """Whether one node can have several keys here."""
+
+
+class Compiled(msgspec.Struct, frozen=True):
+    """A condition or group, ready to run."""
+
+    test: Test
+    ranges: Ranges | None = None
+    op: str = ""
+    parts: tuple[Compiled, ...] = ()
+
+
+class Compiler:
+    """Compiles the conditions on one type."""
+
+    def __init__(self, schema: Schema, special: Mapping[str, Coerce], load: Load) -> None:
+        self._schema = schema
+        self._special = special
+        self._load = load
+
+    def compile(self, type_name: str, tree: Condition | Group | None) -> Compiled | None:
+        """Compile a tree; None means that everything matches."""
+        if tree is None:
+            return None
+        if isinstance(tree, Condition):
+            return self._condition(self._schema.by_name[type_name], tree)
+        parts = tuple(
+            part for each in tree.parts if (part := self.compile(type_name, each)) is not None
+        )
+        tests = [part.test for part in parts]
+        if tree.op == "not":
+            negated = tests[0]
+            return Compiled(lambda values: not negated(values), op="not", parts=parts)
+        if tree.op == "or":
+            return Compiled(
+                lambda values: any(test(values) for test in tests), op="or", parts=parts
+            )
+        return Compiled(lambda values: all(test(values) for test in tests), op="and", parts=parts)
+
+    def _condition(self, descriptor: TypeDescriptor, condition: Condition) -> Compiled:
+        name, *rest = condition.path
+        if name == "id" and not rest:
+            raise QueryError(f"use {descriptor.name}.get(ctx, id) to find a node by its id")
+        field = descriptor.by_name.get(name)
+        if field is None:
+            raise _unknown_field(descriptor, name)
+        if rest:
+            return self._hop(descriptor, field, condition)
+        compiled = LOOKUPS.get(condition.lookup)
+        if compiled is None:
+            raise QueryError(f"{condition.lookup!r} is not a lookup; use {', '.join(LOOKUPS)}")
+        return compiled(self, descriptor, field, condition.value)
+
+    def _hop(
+        self, descriptor: TypeDescriptor, field: PredicateDescriptor, condition: Condition
+    ) -> Compiled:
+        if field.target is None:
+            raise QueryError(
+                f"{descriptor.name}.{field.name} is {field.type}, not a reference, so it has no "
+                f"{condition.path[1]!r}; lookups are {', '.join(LOOKUPS)}"
+            )
+        inner = self._condition(
+            self._schema.by_name[field.target],
+            Condition(condition.path[1:], condition.lookup, condition.value),
+        )
+        name, load = field.name, self._load
+
+        def test(values: Values) -> bool:
+            found = values.get(name)
+            handles = found if isinstance(found, tuple) else (found,) if found else ()
+            return any(
+                (target := load(str(handle))) is not None and inner.test(target)
+                for handle in handles
+            )
+
+        return Compiled(test, op="hop", parts=(inner,), ranges=_hop_ranges(descriptor, field))
+
+    def value(self, field: PredicateDescriptor, value: object) -> object:
+        """A condition's value in the field's type."""
+        scalar: ValueType = field.type.scalar
+        coerce, expected = coercer_of(scalar, self._special)
+        try:
+            return coerce(value)
+        except KindError:
+            raise QueryError(
+                f"{field.name} is compared with {shorten(value)}, which is not {expected}",
+                field=field.name,
+                reason="type_mismatch",
+                expected_datatype=scalar.kind,
+            ) from None
+
+
+def _hop_ranges(descriptor: TypeDescriptor, field: PredicateDescriptor) -> Ranges:
+    """A hop's own slot; its spans depend on which targets match."""
+    slot = slot_name(descriptor.name, (field.name,))
+    return Ranges(slot, field.name, (), exact=False, point=False, many=field.many)
+
+
+def _unknown_field(descriptor: TypeDescriptor, name: str) -> QueryError:
+    near = get_close_matches(name, descriptor.by_name, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(descriptor.by_name)}"
+    return QueryError(f"{descriptor.name} has no field {name!r}; {hint}", field=name)
+
+
+Lookup = Callable[[Compiler, TypeDescriptor, PredicateDescriptor, object], Compiled]
+
+
+def _any_value(field: PredicateDescriptor, holds: Callable[[object], bool]) -> Test:
+    """A test on a field's value; of a set, one member suffices."""
+    name = field.name
+    if field.many:
+        return lambda values: any(holds(item) for item in values.get(name) or ())  # type: ignore[attr-defined]
+
+    def test(values: Values) -> bool:
+        value = values.get(name)
+        return value is not None and holds(value)
+
+    return test
+
+
+def _ranges(
+    descriptor: TypeDescriptor,
+    field: PredicateDescriptor,
+    spans: Iterable[tuple[bytes, bytes]],
+    *,
+    exact: bool = True,
+    point: bool = False,
+) -> Ranges:
+    slot = slot_name(descriptor.name, (field.name,))
+    return Ranges(slot, field.name, tuple(spans), exact, point, field.many)
+
+
+def _encode(field: PredicateDescriptor, lookup: str) -> Callable[[object], bytes]:
+    encode = encoder(field)
+    if encode is None:
+        raise QueryError(f"{field.name} is {field.type}, which {lookup!r} can't compare")
+    return encode
+
+
+def _span(key: bytes) -> tuple[bytes, bytes]:
+    return key, key + b"\x00"
+
+
+def _exact(c: Compiler, d: TypeDescriptor, f: PredicateDescriptor, value: object) -> Compiled:
+    wanted = c.value(f, value)
+    key = _encode(f, "exact")(wanted)
+    return Compiled(
+        _any_value(f, lambda each: each == wanted), _ranges(d, f, [_span(key)], point=True)
+    )
+
+
+def _in(c: Compiler, d: TypeDescriptor, f: PredicateDescriptor, value: object) -> Compiled:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise QueryError(f"{f.name}__in needs a list of values, not {shorten(value)}")
+    wanted = {c.value(f, each) for each in value}
+    encode = _encode(f, "in")
+    spans = sorted(_span(encode(each)) for each in wanted)
+    return Compiled(_any_value(f, wanted.__contains__), _ranges(d, f, spans))
+
+
+def _isnull(c: Compiler, d: TypeDescriptor, f: PredicateDescriptor, value: object) -> Compiled:
+    del c
+    if not isinstance(value, bool):
+        raise QueryError(f"{f.name}__isnull needs True or False, not {shorten(value)}")
+    name = f.name
+    if encoder(f) is None:
+        return Compiled(lambda values: (values.get(name) is None) is value)
+    spans = [_span(MISSING)] if value else [(PRESENT, MISSING)]
+    return Compiled(
+        lambda values: (not values.get(name) and values.get(name) in (None, ())) is value,
+        _ranges(d, f, spans, point=value),
+    )
+
+
+def _comparison(lookup: str) -> Lookup:
+    def compile_comparison(
+        c: Compiler, d: TypeDescriptor, f: PredicateDescriptor, value: object
+    ) -> Compiled:
+        limit = c.value(f, value)
+        if f.type.scalar.kind in {"Vector", "Bool"} or f.target is not None:
+            raise QueryError(f"{f.name} is {f.type}, which has no order for {lookup!r}")
+        holds = _COMPARE[lookup]
+        key = _encode(f, lookup)(limit)
+        if lookup in {"gt", "gte"}:
+            low = key + b"\x00" if lookup == "gt" and not is_long(key) else key[:64]
+            span = (low, MISSING)
+        else:
+            after = after_prefix(key[:64]) if is_long(key) else key + b"\x00"
+            span = (PRESENT, key if lookup == "lt" and not is_long(key) else after)
+        exact = f.type.scalar.row is not None and not f.type.scalar.row.text
+        return Compiled(
+            _any_value(f, lambda each: holds(each, limit)), _ranges(d, f, [span], exact=exact)
+        )
+
+    return compile_comparison
+
+
+_COMPARE: Final[Mapping[str, Callable[..., bool]]] = {
+    "gt": lambda a, b: a > b,
+    "gte": lambda a, b: a >= b,
+    "lt": lambda a, b: a < b,
+    "lte": lambda a, b: a <= b,
+}
+
+
+def _text(f: PredicateDescriptor, lookup: str, value: object) -> str:
+    row = f.type.scalar.row
+    if row is None or not row.text:
+        raise QueryError(f"{f.name} is {f.type}; {lookup!r} works on text")
+    if not isinstance(value, str):
+        raise QueryError(f"{f.name}__{lookup} needs a string, not {shorten(value)}")
+    return value
+
+
+def _startswith(c: Compiler, d: TypeDescriptor, f: PredicateDescriptor, value: object) -> Compiled:
+    del c
+    text = _text(f, "startswith", value)
+    prefix = PRESENT + text.encode("utf-8", "surrogatepass")
+    prefix = prefix[:64]
+    return Compiled(
+        _any_value(f, lambda each: str(each).startswith(text)),
+        _ranges(d, f, [(prefix, after_prefix(prefix))], exact=False),
+    )
+
+
+def _icontains(c: Compiler, d: TypeDescriptor, f: PredicateDescriptor, value: object) -> Compiled:
+    del c, d
+    text = _text(f, "icontains", value).casefold()
+    return Compiled(_any_value(f, lambda each: text in str(each).casefold()))
+
+
+LOOKUPS: Final[Mapping[str, Lookup]] = {
+    "exact": _exact,
+    "in": _in,
+    "isnull": _isnull,
+    "gt": _comparison("gt"),
+    "gte": _comparison("gte"),
+    "lt": _comparison("lt"),
+    "lte": _comparison("lte"),
+    "startswith": _startswith,
+    "icontains": _icontains,
+}

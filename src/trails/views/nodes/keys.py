@@ -1,0 +1,158 @@
+"""Sort keys: bytes that compare like the values they stand for.
+
+Every scalar field of every node has one key (a list has one a value), so any
+field can be filtered and sorted without a declared index. A missing value has
+a key too, after all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from trails.model.types import PredicateDescriptor, Schema
+
+PRESENT: Final = b"\x01"
+MISSING: Final = b"\x02"
+_LONG: Final = 64
+"""Bytes of a long key that are kept as they are; a digest of the whole follows."""
+
+Values = Mapping[str, object]
+Extract = Callable[[Values], tuple[bytes, ...]]
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """One sorted list of keys: ``Type.field``, or ``Type(a,b)`` for several fields."""
+
+    name: str
+    extract: Extract
+    unique: tuple[str, ...] = ()
+    """The fields that this slot keeps unique, if any."""
+
+
+def encoder(field: PredicateDescriptor) -> Callable[[object], bytes] | None:
+    """Value → key; None for kinds that have no order."""
+    row = field.type.scalar.row
+    sort_key = _handle_bytes if row is None else row.sort_key
+    if sort_key is None:
+        return None
+    to_bytes = sort_key
+    return lambda value: _bounded(PRESENT + to_bytes(value))
+
+
+def handle_key(handle: str) -> bytes:
+    """The key of a reference to a node."""
+    return _bounded(PRESENT + _handle_bytes(handle))
+
+
+def _bounded(key: bytes) -> bytes:
+    return key if len(key) <= _LONG else key[:_LONG] + sha256(key).digest()[:16]
+
+
+def _handle_bytes(value: object) -> bytes:
+    return str(value).encode()
+
+
+def is_long(key: bytes) -> bool:
+    """Whether a key was cut, so that its order is right only up to the cut."""
+    return len(key) > _LONG
+
+
+def escape(part: bytes) -> bytes:
+    """One part of a key of several fields: ends before anything longer begins."""
+    return part.replace(b"\x00", b"\x00\xff") + b"\x00\x00"
+
+
+def unescape(part: bytes) -> bytes:
+    """The inverse of :func:`escape`."""
+    return part[:-2].replace(b"\x00\xff", b"\x00")
+
+
+def after_prefix(prefix: bytes) -> bytes:
+    """The least byte string that is greater than all that start with ``prefix``."""
+    return prefix.rstrip(b"\xff")[:-1] + bytes([prefix.rstrip(b"\xff")[-1] + 1])
+
+
+def slot_name(type_name: str, fields: tuple[str, ...]) -> str:
+    """How a slot is known."""
+    return f"{type_name}.{fields[0]}" if len(fields) == 1 else f"{type_name}({','.join(fields)})"
+
+
+def slots_of(schema: Schema, type_name: str) -> tuple[Slot, ...]:
+    """All slots in which an instance of a type has keys, its ancestors' lists included."""
+    descriptor = schema.by_name[type_name]
+    slots: list[Slot] = []
+    lineage = schema.lineage(type_name)
+    for field in descriptor.fields:
+        extract = _extract_one(field)
+        if extract is None:
+            continue
+        holders = [name for name in lineage if field.name in schema.by_name[name].by_name]
+        # The topmost holder's list spans all subtypes: uniqueness is decided there.
+        for name in holders:
+            unique = (field.name,) if field.unique and name == holders[-1] else ()
+            slots.append(Slot(slot_name(name, (field.name,)), extract, unique))
+    for groups, distinct in ((descriptor.unique, True), (descriptor.index, False)):
+        for group in groups:
+            holders = [
+                name
+                for name in lineage
+                if group
+                in (schema.by_name[name].unique if distinct else schema.by_name[name].index)
+            ]
+            extract = _extract_group([descriptor.by_name[name] for name in group], unique=distinct)
+            for name in holders if not distinct else holders[-1:]:
+                label = slot_name(name, group) + ("!" if distinct else "")
+                slots.append(Slot(label, extract, group if distinct else ()))
+    return tuple(slots)
+
+
+def _extract_one(field: PredicateDescriptor) -> Extract | None:
+    encode = encoder(field)
+    if encode is None:
+        return None
+    name = field.name
+    missing = (MISSING,)
+    if field.many:
+
+        def extract_many(values: Values) -> tuple[bytes, ...]:
+            items = values.get(name)
+            if not items:
+                return missing
+            return tuple(encode(item) for item in items)  # type: ignore[attr-defined]
+
+        return extract_many
+
+    def extract(values: Values) -> tuple[bytes, ...]:
+        value = values.get(name)
+        return missing if value is None else (encode(value),)
+
+    return extract
+
+
+def _extract_group(fields: list[PredicateDescriptor], *, unique: bool) -> Extract:
+    encoders = [(field.name, encoder(field)) for field in fields]
+
+    def extract(values: Values) -> tuple[bytes, ...]:
+        parts = []
+        for name, encode in encoders:
+            value = values.get(name)
+            if value is None:
+                if unique:
+                    return ()  # as in SQL, a group with a gap is never a duplicate
+                parts.append(escape(MISSING))
+            elif encode is not None:
+                parts.append(escape(encode(value)))
+        return (b"".join(parts),)
+
+    return extract
+
+
+@lru_cache(maxsize=64)
+def all_slots(schema: Schema) -> Mapping[str, tuple[Slot, ...]]:
+    """The slots of every type."""
+    return {each.name: slots_of(schema, each.name) for each in schema.types}

@@ -1,0 +1,544 @@
+"""Answer selections from the index.
+
+Two ways to a page. *Scan*: walk one slot in the wanted order and test each
+node; cheap when matches are common. *Gather*: collect the nodes that the most
+selective conditions allow, then test and sort them; cheap when matches are
+rare. A probe of the conditions' ranges decides, and a scan that finds too
+little gives up and gathers.
+"""
+
+from __future__ import annotations
+
+import base64
+import sqlite3
+from collections.abc import Iterator, Sequence
+from heapq import nsmallest
+from math import isqrt
+from typing import Final
+
+import msgspec
+
+from trails.errors import QueryError
+from trails.model.constraints import Coerce
+from trails.model.digests import digest_of
+from trails.model.nodes import NodeState
+from trails.model.selections import Order, Selection
+from trails.model.types import Schema, TypeDescriptor
+from trails.views.nodes.conditions import Compiled, Compiler, Ranges, Test, Values
+from trails.views.nodes.index import NodeIndex
+from trails.views.nodes.keys import MISSING, encoder, escape, handle_key, slot_name, unescape
+
+_END: Final = b"\xff" * 9
+_START: Final = b""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """One page: nodes, and the cursor for those that follow."""
+
+    rows: tuple[NodeState, ...]
+    next: str | None
+
+
+class _Position(msgspec.Struct, array_like=True, frozen=True):
+    """Where a page ended: the selection it belongs to, and the last key and node."""
+
+    selection: str
+    key: bytes
+    nid: int
+
+
+class _Scan(msgspec.Struct, frozen=True):
+    """A walk over one slot (or, with sid 0, over the nodes themselves) in key order."""
+
+    sid: int
+    spans: tuple[tuple[bytes, bytes], ...]
+    descending: bool = False
+    prefix: bytes = b""
+    """For a slot of two fields: what the keys start with, the first field being given."""
+    by_node: bool = False
+    """Whether the wanted order is that of the nodes, whatever slot is walked."""
+
+    def bare(self, key: bytes) -> bytes:
+        """The ordered field's own key, as a cursor has it, of a key of the slot."""
+        if self.by_node:
+            return b""
+        return unescape(key[len(self.prefix) :]) if self.prefix else key
+
+    def full(self, key: bytes) -> bytes:
+        """The inverse of ``bare``."""
+        return self.prefix + escape(key) if self.prefix else key
+
+
+class Selector:
+    """Runs selections over one connection: a reader's, or the writer's own."""
+
+    def __init__(
+        self,
+        index: NodeIndex,
+        db: sqlite3.Connection,
+        schema: Schema,
+        special: dict[str, Coerce],
+    ) -> None:
+        self._index = index
+        self._db = db
+        self._schema = schema
+        self._loaded: dict[str, Values | None] = {}
+        self._compiler = Compiler(schema, special, self._load)
+
+    # --- the three questions -----------------------------------------------------
+
+    def select(self, selection: Selection) -> Found:
+        """A page of nodes in order."""
+        descriptor = self._descriptor(selection)
+        tree = self._compiler.compile(selection.type, selection.where)
+        position = self._read_cursor(selection)
+        limit = selection.limit if selection.limit is not None else None
+        wanted = None if limit is None else limit + selection.offset + 1
+        if limit == 0:
+            return Found((), None)
+        picked = list(self._pick(descriptor, tree, selection.order, position, wanted))
+        more = limit is not None and len(picked) > selection.offset + limit
+        end = None if limit is None else selection.offset + limit
+        page = picked[selection.offset : end]
+        rows = tuple(state for _, _, state in page)
+        cursor = self._write_cursor(selection, page[-1]) if more and page else None
+        return Found(rows, cursor)
+
+    def count(self, selection: Selection) -> int:
+        """How many nodes match."""
+        descriptor = self._descriptor(selection)
+        family = self._schema.family(descriptor.name)
+        tree = self._compiler.compile(selection.type, selection.where)
+        if tree is None:
+            return self._index.live(self._db, family)
+        if tree.ranges is not None and tree.ranges.exact:
+            return self._count_ranges(tree.ranges)
+        return sum(1 for _ in self._pick(descriptor, tree, (), None, None))
+
+    def _count_ranges(self, ranges: Ranges) -> int:
+        sid = self._index.slot_number(ranges.slot)
+        what = "DISTINCT nid" if ranges.many and not ranges.point else "*"
+        if ranges.many and len(ranges.spans) > 1:
+            spans = " OR ".join("key >= ? AND key < ?" for _ in ranges.spans)
+            values = [bound for span in ranges.spans for bound in span]
+            query = f"SELECT count(DISTINCT nid) FROM keys WHERE sid = ? AND ({spans})"  # noqa: S608
+            return int(self._db.execute(query, (sid, *values)).fetchone()[0])
+        query = f"SELECT count({what}) FROM keys WHERE sid = ? AND key >= ? AND key < ?"  # noqa: S608
+        return sum(
+            int(self._db.execute(query, (sid, low, high)).fetchone()[0])
+            for low, high in ranges.spans
+        )
+
+    # --- choosing a way ----------------------------------------------------------
+
+    def _pick(
+        self,
+        descriptor: TypeDescriptor,
+        tree: Compiled | None,
+        order: Sequence[Order],
+        position: _Position | None,
+        wanted: int | None,
+    ) -> Iterator[tuple[bytes, int, NodeState]]:
+        self._check_order(descriptor, order)
+        scan = self._scan_for(descriptor, tree, order)
+        total = self._index.live(self._db, self._schema.family(descriptor.name))
+        if tree is not None:
+            # Below this many candidates, fetching them all beats walking in order.
+            cap = total if scan is None else max(256, isqrt((wanted or total) * total // 4))
+            nids = self._gather(tree, cap)
+            if nids is not None:
+                yield from self._sorted(nids, tree, descriptor, order, position, wanted)
+                return
+        if scan is None:
+            every = self._every_nid(descriptor)
+            yield from self._sorted(every, tree, descriptor, order, position, wanted)
+            return
+        yield from self._walk(scan, tree, position, wanted)
+
+    def _check_order(self, descriptor: TypeDescriptor, order: Sequence[Order]) -> None:
+        for each in order:
+            field = descriptor.by_name.get(each.field)
+            if field is None:
+                raise QueryError(
+                    f"{descriptor.name} has no field {each.field!r} to sort by; it has "
+                    f"{', '.join(descriptor.by_name)}",
+                    field=each.field,
+                )
+            if field.many or encoder(field) is None:
+                raise QueryError(
+                    f"{descriptor.name}.{each.field} is {field.type}, which has no one order",
+                    field=each.field,
+                )
+
+    def _scan_for(
+        self, descriptor: TypeDescriptor, tree: Compiled | None, order: Sequence[Order]
+    ) -> _Scan | None:
+        """The slot whose order is the wanted one, narrowed by what the conditions allow."""
+        conjuncts = _conjuncts(tree)
+        points = [
+            each.ranges
+            for each in conjuncts
+            if each.ranges is not None and each.ranges.point and each.ranges.exact
+        ]
+        if not order:
+            # All keys of one value are in node order.
+            for point in points:
+                return _Scan(self._index.slot_number(point.slot), point.spans, by_node=True)
+            return _Scan(0, self._node_spans(descriptor), by_node=True)
+        if len(order) > 1:
+            return None
+        field, descending = order[0].field, order[0].descending
+        for point in points:
+            group = (point.field, field)
+            if group in descriptor.index:
+                name = slot_name(descriptor.name, group)
+                prefix = escape(point.spans[0][0])
+                whole = self._order_spans(((_START, _END),), descending=descending)
+                spans = tuple((prefix + low, prefix + high) for low, high in whole)
+                return _Scan(self._index.slot_number(name), spans, descending, prefix)
+        spans = ((_START, _END),)
+        for each in conjuncts:
+            if each.ranges is not None and each.ranges.field == field and each.ranges.spans:
+                spans = each.ranges.spans
+                break
+        sid = self._index.slot_number(slot_name(descriptor.name, (field,)))
+        return _Scan(sid, self._order_spans(spans, descending=descending), descending)
+
+    def _node_spans(self, descriptor: TypeDescriptor) -> tuple[tuple[bytes, bytes], ...]:
+        ranges = self._index.ranges(self._schema.family(descriptor.name))
+        return tuple((low.to_bytes(9, "big"), high.to_bytes(9, "big")) for low, high in ranges)
+
+    @staticmethod
+    def _order_spans(
+        spans: tuple[tuple[bytes, bytes], ...], *, descending: bool
+    ) -> tuple[tuple[bytes, bytes], ...]:
+        """Spans in walking order; missing values come last either way."""
+        if not descending:
+            return spans
+        present = tuple((low, min(high, MISSING)) for low, high in reversed(spans) if low < MISSING)
+        missing = ((MISSING, _END),) if any(high > MISSING for _, high in spans) else ()
+        return present + missing
+
+    # --- scanning ----------------------------------------------------------------
+
+    def _walk(
+        self,
+        scan: _Scan,
+        tree: Compiled | None,
+        position: _Position | None,
+        wanted: int | None,
+    ) -> Iterator[tuple[bytes, int, NodeState]]:
+        probes, test = self._residue(tree, scan)
+        window = 1000 if wanted is None else max(wanted, 64)
+        found = 0
+        for low, high in scan.spans:
+            place = _resume(scan, position, low, high)
+            while place is not None:
+                rows, place = self._window(scan, low, high, place, window, probes)
+                for key, nid, handle, doc in rows:
+                    state = self._index.state(handle, doc)
+                    if test is None or test(state.values):
+                        yield scan.bare(key), nid, state
+                        found += 1
+                        if found == wanted:
+                            return
+                window = min(window * 2, 20_000)
+
+    def _residue(
+        self, tree: Compiled | None, scan: _Scan
+    ) -> tuple[list[tuple[int, bytes]], Test | None]:
+        """What a walk must still check: points by probing keys, the rest by testing values."""
+        probes: list[tuple[int, bytes]] = []
+        tests = []
+        for each in _conjuncts(tree):
+            ranges = each.ranges
+            covered = (
+                ranges is not None
+                and ranges.exact
+                and scan.sid == self._index.slot_number(ranges.slot)
+                and scan.spans == ranges.spans
+            )
+            if covered:
+                continue
+            if ranges is not None and ranges.exact and ranges.point:
+                key = ranges.spans[0][0]
+                if not scan.prefix or scan.prefix != escape(key):
+                    probes.append((self._index.slot_number(ranges.slot), key))
+            else:
+                tests.append(each.test)
+        if not tests:
+            return probes, None
+        return probes, lambda values: all(test(values) for test in tests)
+
+    def _window(
+        self,
+        scan: _Scan,
+        low: bytes,
+        high: bytes,
+        place: tuple[bytes, int],
+        size: int,
+        probes: list[tuple[int, bytes]],
+    ) -> tuple[list[tuple[bytes, int, str, bytes]], tuple[bytes, int] | None]:
+        """The next rows of a walk that pass the probes, and where the walk goes on."""
+        arrow, turn = ("<", "DESC") if scan.descending else (">", "ASC")
+        if scan.sid:
+            inner = (
+                f"SELECT key, nid FROM keys WHERE sid = ? AND key >= ? AND key < ? "  # noqa: S608
+                f"AND (key, nid) {arrow} (?, ?) ORDER BY key {turn}, nid {turn} LIMIT ?"
+            )
+            bounds: tuple[object, ...] = (scan.sid, low, high, *place, size)
+        else:
+            inner = (
+                "SELECT x'' AS key, nid FROM nodes WHERE nid >= ? AND nid < ? AND nid > ? "
+                "ORDER BY nid LIMIT ?"
+            )
+            span = (int.from_bytes(low, "big"), int.from_bytes(high, "big"))
+            bounds = (*span, place[1], size)
+        if not probes:
+            rows = self._db.execute(
+                f"SELECT k.key, k.nid, n.handle, n.doc FROM ({inner}) k JOIN nodes n USING (nid)",  # noqa: S608
+                bounds,
+            ).fetchall()
+            return rows, (rows[-1][0], rows[-1][1]) if len(rows) == size else None
+        exists = " AND ".join([_PROBE] * len(probes))
+        walked = self._db.execute(
+            f"SELECT k.key, k.nid, {exists} FROM ({inner}) k",  # noqa: S608
+            (*(part for probe in probes for part in probe), *bounds),
+        ).fetchall()
+        rows = [(key, nid, *self._row(nid)) for key, nid, passed in walked if passed]
+        return rows, (walked[-1][0], walked[-1][1]) if len(walked) == size else None
+
+    def _row(self, nid: int) -> tuple[str, bytes]:
+        row: tuple[str, bytes] = self._db.execute(
+            "SELECT handle, doc FROM nodes WHERE nid = ?", (nid,)
+        ).fetchone()
+        return row
+
+    # --- gathering ---------------------------------------------------------------
+
+    def _gather(self, tree: Compiled, cap: int) -> set[int] | None:
+        """All nodes that can match, or None when there are more than ``cap``."""
+        if tree.op == "and":
+            best: set[int] | None = None
+            for part in tree.parts:
+                nids = self._gather(part, cap if best is None else len(best))
+                if nids is not None and (best is None or len(nids) < len(best)):
+                    best = nids
+            return best
+        if tree.op == "or":
+            union: set[int] = set()
+            for part in tree.parts:
+                nids = self._gather(part, cap)
+                if nids is None or len(union := union | nids) > cap:
+                    return None
+            return union
+        if tree.op == "hop" and tree.ranges is not None:
+            return self._gather_hop(tree, tree.ranges, cap)
+        if tree.op == "not" or tree.ranges is None:
+            return None
+        return self._gather_ranges(tree.ranges, cap)
+
+    def _gather_hop(self, tree: Compiled, ranges: Ranges, cap: int) -> set[int] | None:
+        targets = self._gather(tree.parts[0], min(cap, 2_000))
+        if targets is None:
+            return None
+        keys = []
+        for nid in sorted(targets):
+            handle, doc = self._row(nid)
+            if tree.parts[0].test(self._index.state(handle, doc).values):
+                keys.append(handle_key(handle))
+        spans = tuple((key, key + b"\x00") for key in keys)
+        return self._gather_ranges(msgspec.structs.replace(ranges, spans=spans), cap)
+
+    def _gather_ranges(self, ranges: Ranges, cap: int) -> set[int] | None:
+        sid = self._index.slot_number(ranges.slot)
+        nids: set[int] = set()
+        for low, high in ranges.spans:
+            rows = self._db.execute(
+                "SELECT nid FROM keys WHERE sid = ? AND key >= ? AND key < ? LIMIT ?",
+                (sid, low, high, cap - len(nids) + 1),
+            ).fetchall()
+            nids.update(nid for (nid,) in rows)
+            if len(nids) > cap:
+                return None
+        return nids
+
+    def _every_nid(self, descriptor: TypeDescriptor) -> Iterator[int]:
+        for low, high in self._index.ranges(self._schema.family(descriptor.name)):
+            for (nid,) in self._db.execute(
+                "SELECT nid FROM nodes WHERE nid >= ? AND nid < ? ORDER BY nid", (low, high)
+            ):
+                yield nid
+
+    def _sorted(
+        self,
+        nids: Iterator[int] | set[int],
+        tree: Compiled | None,
+        descriptor: TypeDescriptor,
+        order: Sequence[Order],
+        position: _Position | None,
+        wanted: int | None,
+    ) -> Iterator[tuple[bytes, int, NodeState]]:
+        """Fetch, test and sort candidates."""
+        rank = _Ranker(descriptor, order)
+        after = None if position is None else rank.place(position.key, position.nid)
+
+        def matching() -> Iterator[tuple[object, bytes, int, NodeState]]:
+            for nid in nids:
+                state = self._index.state(*self._row(nid))
+                if tree is not None and not tree.test(state.values):
+                    continue
+                key = rank.key(state.values)
+                place = rank.place(key, nid)
+                if after is None or place > after:  # type: ignore[operator]
+                    yield place, key, nid, state
+
+        if wanted is None:
+            best = sorted(matching(), key=_by_place)
+        else:
+            best = nsmallest(wanted, matching(), key=_by_place)
+        for _, key, nid, state in best:
+            yield key, nid, state
+
+    # --- small parts ---------------------------------------------------------------
+
+    def _load(self, handle: str) -> Values | None:
+        if handle not in self._loaded:
+            if len(self._loaded) > 50_000:
+                self._loaded.clear()
+            found = self._index.find(self._db, handle)
+            self._loaded[handle] = None if found is None else found.state.values
+        return self._loaded[handle]
+
+    def _descriptor(self, selection: Selection) -> TypeDescriptor:
+        found = self._schema.by_name.get(selection.type)
+        if found is None:
+            raise QueryError(
+                f"there is no type {selection.type!r}; types are {', '.join(self._schema.by_name)}"
+            )
+        return found
+
+    def _write_cursor(self, selection: Selection, last: tuple[bytes, int, NodeState]) -> str:
+        position = _Position(_signature(selection), last[0], last[1])
+        return base64.urlsafe_b64encode(msgspec.msgpack.encode(position)).decode().rstrip("=")
+
+    def _read_cursor(self, selection: Selection) -> _Position | None:
+        if selection.after is None:
+            return None
+        try:
+            padded = selection.after + "=" * (-len(selection.after) % 4)
+            position = msgspec.msgpack.decode(base64.urlsafe_b64decode(padded), type=_Position)
+        except (ValueError, msgspec.MsgspecError):
+            raise QueryError(
+                "this cursor can't be read; use one exactly as an earlier page returned it"
+            ) from None
+        if position.selection != _signature(selection):
+            raise QueryError(
+                "this cursor belongs to another selection; keep type, conditions and order the "
+                "same from page to page"
+            )
+        return position
+
+
+class _Ranker:
+    """Keys that sort nodes by several fields, each up or down."""
+
+    def __init__(self, descriptor: TypeDescriptor, order: Sequence[Order]) -> None:
+        self._single_descending = len(order) == 1 and order[0].descending
+        self._fields = [
+            (each.field, encoder(descriptor.by_name[each.field]), each.descending) for each in order
+        ]
+
+    def key(self, values: Values) -> bytes:
+        """The key of a node: of one field as the slot has it, of several joined."""
+        if len(self._fields) == 1:
+            name, encode, _ = self._fields[0]
+            return self._one(name, encode, values)
+        parts = []
+        for name, encode, descending in self._fields:
+            part = escape(self._one(name, encode, values))
+            if descending and values.get(name) is not None:
+                part = bytes(255 - byte for byte in part)
+                part = b"\x01" + part  # before missing values, as ascending ones are
+            parts.append(part)
+        return b"".join(parts)
+
+    @staticmethod
+    def _one(name: str, encode: object, values: Values) -> bytes:
+        value = values.get(name)
+        return MISSING if value is None else encode(value)  # type: ignore[operator,no-any-return]
+
+    def place(self, key: bytes, nid: int) -> object:
+        """Where a node stands; smaller comes first."""
+        if not self._single_descending:
+            return key, nid
+        if key >= MISSING:
+            return 1, _Reversed((key, nid))
+        return 0, _Reversed((key, nid))
+
+
+class _Reversed:
+    """Sorts the other way round."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: tuple[bytes, int]) -> None:
+        self.value = value
+
+    def __lt__(self, other: _Reversed) -> bool:
+        return other.value < self.value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Reversed) and other.value == self.value
+
+    def __gt__(self, other: _Reversed) -> bool:
+        return other.value > self.value
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_PROBE: Final = "EXISTS (SELECT 1 FROM keys p WHERE p.sid = ? AND p.key = ? AND p.nid = k.nid)"
+
+
+def _by_place(entry: tuple[object, bytes, int, NodeState]) -> object:
+    return entry[0]
+
+
+def _conjuncts(tree: Compiled | None) -> list[Compiled]:
+    """The parts that must all hold."""
+    if tree is None:
+        return []
+    if tree.op == "and":
+        return [leaf for part in tree.parts for leaf in _conjuncts(part)]
+    return [tree]
+
+
+def _resume(
+    scan: _Scan, position: _Position | None, low: bytes, high: bytes
+) -> tuple[bytes, int] | None:
+    """Where to go on in a span: its start, after the position, or None when it is behind."""
+    start = (high, -1) if scan.descending else (low, -1)
+    if position is None:
+        return start
+    if scan.by_node:
+        # Of a walk over one key the node alone tells the place.
+        key = low if scan.sid else position.nid.to_bytes(9, "big")
+    else:
+        key = scan.full(position.key)
+    if not scan.descending:
+        if key >= high:
+            return None
+        return (key, position.nid) if key >= low else start
+    missing = scan.prefix + MISSING
+    if key >= missing:
+        # The walk is among the missing values, which come last: all others are behind.
+        return (key, position.nid) if low >= missing else None
+    if low >= missing or key >= high:
+        return start
+    return (key, position.nid) if key >= low else None
+
+
+def _signature(selection: Selection) -> str:
+    return digest_of([selection.type, msgspec.to_builtins(selection.order), repr(selection.where)])[
+        :16
+    ]

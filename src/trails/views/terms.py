@@ -1,0 +1,206 @@
+"""Nodes ↔ RDF statements, with every term written and read by the RDF library.
+
+Compiled once for a schema and a graph's names. A node's type is the first part
+of its IRI, so a statement can be read without asking any store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import IO
+
+import pyoxigraph as ox
+
+from trails.model.iris import RDF_TYPE, Names
+from trails.model.kinds import Kind
+from trails.model.nodes import NodeState, split_handle
+from trails.model.types import PredicateDescriptor, Schema
+
+Values = Mapping[str, object]
+Encode = Callable[[object], str]
+
+
+class Change:
+    """What one commit says about one node, field by field."""
+
+    __slots__ = ("added", "gone", "new", "removed")
+
+    def __init__(self) -> None:
+        self.new = False
+        self.gone = False
+        self.added: dict[str, list[object]] = {}
+        self.removed: dict[str, list[object]] = {}
+
+
+class _TypeTerms:
+    """One type's statements."""
+
+    def __init__(self, schema: Schema, name: str, names: Names) -> None:
+        descriptor = schema.by_name[name]
+        classes = [names.term(schema.by_name[each].iri) for each in schema.lineage(name)]
+        self.classes = frozenset(classes)
+        self.main_class = classes[0]
+        rdf_type = str(ox.NamedNode(RDF_TYPE))
+        self.class_lines = [f" {rdf_type} {ox.NamedNode(each)} .\n" for each in classes]
+        self.encoders: dict[str, tuple[str, Encode, bool]] = {}
+        self.fields: dict[str, PredicateDescriptor] = {}
+        for field in descriptor.fields:
+            iri = names.term(field.iri)
+            middle = f" {ox.NamedNode(iri)} "
+            self.encoders[field.name] = (middle, _encoder(field, names), field.many)
+            self.fields[iri] = field
+
+
+def _encoder(field: PredicateDescriptor, names: Names) -> Encode:
+    row = field.type.scalar.row
+    if row is None:
+        nodes = names.nodes
+        return lambda handle: f"{ox.NamedNode(nodes + str(handle))}"
+    if row.name == "String":
+        return lambda value: str(ox.Literal(value))  # type: ignore[arg-type]
+    datatype, lexical = ox.NamedNode(row.datatype), row.lexical
+    return lambda value: str(ox.Literal(lexical(value), datatype=datatype))
+
+
+class Terms:
+    """Writes and reads the statements of one graph under one schema."""
+
+    def __init__(self, schema: Schema, names: Names) -> None:
+        self.schema = schema
+        self.names = names
+        self._types = {each.name: _TypeTerms(schema, each.name, names) for each in schema.types}
+
+    # --- writing ---------------------------------------------------------------
+
+    def subject(self, handle: str) -> str:
+        """A node as a term."""
+        return str(ox.NamedNode(self.names.nodes + handle))
+
+    def statements(self, state: NodeState) -> list[str]:
+        """All statements of a node."""
+        terms = self._types[state.type]
+        subject = self.subject(state.handle)
+        lines = [subject + line for line in terms.class_lines]
+        for name, value in state.values.items():
+            middle, encode, many = terms.encoders[name]
+            if many:
+                lines += [f"{subject}{middle}{encode(item)} .\n" for item in value]  # type: ignore[attr-defined]
+            else:
+                lines.append(f"{subject}{middle}{encode(value)} .\n")
+        return lines
+
+    def difference(
+        self, before: NodeState | None, after: NodeState | None
+    ) -> tuple[list[str], list[str]]:
+        """The statements to remove and to add between two states of a node."""
+        if before is None:
+            return [], [] if after is None else self.statements(after)
+        if after is None:
+            return self.statements(before), []
+        if before.values == after.values:
+            return [], []
+        old, new = self.statements(before), self.statements(after)
+        kept = set(old).intersection(new)
+        return (
+            [line for line in old if line not in kept],
+            [line for line in new if line not in kept],
+        )
+
+    # --- reading ---------------------------------------------------------------
+
+    def parse(self, text: bytes | IO[bytes]) -> Iterator[ox.Quad]:
+        """The statements of N-Quads text."""
+        return ox.parse(text, format=ox.RdfFormat.N_QUADS)
+
+    def handle_of(self, subject: object) -> str | None:
+        """The handle of a node's IRI, or None for anything else."""
+        iri = subject.value if isinstance(subject, ox.NamedNode) else ""
+        nodes = self.names.nodes
+        if not iri.startswith(nodes):
+            return None
+        handle = iri[len(nodes) :]
+        return handle if handle.partition("/")[0] in self._types else None
+
+    def describes(self, quad: ox.Quad) -> bool:
+        """Whether a statement says something that a declared type can hold."""
+        handle = self.handle_of(quad.subject)
+        if handle is None or not isinstance(quad.graph_name, ox.DefaultGraph):
+            return False
+        terms = self._types[handle.partition("/")[0]]
+        if quad.predicate.value == RDF_TYPE:
+            return getattr(quad.object, "value", None) in terms.classes
+        field = terms.fields.get(quad.predicate.value)
+        return field is not None and self._read(field, quad.object) is not None
+
+    def changes(self, removed: Iterable[ox.Quad], added: Iterable[ox.Quad]) -> dict[str, Change]:
+        """Group statements by node; what fits no declared field or kind is left out."""
+        found: dict[str, Change] = {}
+        for quads, adding in ((removed, False), (added, True)):
+            for quad in quads:
+                handle = self.handle_of(quad.subject)
+                if handle is not None:
+                    change = found.get(handle)
+                    if change is None:
+                        change = found[handle] = Change()
+                    self._note(change, self._types[handle.partition("/")[0]], quad, adding=adding)
+        return found
+
+    def _note(self, change: Change, terms: _TypeTerms, quad: ox.Quad, *, adding: bool) -> None:
+        predicate = quad.predicate.value
+        if predicate == RDF_TYPE:
+            if getattr(quad.object, "value", None) == terms.main_class:
+                change.new, change.gone = (True, change.gone) if adding else (change.new, True)
+            return
+        field = terms.fields.get(predicate)
+        if field is None:
+            return
+        value = self._read(field, quad.object)
+        if value is not None:
+            side = change.added if adding else change.removed
+            side.setdefault(field.name, []).append(value)
+
+    def _read(self, field: PredicateDescriptor, term: object) -> object:
+        row = field.type.scalar.row
+        if row is None:
+            return self.handle_of(term)
+        if not isinstance(term, ox.Literal) or term.datatype.value != row.datatype:
+            return None
+        return _parse(row, term.value)
+
+    def state_after(
+        self, handle: str, before: NodeState | None, change: Change
+    ) -> NodeState | None:
+        """Fold a change onto a node; None when there is no node afterwards."""
+        if before is None and not change.new:
+            return None
+        if change.gone and not change.new:
+            return None
+        type_name, identifier = split_handle(handle)
+        values = dict(before.values) if before is not None else {}
+        for field in self.schema.by_name[type_name].fields:
+            gone, come = change.removed.get(field.name), change.added.get(field.name)
+            if gone is None and come is None:
+                continue
+            if field.many:
+                current = values.get(field.name, ())
+                merged = set(current).difference(gone or ()).union(come or ())  # type: ignore[call-overload]
+                row = field.type.scalar.row
+                value: object = tuple(sorted(merged, key=row.sort_key if row else None))
+                keep = bool(merged)
+            elif come is not None:
+                value, keep = come[-1], True
+            else:
+                value = values.get(field.name)
+                keep = value is not None and value not in (gone or ())
+            if keep:
+                values[field.name] = value
+            else:
+                values.pop(field.name, None)
+        return NodeState(type_name, identifier, values)
+
+
+def _parse(row: Kind, text: str) -> object:
+    try:
+        return row.parse(text)
+    except (ValueError, ArithmeticError):
+        return None

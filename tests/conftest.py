@@ -1,0 +1,116 @@
+"""Record which requirements a test run proves.
+
+A test says what it proves with `@pytest.mark.req("T12")`. The ids travel on the test's
+reports, so the recorder works the same whether tests run here or in xdist's workers, and
+`tests/out/requirements.json` is written once, by the process that saw all reports. With
+`--prove`, a run that leaves a closed requirement unproven fails.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+from typing import TypedDict
+
+import pytest
+
+HERE = Path(__file__).parent
+REQUIREMENTS = HERE / "requirements.toml"
+OUTPUT = HERE / "out" / "requirements.json"
+
+# Weakest first: an id is proven no better than by the weakest of its tests, since a test
+# that was skipped or never finished proves nothing.
+STRENGTH = ("failed", "none", "skipped", "passed")
+
+
+class Proof(TypedDict):
+    """What a run says about one requirement."""
+
+    outcome: str
+    tests: list[str]
+
+
+class ProofRecorder:
+    """Fold test reports into one outcome per requirement."""
+
+    def __init__(self, *, must_prove: bool) -> None:
+        entries = tomllib.loads(REQUIREMENTS.read_text(encoding="utf-8"))["requirement"]
+        self.open_by_id: dict[str, bool] = {entry["id"]: entry["open"] for entry in entries}
+        self.must_prove = must_prove
+        self.phases: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        self.tests_by_id: dict[str, set[str]] = {req_id: set() for req_id in self.open_by_id}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note the outcome of one phase, and the known ids that the test claims."""
+        self.phases[report.nodeid][report.when] = report.outcome
+        for name, value in report.user_properties:
+            if name == "req" and value in self.tests_by_id:
+                self.tests_by_id[value].add(report.nodeid)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write what was proven, and fail a run that had to prove more."""
+        OUTPUT.parent.mkdir(exist_ok=True)
+        text = json.dumps(self.proofs(), indent=2)
+        OUTPUT.write_text(text + "\n", encoding="utf-8")
+        if self.unproven() and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say in one line how much was proven."""
+        proven = sum(proof["outcome"] == "passed" for proof in self.proofs().values())
+        terminalreporter.line(f"requirements: {proven} of {len(self.open_by_id)} proven")
+        if unproven := self.unproven():
+            terminalreporter.line(f"closed but not proven: {', '.join(unproven)}", red=True)
+
+    def proofs(self) -> dict[str, Proof]:
+        """Give every known id its outcome and its tests."""
+        return {req_id: self.prove(tests) for req_id, tests in self.tests_by_id.items()}
+
+    def prove(self, tests: set[str]) -> Proof:
+        """Take the weakest outcome among the tests of one id."""
+        outcomes = [outcome_of(self.phases[test]) for test in tests]
+        return {
+            "outcome": min(outcomes, key=STRENGTH.index, default="none"),
+            "tests": sorted(tests),
+        }
+
+    def unproven(self) -> list[str]:
+        """List the closed ids that this run had to prove and did not."""
+        if not self.must_prove:
+            return []
+        proofs = self.proofs()
+        return [
+            req_id
+            for req_id, is_open in self.open_by_id.items()
+            if not is_open and proofs[req_id]["outcome"] != "passed"
+        ]
+
+
+def outcome_of(phases: dict[str, str]) -> str:
+    """Judge one test by its phases: it passed only if its body ran and nothing else went wrong."""
+    for bad in ("failed", "skipped"):
+        if bad in phases.values():
+            return bad
+    return phases.get("call", "none")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--prove`, for runs of the whole suite."""
+    parser.addoption(
+        "--prove", action="store_true", help="fail unless every closed requirement is proven"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record in the process that gets all reports: not in a worker, not when only collecting."""
+    if not hasattr(config, "workerinput") and not config.option.collectonly:
+        config.pluginmanager.register(ProofRecorder(must_prove=config.option.prove))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the claimed ids where every report of the test carries them."""
+    for item in items:
+        claimed = {req_id for mark in item.iter_markers("req") for req_id in mark.args}
+        item.user_properties.extend(("req", req_id) for req_id in sorted(claimed))
