@@ -68,24 +68,38 @@ class App:
         cls,
         path: str | Path = ".",
         *,
+        declarations: bool = True,
         apply_schema: bool | None = None,
         progress: Callable[[str], None] = _silent,
     ) -> Self:
         """Open a project folder.
 
         The declared types are compared with the stored ones. In development a difference
-        that fits the data is applied; ``apply_schema=True`` does so in production too.
+        that fits the data is applied; ``apply_schema=True`` does so in production too. With
+        ``declarations=False`` the project's own code is left alone, and so are the types.
         """
         folder = Path(path).resolve()
         settings = read_settings(folder)
         app = cls(settings=settings, folder=folder, apply_schema=apply_schema, progress=progress)
         try:
-            for graph, given in settings.graphs.items():
-                app._register(discover(load_module(folder, given.app, graph)), graph)
+            for graph in settings.graphs if declarations else ():
+                app._register(app._collect(graph), graph)
         except BaseException:
             app.close()
             raise
         return app
+
+    def _collect(self, graph: str) -> Declarations:
+        if self.folder is None:
+            return collect(())
+        return discover(load_module(self.folder, self.settings.graphs[graph].app, graph))
+
+    def declared(self, graph: str = "main") -> Registry:
+        """What a project's code declares for a graph, without using it."""
+        found = self._collect(graph)
+        return RegistryCell().register(
+            types=found.types, shapes=found.shapes, capabilities=found.capabilities
+        )
 
     def discover(self, module: ModuleType, graph: str | None = None) -> Registry:
         """Register everything declared in a module."""
@@ -175,8 +189,15 @@ class App:
 
 
 def load_module(folder: Path, file: str, graph: str) -> ModuleType:
-    """Import a project's module from its file, under a name of its own."""
+    """A project's module: the one imported already from that file, or a new import.
+
+    Reusing it keeps one class a type when the file is run as a script, or imported by a
+    program that embeds the project.
+    """
     path = folder / file
+    for loaded in list(sys.modules.values()):
+        if getattr(loaded, "__file__", None) == str(path):
+            return loaded
     if not path.is_file():
         raise SettingsError(f"graph {graph!r} names {file}, but {folder} has no such file")
     name = f"trails_project_{folder.name.replace('-', '_')}_{graph.replace('-', '_')}"

@@ -15,7 +15,7 @@ from trails.model.types import Schema
 
 
 class Row(Protocol):
-    """A stored node as the engine hands it over: values are native, references are handles (``Type/id``)."""
+    """A stored node: values are native, references are handles (``Type/id``)."""
 
     @property
     def type(self) -> str: ...

@@ -53,4 +53,4 @@ class GraphContext:
         found = self.registry.classes.get(type_name)
         if found is None:
             raise NotFoundError(f"no class is registered for the stored type {type_name!r}")
-        return found  # type: ignore[return-value]
+        return found

@@ -62,11 +62,12 @@ def prepare(
     """Arguments as the function takes them; every violation at once."""
     fields = capability.descriptor.input_shape
     known = {field.name for field in fields}
+    has = ", ".join(sorted(known)) or "none"
     errors = [
         FieldError(
             name,
             "unknown_field",
-            f"{capability.id} has no parameter {name!r}; it has {', '.join(sorted(known)) or 'none'}",
+            f"{capability.id} has no parameter {name!r}; it has {has}",
             showable(value),
         )
         for name, value in arguments.items()

@@ -278,15 +278,7 @@ class SqliteLog:
                     self._db.execute("ROLLBACK")
                 raise
 
-    def part_digests(self, commit: Commit) -> tuple[str, str]:
-        """The digests recorded for a commit's two halves."""
-        with self._lock, storage_errors("read the log"):
-            row = self._db.execute(
-                "SELECT removed_sha, added_sha FROM commits WHERE seq = ?", (commit.seq,)
-            ).fetchone()
-        return (row[0], row[1]) if row else ("", "")
-
-    def check_pages(self) -> list[str]:
+    def check(self) -> list[str]:
         """What SQLite itself finds wrong with the file."""
         with self._lock:
             try:

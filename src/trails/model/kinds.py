@@ -69,6 +69,8 @@ class Kind(msgspec.Struct, frozen=True):
     parse: Callable[[str], object] = str
     plain: Callable[..., object] | None = None
     """The JSON form of a value; None where the value is its own JSON form."""
+    restore: Callable[..., object] | None = None
+    """A value from its JSON form, which is known to be good; None where they are the same."""
     sort_key: Callable[..., bytes] | None = None
     """A byte string that sorts like the values; None where they have no order."""
     quantity: bool = False
@@ -301,7 +303,8 @@ def _sort_float(value: float) -> bytes:
 def _sort_decimal(value: Decimal) -> bytes:
     sign, digits, exponent = value.as_tuple()
     whole = int("".join(map(str, digits))) * 10 ** (18 + int(exponent))
-    return ((-whole if sign else whole) + 2**127).to_bytes(16, "big")
+    shifted: int = (-whole if sign else whole) + 2**127
+    return shifted.to_bytes(16, "big")
 
 
 def _sort_date(value: date) -> bytes:
@@ -352,6 +355,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             datatype=XSD + "integer",
             parse=BigInt,
             plain=str,
+            restore=BigInt,
             sort_key=_sort_bigint,
             quantity=True,
         ),
@@ -375,6 +379,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             lexical=_lexical_decimal,
             parse=_parse_decimal,
             plain=_lexical_decimal,
+            restore=_parse_decimal,
             sort_key=_sort_decimal,
             quantity=True,
         ),
@@ -387,6 +392,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             lexical=date.isoformat,
             parse=date.fromisoformat,
             plain=date.isoformat,
+            restore=date.fromisoformat,
             sort_key=_sort_date,
             quantity=True,
         ),
@@ -399,6 +405,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             lexical=_lexical_datetime,
             parse=datetime.fromisoformat,
             plain=_lexical_datetime,
+            restore=datetime.fromisoformat,
             sort_key=_sort_datetime,
             quantity=True,
         ),
@@ -409,6 +416,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             coerce=_coerce_iri,
             datatype=XSD + "anyURI",
             parse=Iri,
+            restore=Iri,
             sort_key=_sort_text,
             text=True,
         ),
@@ -419,6 +427,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             coerce=_coerce_blob,
             datatype=XSD + "anyURI",
             parse=Blob,
+            restore=Blob,
             sort_key=_sort_text,
             text=True,
         ),
@@ -431,6 +440,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             lexical=_lexical_vector,
             parse=_parse_vector,
             plain=list,
+            restore=tuple,
         ),
     )
 }

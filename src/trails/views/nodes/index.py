@@ -63,9 +63,9 @@ class Docs:
                 row = field.type.scalar.row
                 if row is not None and row.plain is not None:
                     plain.append((field.name, row.plain, field.many))
-                if field.many or (row is not None and row.plain is not None):
-                    parse = row.coerce if row is not None and row.plain is not None else None
-                    native.append((field.name, parse, field.many))
+                restore = None if row is None else row.restore
+                if field.many or restore is not None:
+                    native.append((field.name, restore, field.many))
             self._plain[descriptor.name] = plain
             self._native[descriptor.name] = native
 
@@ -78,7 +78,7 @@ class Docs:
                 value = values.get(name)
                 if value is not None:
                     values[name] = (
-                        [convert(item) for item in value] if many else convert(value)  # type: ignore[operator,attr-defined]
+                        [convert(item) for item in value] if many else convert(value)  # type: ignore[attr-defined]
                     )
         return msgspec.json.encode(values)
 
@@ -91,9 +91,9 @@ class Docs:
                 if convert is None:
                     values[name] = tuple(value)  # type: ignore[arg-type]
                 elif many:
-                    values[name] = tuple(convert(item) for item in value)  # type: ignore[operator,attr-defined]
+                    values[name] = tuple(convert(item) for item in value)  # type: ignore[attr-defined]
                 else:
-                    values[name] = convert(value)  # type: ignore[operator]
+                    values[name] = convert(value)
         return values
 
 
@@ -402,7 +402,9 @@ class NodeIndex:
             for query in (
                 "SELECT name, live FROM types WHERE live > 0 ORDER BY name",
                 "SELECT handle, seq, doc FROM nodes ORDER BY handle",
-                "SELECT s.name, k.key, n.handle FROM keys k JOIN slots s USING (sid) "
-                "JOIN nodes n USING (nid) ORDER BY 1, 2, 3",
+                (
+                    "SELECT s.name, k.key, n.handle FROM keys k JOIN slots s USING (sid) "
+                    "JOIN nodes n USING (nid) ORDER BY 1, 2, 3"
+                ),
             ):
                 yield from db.execute(query)

@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from heapq import nsmallest
 from math import isqrt
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -383,14 +383,14 @@ class Selector:
         rank = _Ranker(descriptor, order)
         after = None if position is None else rank.place(position.key, position.nid)
 
-        def matching() -> Iterator[tuple[object, bytes, int, NodeState]]:
+        def matching() -> Iterator[tuple[tuple[object, ...], bytes, int, NodeState]]:
             for nid in nids:
                 state = self._index.state(*self._row(nid))
                 if tree is not None and not tree.test(state.values):
                     continue
                 key = rank.key(state.values)
                 place = rank.place(key, nid)
-                if after is None or place > after:  # type: ignore[operator]
+                if after is None or place > after:
                     yield place, key, nid, state
 
         if wanted is None:
@@ -466,9 +466,9 @@ class _Ranker:
     @staticmethod
     def _one(name: str, encode: object, values: Values) -> bytes:
         value = values.get(name)
-        return MISSING if value is None else encode(value)  # type: ignore[operator,no-any-return]
+        return MISSING if value is None else encode(value)  # type: ignore[operator]
 
-    def place(self, key: bytes, nid: int) -> object:
+    def place(self, key: bytes, nid: int) -> tuple[object, ...]:
         """Where a node stands; smaller comes first."""
         if not self._single_descending:
             return key, nid
@@ -500,7 +500,7 @@ class _Reversed:
 _PROBE: Final = "EXISTS (SELECT 1 FROM keys p WHERE p.sid = ? AND p.key = ? AND p.nid = k.nid)"
 
 
-def _by_place(entry: tuple[object, bytes, int, NodeState]) -> object:
+def _by_place(entry: tuple[tuple[object, ...], bytes, int, NodeState]) -> Any:  # noqa: ANN401
     return entry[0]
 
 

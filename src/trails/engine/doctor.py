@@ -1,0 +1,74 @@
+"""Look at a graph from outside and say how it is, without changing it."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+from trails.engine.graph import Graph
+from trails.engine.schema_change import describe_changes
+from trails.model.reports import Finding
+from trails.model.types import Schema
+
+_LIBRARIES = ("pyoxigraph", "msgspec", "google-re2", "backports.zstd")
+_LOW_DISK = 200 * 1024 * 1024
+
+
+def examine_machine() -> Iterator[Finding]:
+    """The libraries this process runs on."""
+    found = [f"SQLite {sqlite3.sqlite_version}"]
+    for name in _LIBRARIES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    yield Finding("libraries", "ok", ", ".join(found))
+
+
+def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
+    """One graph: its log, its views, its types, its disk."""
+    head = graph.head
+    where = f"commit {head.commit[:12]}" if head.commit else "no commit yet"
+    yield Finding("log", "ok", f"{head.seq} commit(s), at {where}")
+    for name, position in (
+        ("node index", graph.nodes.position),
+        ("quads view", graph.quads.position),
+    ):
+        if position.seq == head.seq:
+            yield Finding(name, "ok", f"at commit {position.seq}")
+        else:
+            yield Finding(
+                name,
+                "problem",
+                f"at commit {position.seq}, the log is at {head.seq}",
+                "free disk space and open the project again; views catch up by themselves",
+            )
+    yield _examine_schema(graph, declared)
+    with graph.nodes.reader() as db:
+        counts = {each.name: graph.nodes.live(db, (each.name,)) for each in graph.schema.types}
+    detail = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+    yield Finding("instances", "ok", detail or "none yet")
+    if graph.folder is not None:
+        free = shutil.disk_usage(graph.folder).free
+        left = f"{free // 2**20:,} MiB free"
+        if free > _LOW_DISK:
+            yield Finding("disk", "ok", left)
+        else:
+            fix = "free some space; writes are refused when there is none"
+            yield Finding("disk", "problem", left, fix)
+
+
+def _examine_schema(graph: Graph, declared: Schema | None) -> Finding:
+    if declared is None:
+        return Finding("types", "note", f"{len(graph.schema.types)} stored; none declared here")
+    changes = describe_changes(graph.schema, declared)
+    if changes:
+        return Finding(
+            "types",
+            "problem",
+            "declared and stored types differ: " + "; ".join(changes[:10]),
+            "open the project once with apply_schema=True, or correct the declarations",
+        )
+    return Finding("types", "ok", f"{len(declared.types)} declared, as stored")
