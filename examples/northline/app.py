@@ -298,7 +298,7 @@ class ProgrammeSummary(Shape):
 
 
 @capability("requirements.propose", side_effects=["creates a Requirement"])
-def propose_requirement(  # noqa: PLR0913 - one parameter a field that the caller may set
+def propose_requirement(
     ctx: Context,
     *,
     title: str = predicate(min_length=10, max_length=160),

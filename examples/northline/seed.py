@@ -6,71 +6,18 @@ target; keys are unique over all types here, so a key alone says which node is m
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from datetime import date, datetime
-from decimal import Decimal
-from graphlib import TopologicalSorter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import app as northline
 
-from trails import App, Context, Node
-from trails.model.history import Commit
+from trails import App, Commit, Context, Node
 
 DATA = Path(__file__).parent / "data"
-
-KEYS: Mapping[type[Node], str] = {
-    northline.Team: "code",
-    northline.Person: "slug",
-    northline.Supplier: "slug",
-    northline.Component: "tag",
-    northline.Requirement: "req_id",
-    northline.Hazard: "haz_id",
-    northline.TestCase: "tc_id",
-    northline.Incident: "inc_id",
-    northline.Decision: "dec_id",
-}
-TYPES: Mapping[str, type[Node]] = {cls.__name__: cls for cls in (*KEYS, northline.Verification)}
-
-REFERENCES = frozenset(
-    {
-        "affects",
-        "allocated_to",
-        "author",
-        "component",
-        "components",
-        "consulted",
-        "decided_by",
-        "depends_on",
-        "hazards",
-        "manager",
-        "mitigated_by",
-        "owner",
-        "part_of",
-        "refines",
-        "reporter",
-        "source",
-        "supersedes",
-        "supplier",
-        "target",
-        "team",
-    }
-)
-
-# JSON has no dates and no decimals; a field's name decides how its text is read.
-READERS: Mapping[str, Callable[[str], object]] = {
-    "commissioned": date.fromisoformat,
-    "contract_ends": date.fromisoformat,
-    "contract_value": Decimal,
-    "cost": Decimal,
-    "decided": date.fromisoformat,
-    "due": date.fromisoformat,
-    "formed": date.fromisoformat,
-    "happened": datetime.fromisoformat,
-    "identified": date.fromisoformat,
-    "run_on": date.fromisoformat,
-    "since": date.fromisoformat,
-    "unit_cost": Decimal,
+TYPES: Mapping[str, type[Node]] = {
+    name: cls
+    for name, cls in vars(northline).items()
+    if isinstance(cls, type) and issubclass(cls, Node) and "__trails__" in vars(cls)
 }
 
 Record = tuple[type[Node], dict[str, object]]
@@ -81,84 +28,49 @@ def load(ctx: Context) -> Commit | None:
 
     The graph must not hold any of them yet.
     """
-    return ctx.kg.save_all(build_instances(read_records(DATA)), message="Load Northline")
+    records = list(read_records(DATA))
+    handles = {
+        str(values[cls.__trails__.key.name]): f"{cls.__name__}/{values[cls.__trails__.key.name]}"
+        for cls, values in records
+        if cls.__trails__.key is not None
+    }
+    instances = (build(cls, values, handles) for cls, values in records)
+    return ctx.kg.save_all(instances, message="Load Northline")
 
 
 def read_records(folder: Path) -> Iterator[Record]:
-    """Type and field values of each line, as JSON gives them."""
+    """Type and field values of each line; the ends of an edge become fields."""
     for path in sorted(folder.glob("*.ndjson")):
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
-                yield parse_record(json.loads(line))
+        for text in path.read_text(encoding="utf-8").splitlines():
+            line = json.loads(text)
+            if "edge" in line:
+                ends = {"source": line["from"], "target": line["to"]}
+                yield TYPES[line["edge"]], {**ends, **line["data"]}
+            else:
+                yield TYPES[line["type"]], line["data"]
 
 
-def parse_record(line: dict[str, object]) -> Record:
-    """One line as a type and its field values; the ends of an edge become fields."""
-    values = line["data"]
-    if not isinstance(values, dict):
-        raise TypeError(f"data must be an object: {line}")
-    if "edge" in line:
-        return TYPES[str(line["edge"])], {
-            "source": line["from"],
-            "target": line["to"],
-            **values,
+def build(cls: type[Node], values: Mapping[str, object], handles: Mapping[str, str]) -> Node:
+    """An instance whose references are handles; the engine checks what they point to."""
+    fields = cls.__trails__.by_name
+    return cls(
+        **{
+            name: _resolve(value, handles) if fields[name].target else value
+            for name, value in values.items()
         }
-    return TYPES[str(line["type"])], values
+    )
 
 
-def build_instances(records: Iterator[Record]) -> list[Node]:
-    """Instances with their references resolved, each after those it refers to.
-
-    The engine takes any order. Building needs this one, since a reference is set to the
-    instance it means.
-    """
-    nodes: dict[str, Record] = {}
-    edges: list[Record] = []
-    for cls, values in records:
-        if cls not in KEYS:
-            edges.append((cls, values))
-            continue
-        key = str(values[KEYS[cls]])
-        if key in nodes:
-            raise ValueError(f"{key} is the key of two nodes in {DATA}")
-        nodes[key] = cls, values
-    order = TopologicalSorter({key: _mentioned(values) for key, (_, values) in nodes.items()})
-    built: dict[str, Node] = {}
-    for key in order.static_order():
-        if key not in nodes:
-            raise ValueError(f"{key} is referred to, but no line in {DATA} has this key")
-        built[key] = _build(nodes[key], built)
-    return [*built.values(), *(_build(edge, built) for edge in edges)]
-
-
-def _mentioned(values: Mapping[str, object]) -> set[str]:
-    """Keys of the nodes that a node refers to."""
-    found: set[str] = set()
-    for name in REFERENCES & values.keys():
-        value = values[name]
-        found.update(map(str, value) if isinstance(value, list) else [str(value)])
-    return found
-
-
-def _build(record: Record, built: Mapping[str, Node]) -> Node:
-    cls, values = record
-    return cls(**{name: _read(name, value, built) for name, value in values.items()})
-
-
-def _read(name: str, value: object, built: Mapping[str, Node]) -> object:
-    if name in REFERENCES:
-        if isinstance(value, list):
-            return [built[str(key)] for key in value]
-        return built[str(value)]
-    if name in READERS:
-        return READERS[name](str(value))
-    return value
+def _resolve(value: object, handles: Mapping[str, str]) -> object:
+    if isinstance(value, list):
+        return [handles[key] for key in value]
+    return handles[str(value)]
 
 
 def main() -> None:
     """Load the data into the project that this file is in."""
     with App.open(Path(__file__).parent) as project:
-        commit = load(project.context(graph="main", actor="seed"))
+        commit = load(project.context(actor="seed"))
     print(f"loaded as {commit.id}" if commit else "nothing to load")
 
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from trails.errors import DeclarationError
+from trails.errors import DeclarationError, FieldError
+from trails.model.constraints import compile_field
 from trails.model.kinds import KindError
 from trails.model.names import check_field_name
 from trails.model.patterns import check_pattern
@@ -105,7 +106,7 @@ def describe(
     many = value_type.kind == LIST
     _check_constraints(where, scalar, said, many=many)
     min_count, max_count = _settle_counts(where, value_type, said)
-    return PredicateDescriptor(
+    field = PredicateDescriptor(
         name=name,
         type=msgspec.structs.replace(value_type, nullable=min_count == 0 and not many),
         iri=said.iri or name,
@@ -125,6 +126,18 @@ def describe(
         default=_plain_default(where, value_type, said.default),
         declared_in=owner,
     )
+    _check_default(where, field, stored=stored)
+    return field
+
+
+def _check_default(where: str, field: PredicateDescriptor, *, stored: bool) -> None:
+    """A default is a value like any other; a broken one would fail far from here."""
+    if field.default is None:
+        return
+    errors: list[FieldError] = []
+    compile_field(field, {}, stored=stored)(field.default, "default", errors)
+    if errors:
+        raise DeclarationError(f"{where}: {errors[0].message}; give a default that is legal")
 
 
 def _settle_type(where: str, value_type: ValueType, said: Predicate, *, stored: bool) -> ValueType:
@@ -132,7 +145,11 @@ def _settle_type(where: str, value_type: ValueType, said: Predicate, *, stored: 
     if stored and scalar.kind == OBJECT:
         # A node type named as a field's type is a reference to it.
         scalar = msgspec.structs.replace(scalar, kind=REF)
-    if stored and scalar.kind in {JSON, LIST}:
+    if scalar.kind == LIST:
+        raise DeclarationError(
+            f"{where}: a list can't hold lists; make the inner list a field of a shape or node type"
+        )
+    if stored and scalar.kind == JSON:
         raise DeclarationError(
             f"{where}: {value_type} can't be stored; make it a node type and refer to it, "
             "or use one list of scalars"

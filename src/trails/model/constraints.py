@@ -123,8 +123,10 @@ def compile_field(
                 )
             )
             return None
+        # An int is judged as given: rounded to a float it could cross a limit.
+        judged = raw if type(raw) is int else value
         for holds, code, limit, phrase in rules:
-            if not holds(value):
+            if not holds(judged):
                 message = f"{path} {phrase}, not {shorten(raw)}"
                 errors.append(FieldError(path, code, message, showable(raw), limit))
         return value

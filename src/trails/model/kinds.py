@@ -27,9 +27,12 @@ INT_MAX: Final = 2**63 - 1
 FLOAT_MAX: Final = 1.7976931348623157e308
 DECIMAL_PATTERN: Final = r"^-?[0-9]{1,20}(?:\.[0-9]{1,18})?$"
 BIGINT_PATTERN: Final = r"^-?[0-9]{1,1000}$"
-DATE_PATTERN: Final = r"^[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])$"
-DATETIME_PATTERN: Final = (
-    r"^[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+_DAY = (  # the year 0000 is a date to some JSON Schema validators, and never to Python
+    r"^(?:[0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
+    r"-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+)
+DATE_PATTERN: Final = _DAY + "$"
+DATETIME_PATTERN: Final = _DAY + (
     r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
     r"(?:Z|[+-](?:(?:0[0-9]|1[0-3]):[0-5][0-9]|14:00))$"
 )
@@ -77,6 +80,8 @@ class Kind(msgspec.Struct, frozen=True):
     """Whether min_value and max_value make sense."""
     text: bool = False
     """Whether min_length, max_length and pattern make sense."""
+    respelled: bool = False
+    """Whether one value has several JSON forms (``"1.5"``, ``"1.50"``): ``enum`` can't list them."""
 
 
 def _whole_match(pattern: str) -> Callable[[str], re.Match[str] | None]:
@@ -142,10 +147,10 @@ def _coerce_float(value: object) -> float:
     if type(value) is float:
         number = value
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except OverflowError:
-            raise KindError from None
+        # Compared before it is rounded: an int just above the range would round into it.
+        if not -FLOAT_MAX <= value <= FLOAT_MAX:
+            raise KindError
+        number = float(value)
     else:
         raise KindError
     if math.isfinite(number):
@@ -358,6 +363,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             restore=BigInt,
             sort_key=_sort_bigint,
             quantity=True,
+            respelled=True,
         ),
         Kind(
             name="Float",
@@ -382,6 +388,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             restore=_parse_decimal,
             sort_key=_sort_decimal,
             quantity=True,
+            respelled=True,
         ),
         Kind(
             name="Date",
@@ -408,6 +415,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             restore=datetime.fromisoformat,
             sort_key=_sort_datetime,
             quantity=True,
+            respelled=True,
         ),
         Kind(
             name="Iri",
@@ -416,6 +424,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             coerce=_coerce_iri,
             datatype=XSD + "anyURI",
             parse=Iri,
+            plain=str,
             restore=Iri,
             sort_key=_sort_text,
             text=True,
@@ -427,6 +436,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             coerce=_coerce_blob,
             datatype=XSD + "anyURI",
             parse=Blob,
+            plain=str,
             restore=Blob,
             sort_key=_sort_text,
             text=True,

@@ -18,7 +18,10 @@ from trails.errors import DeclarationError
 _SPACE = r"\t\n\v\f\r \x{a0}\x{feff}\x{2028}\x{2029}\p{Zs}"
 _NOT_LINE_END = r"[^\n\r\x{2028}\x{2029}]"
 _SAME_ESCAPES = frozenset("dDwWbBnrtfv")
+_SYNTAX = frozenset("^$\\.*+?()[]{}|/")  # all that ECMA-262 lets one escape (with the flag u)
+_SET_OPERATORS = ("--", "&&", "||", "~~")
 _HEX = re.compile(r"[0-9A-Fa-f]+")
+_QUANTIFIER = re.compile(r"\{[0-9]+(?:,[0-9]*)?\}")
 
 
 class _Refused(Exception):  # noqa: N818 - an internal signal, never seen by users
@@ -42,8 +45,10 @@ def _translate_escape(pattern: str, at: int, *, in_class: bool) -> tuple[str, in
         digits = pattern[at + 2 : at + 2 + width]
         if char == letter and len(digits) == width and _HEX.fullmatch(digits):
             return rf"\x{{{digits}}}", at + 2 + width
-    if not char.isalnum() and char.isascii():
+    if char in _SYNTAX or (char == "-" and in_class):
         return "\\" + char, at + 2
+    if not char.isalnum():
+        raise _Refused(f"\\{char} is no escape in JSON Schema; write {char} without the backslash")
     raise _Refused(f"\\{char} is not one of \\d \\w \\s \\b \\n \\r \\t \\f \\v \\xHH \\uHHHH")
 
 
@@ -59,6 +64,11 @@ def _translate(pattern: str) -> str:
         if in_class:
             if char == "[":
                 raise _Refused("'[' inside [...] must be written as \\[")
+            if pattern[at : at + 2] in _SET_OPERATORS:
+                raise _Refused(
+                    f"{char * 2} inside [...] is a set operator to some engines; "
+                    "write the character once, and '-' as \\-"
+                )
             in_class = char != "]"
         elif char == "[":
             in_class = True
@@ -66,6 +76,12 @@ def _translate(pattern: str) -> str:
                 raise _Refused("an empty class [] or [^] is read differently; write \\] for ']'")
         elif char == "(" and pattern[at + 1 : at + 2] == "?" and pattern[at + 2 : at + 3] != ":":
             raise _Refused("of the (?...) forms only (?:...) means the same everywhere")
+        elif char == "{" and (quantifier := _QUANTIFIER.match(pattern, at)):
+            out.append(quantifier[0])
+            at = quantifier.end()
+            continue
+        elif char in "{}]":
+            raise _Refused(f"a lone {char} is read differently; write \\{char}")
         elif char == ".":
             char = _NOT_LINE_END
         out.append(char)
@@ -92,9 +108,11 @@ def compile_pattern(pattern: str) -> Callable[[str], bool]:
         matcher = re2.Set.SearchSet(options)
         matcher.Add(translated)
         matcher.Compile()
-    except (_Refused, re.error, re2.error) as reason:
+    except (_Refused, re.error, re2.error) as error:
+        reason = error.args[0]
+        spelled = reason.decode() if isinstance(reason, bytes) else reason
         raise DeclarationError(
-            f"pattern {pattern!r} can't be used: {reason}. Patterns must run in linear time (RE2: "
+            f"pattern {pattern!r} can't be used: {spelled}. Patterns must run in linear time (RE2: "
             "no look-around, no back-references) and mean the same in JSON Schema; rewrite it",
             pattern=pattern,
         ) from None
