@@ -94,7 +94,7 @@ class Write:
         self._stack.enter_context(graph.writing())
         try:
             graph.catch_up()
-            head = graph.head
+            head = graph.log_head()
             key = self._draft.idempotency_key
             if key is not None:
                 self.replayed = graph.log.by_idempotency_key(MAIN, key)
@@ -170,21 +170,29 @@ class Write:
         # From here on the commit is a fact; what fails below is a view that lags.
         self.fate.landed = True
         with self._stack:
-            step("after_append")
             try:
-                graph.nodes.commit(Position(commit.seq, commit.id))
-            except StorageError as error:
-                graph.nodes.rollback()
-                raise _landed(error, commit) from error
-            step("mid_apply")
-            try:
-                graph.apply_quads(graph.quads, commit)
-            except StorageError as error:
-                graph.quads.reopen()
-                raise _landed(error, commit) from error
-            step("after_apply")
+                self._apply(commit)
+            finally:
+                graph.show_head()
         step("before_acknowledge")
         return commit
+
+    def _apply(self, commit: Commit) -> None:
+        """Bring both views to a commit that the log has."""
+        graph, step = self._graph, self._graph.on_step
+        step("after_append")
+        try:
+            graph.nodes.commit(Position(commit.seq, commit.id))
+        except StorageError as error:
+            graph.nodes.rollback()
+            raise _landed(error, commit) from error
+        step("mid_apply")
+        try:
+            graph.apply_quads(graph.quads, commit)
+        except StorageError as error:
+            graph.quads.reopen()
+            raise _landed(error, commit) from error
+        step("after_apply")
 
     # --- changes ---------------------------------------------------------------------
 

@@ -71,7 +71,7 @@ class Graph:
         self._owner: int | None = None
         self._quads_whole = threading.Event()
         self._quads_whole.set()
-        head = self.head
+        head = self._visible = self.log_head()
         self.use_schema(Schema() if head.commit == GENESIS else self.schema_at(head.schema))
         self.catch_up()
 
@@ -79,8 +79,20 @@ class Graph:
 
     @property
     def head(self) -> Head:
-        """Where the branch is."""
+        """Where the branch is, as far as readers can see it.
+
+        It moves after the views have, so what is read later than a head is never older
+        than it: a compare-and-swap against it can't miss a write.
+        """
+        return self._visible
+
+    def log_head(self) -> Head:
+        """Where the branch is in the log."""
         return self.log.head(MAIN) or Head(GENESIS, 0, Schema().digest)
+
+    def show_head(self) -> None:
+        """Let readers see the log's head; views that lag behind it catch up when read."""
+        self._visible = self.log_head()
 
     def schema_at(self, digest: str) -> Schema:
         """A stored schema."""
@@ -130,7 +142,7 @@ class Graph:
 
     def catch_up(self) -> None:
         """Bring both views to the head."""
-        head = self.head
+        head = self.log_head()
         for view, rebuild in ((self.nodes, self._reset_nodes), (self.quads, self._reset_quads)):
             if not self._on_this_history(view.position):
                 rebuild()
@@ -138,6 +150,7 @@ class Graph:
             self._follow_nodes()
         if self.quads.position.seq < head.seq:
             self._follow_quads()
+        self._visible = head
 
     def _on_this_history(self, position: Position) -> bool:
         if not position.seq:

@@ -8,6 +8,7 @@ literals in brackets), so one pattern serves schema and coercer.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import Final
 from urllib.parse import quote, unquote
@@ -38,9 +39,12 @@ URI_PATTERN: Final = _grammar("")
 IRI_PATTERN: Final = _grammar(_UCS)
 
 
+_is_plain = re.compile(r"[A-Za-z0-9._~-]*").fullmatch  # RFC 3986 unreserved
+
+
 def encode_id(identifier: str) -> str:
     """An id as one IRI path segment."""
-    return quote(identifier, safe="")
+    return identifier if _is_plain(identifier) else quote(identifier, safe="")
 
 
 def decode_id(segment: str) -> str:

@@ -81,7 +81,7 @@ class Kind(msgspec.Struct, frozen=True):
     text: bool = False
     """Whether min_length, max_length and pattern make sense."""
     respelled: bool = False
-    """Whether one value has several JSON forms (``"1.5"``, ``"1.50"``): ``enum`` can't list them."""
+    """Whether one value has several JSON forms (``1.5``, ``1.50``), which ``enum`` can't list."""
 
 
 def _whole_match(pattern: str) -> Callable[[str], re.Match[str] | None]:

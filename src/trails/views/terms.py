@@ -1,4 +1,4 @@
-"""Nodes ↔ RDF statements, with every term written and read by the RDF library.
+"""Nodes ↔ RDF statements in the form in which the RDF library writes them.
 
 Compiled once for a schema and a graph's names. A node's type is the first part
 of its IRI, so a statement can be read without asking any store.
@@ -52,14 +52,24 @@ class _TypeTerms:
 
 
 def _encoder(field: PredicateDescriptor, names: Names) -> Encode:
+    """Value → term. What can't need escaping is spelled out: a bulk save is mostly this."""
     row = field.type.scalar.row
     if row is None:
-        nodes = names.nodes
-        return lambda handle: f"{ox.NamedNode(nodes + str(handle))}"
-    if row.name == "String":
-        return lambda value: str(ox.Literal(value))  # type: ignore[arg-type]
+        start = f"<{names.nodes}"
+        return lambda handle: f"{start}{handle}>"
     datatype, lexical = ox.NamedNode(row.datatype), row.lexical
-    return lambda value: str(ox.Literal(lexical(value), datatype=datatype))
+    suffix = str(ox.Literal("", datatype=datatype)).removeprefix('""')
+    if not row.text:
+        # Numbers, dates and truth values: their lexical forms are plain ASCII.
+        return lambda value: f'"{lexical(value)}"{suffix}'
+
+    def encode(value: object) -> str:
+        text = lexical(value)
+        if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+            return f'"{text}"{suffix}'
+        return str(ox.Literal(text, datatype=datatype))
+
+    return encode
 
 
 class Terms:
@@ -73,8 +83,8 @@ class Terms:
     # --- writing ---------------------------------------------------------------
 
     def subject(self, handle: str) -> str:
-        """A node as a term."""
-        return str(ox.NamedNode(self.names.nodes + handle))
+        """A node as a term; a handle is percent-encoded, so it needs no escaping."""
+        return f"<{self.names.nodes}{handle}>"
 
     def statements(self, state: NodeState) -> list[str]:
         """All statements of a node."""

@@ -107,8 +107,8 @@ class NodeIndex:
         self._path = path
         self._lock = threading.Lock()
         self._memory_lock = threading.RLock()
-        self._local = threading.local()
-        self._readers: list[sqlite3.Connection] = []
+        self._idle: list[tuple[int, sqlite3.Connection]] = []
+        self._generation = 0
         self._db = self._open()
         self._schema = Schema()
         self._load_numbers()
@@ -178,31 +178,42 @@ class NodeIndex:
     def close(self) -> None:
         """Close all connections."""
         with self._lock:
-            for reader in self._readers:
+            self._generation += 1
+            for _, reader in self._idle:
                 reader.close()
-            self._readers.clear()
-            self._local = threading.local()
+            self._idle.clear()
         self._db.close()
 
     # --- reading ---------------------------------------------------------------
 
     @contextmanager
     def reader(self) -> Iterator[sqlite3.Connection]:
-        """A connection that sees committed states; one a thread, or the only one in memory."""
+        """A connection that sees committed states; in memory the only one there is."""
         if self._path is None:
             with self._memory_lock, storage_errors("read the node index"):
                 yield self._db
             return
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = connect(self._path, synchronous="NORMAL")
-            connection.execute("PRAGMA query_only = ON")
-            connection.execute("PRAGMA cache_size = -16384")
-            self._local.connection = connection
+        generation, connection = self._borrow()
+        try:
+            with storage_errors("read the node index"):
+                yield connection
+        finally:
             with self._lock:
-                self._readers.append(connection)
-        with storage_errors("read the node index"):
-            yield connection
+                if generation == self._generation:
+                    self._idle.append((generation, connection))
+                else:
+                    connection.close()
+
+    def _borrow(self) -> tuple[int, sqlite3.Connection]:
+        """An idle reader, or a new one; as many exist as reads ever ran at once."""
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+            generation = self._generation
+        connection = connect(self._path, synchronous="NORMAL")
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("PRAGMA cache_size = -16384")
+        return generation, connection
 
     @contextmanager
     def writer(self) -> Iterator[sqlite3.Connection]:

@@ -1,0 +1,1 @@
+"""Pure functions from descriptors to documents: same registry, same bytes."""

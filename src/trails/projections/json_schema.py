@@ -1,0 +1,311 @@
+"""Project fields, types and a capability's input into JSON Schema (2020-12).
+
+A fold over two tables, the kinds and the rules, which also make the coercers:
+a value is accepted by the schema exactly when it is accepted at the call. What
+JSON Schema has no word for is told in ``description``; nothing is dropped.
+Types are written inline, without ``$ref``, since many clients follow none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
+
+from trails.model.capabilities import CapabilityDescriptor
+from trails.model.constraints import RULES, Rule
+from trails.model.types import (
+    JSON,
+    LIST,
+    OBJECT,
+    REF,
+    PredicateDescriptor,
+    Schema,
+    ShapeDescriptor,
+    TypeDescriptor,
+    ValueType,
+)
+
+Document = dict[str, object]
+Declared = TypeDescriptor | ShapeDescriptor
+
+
+class Declarations(Protocol):
+    """The part of a registry that types are looked up in."""
+
+    @property
+    def schema(self) -> Schema:
+        """Node and edge types, and the shapes that constrain them."""
+
+    @property
+    def shapes(self) -> Mapping[str, ShapeDescriptor]:
+        """Shapes by name."""
+
+
+class _Nothing:
+    """Declarations for values that name no type."""
+
+    schema = Schema()
+    shapes: Mapping[str, ShapeDescriptor] = {}
+
+
+NOTHING: Final[Declarations] = _Nothing()
+
+_JUDGES: Final[Mapping[str, frozenset[str]]] = {
+    "minLength": frozenset({"string"}),
+    "maxLength": frozenset({"string"}),
+    "pattern": frozenset({"string"}),
+    "minimum": frozenset({"integer", "number"}),
+    "maximum": frozenset({"integer", "number"}),
+}
+"""Which JSON types a keyword judges; of others it is silent (``enum`` judges all)."""
+
+_TIGHTER: Final[Mapping[str, Callable[..., object]]] = {"minimum": max, "maximum": min}
+
+
+def project_input(descriptor: CapabilityDescriptor, declared: Declarations = NOTHING) -> Document:
+    """The schema of a capability's arguments."""
+    return _project_object(descriptor.input_shape, declared, ())
+
+
+def project_type(descriptor: Declared, declared: Declarations = NOTHING) -> Document:
+    """The schema of an object with the fields of a node type, edge type or shape."""
+    return _project_declared(descriptor, declared, ())
+
+
+def project_field(field: PredicateDescriptor, declared: Declarations = NOTHING) -> Document:
+    """The schema of one field: its type, its constraints, and the rest in words."""
+    return _project_field(field, declared, ())
+
+
+def project_value(value_type: ValueType, declared: Declarations = NOTHING) -> Document:
+    """The schema of a value of a type, without a field's constraints."""
+    document = _project_value(value_type, declared, ())
+    return _with_null(document) if value_type.nullable else document
+
+
+# --- objects -----------------------------------------------------------------
+
+
+def _project_object(
+    fields: Iterable[PredicateDescriptor], declared: Declarations, inside: tuple[str, ...]
+) -> Document:
+    fields = tuple(fields)
+    document: Document = {
+        "type": "object",
+        "properties": {field.name: _project_field(field, declared, inside) for field in fields},
+        "additionalProperties": False,
+    }
+    if required := [field.name for field in fields if not is_omissible(field)]:
+        document["required"] = required
+    return document
+
+
+def _project_declared(
+    descriptor: Declared, declared: Declarations, inside: tuple[str, ...]
+) -> Document:
+    document = _project_object(descriptor.fields, declared, (*inside, descriptor.name))
+    if isinstance(descriptor, TypeDescriptor):
+        _tell_stored_fields(document, descriptor.fields)
+        _tell(document, _tell_type(descriptor, declared))
+    return _tell(document, (), first=descriptor.description)
+
+
+def _tell_stored_fields(document: Document, fields: Iterable[PredicateDescriptor]) -> None:
+    properties: dict[str, Document] = document["properties"]  # type: ignore[assignment]
+    for field in fields:
+        notes = []
+        if field.key:
+            notes.append("The key: the id is derived from it, and it can't be changed later.")
+        if field.unique:
+            notes.append("Unique: no two instances have the same value.")
+        if field.many:
+            notes.append("Stored as a set: without order, each value once.")
+        _tell(properties[field.name], notes)
+
+
+def _tell_type(descriptor: TypeDescriptor, declared: Declarations) -> Iterable[str]:
+    for group in descriptor.unique:
+        yield f"Unique together: {', '.join(group)}."
+    if edge := descriptor.edge:
+        yield "One for each pair of source and target."
+        for end, (low, high) in (("source", edge.per_source), ("target", edge.per_target)):
+            if low:
+                yield f"Each {end} needs at least {low}."
+            if high is not None:
+                yield f"Each {end} may have at most {high}."
+    if descriptor.name in declared.schema.by_name:
+        for shape in declared.schema.shapes_of(descriptor.name):
+            yield from _tell_shape(shape)
+
+
+def _tell_shape(shape: ShapeDescriptor) -> Iterable[str]:
+    """The rules that a shape adds to a node type; they are judged when it is saved."""
+    for field in shape.fields:
+        rules = [_tell_rule(rule, limit) for rule, limit in _rules_of(field)]
+        if field.required:
+            rules.append("is required")
+        if field.many and field.min_count > 1:
+            rules.append(f"needs at least {field.min_count} values")
+        if field.many and field.max_count is not None:
+            rules.append(f"may have at most {field.max_count} values")
+        if rules:
+            yield f"When saved, {field.name} {' and '.join(rules)}."
+
+
+# --- fields ------------------------------------------------------------------
+
+
+def is_omissible(field: PredicateDescriptor) -> bool:
+    """Whether a field may be left out, and may be null, which means the same."""
+    return not field.required or field.default is not None
+
+
+def _project_field(
+    field: PredicateDescriptor, declared: Declarations, inside: tuple[str, ...]
+) -> Document:
+    document = _project_value(field.type.scalar, declared, inside)
+    _tell(document, _apply_rules(document, field))
+    if field.many:
+        document = _array_of(document, field)
+    document = _with_null(document) if is_omissible(field) else _without_null(document)
+    if field.default is not None:
+        document["default"] = field.default
+    return _tell(document, (), first=field.description)
+
+
+def _array_of(items: Document, field: PredicateDescriptor) -> Document:
+    document: Document = {"type": "array", "items": items}
+    if field.min_count:
+        document["minItems"] = field.min_count
+    if field.max_count is not None:
+        document["maxItems"] = field.max_count
+    return document
+
+
+def _rules_of(field: PredicateDescriptor) -> Iterable[tuple[Rule, object]]:
+    for rule in RULES:
+        limit = getattr(field, rule.code)
+        if limit is not None:
+            yield rule, limit
+
+
+def _tell_rule(rule: Rule, limit: object) -> str:
+    return rule.phrase.format(", ".join(map(str, limit)) if isinstance(limit, tuple) else limit)
+
+
+def _apply_rules(document: Document, field: PredicateDescriptor) -> list[str]:
+    """Put the rules of a value into its schema; give those that it can't hold, in words."""
+    notes = []
+    for rule, limit in _rules_of(field):
+        if not _can_say(rule.keyword, document, field.type.scalar):
+            told = _tell_rule(rule, limit)
+            notes.append(f"{told[0].upper()}{told[1:]}.")
+        elif rule.keyword not in document:
+            document[rule.keyword] = list(limit) if isinstance(limit, tuple) else limit
+        elif tighter := _TIGHTER.get(rule.keyword):
+            document[rule.keyword] = tighter(document[rule.keyword], limit)
+        else:
+            document["allOf"] = [{rule.keyword: limit}]
+    return notes
+
+
+def _can_say(keyword: str, document: Document, value_type: ValueType) -> bool:
+    """Whether a keyword means for the JSON form what its rule means for the value."""
+    if keyword in _JUDGES:
+        return document.get("type") in _JUDGES[keyword]
+    row = value_type.row
+    return row is not None and not row.respelled
+
+
+# --- values ------------------------------------------------------------------
+
+
+def _project_value(
+    value_type: ValueType, declared: Declarations, inside: tuple[str, ...]
+) -> Document:
+    project = _FORMS.get(value_type.kind, _project_kind)
+    return project(value_type, declared, inside)
+
+
+def _project_kind(
+    value_type: ValueType, declared: Declarations, inside: tuple[str, ...]
+) -> Document:
+    del declared, inside
+    row = value_type.row
+    if row is None:
+        raise LookupError(f"{value_type.kind} is no kind of value")
+    document = dict(row.schema)
+    if value_type.dimension is not None:
+        document["minItems"] = document["maxItems"] = value_type.dimension
+    return document
+
+
+def _project_list(
+    value_type: ValueType, declared: Declarations, inside: tuple[str, ...]
+) -> Document:
+    return {"type": "array", "items": _project_value(value_type.scalar, declared, inside)}
+
+
+def _project_reference(
+    value_type: ValueType, declared: Declarations, inside: tuple[str, ...]
+) -> Document:
+    del declared, inside
+    return {
+        "type": "string",
+        "format": "iri",
+        "trails:node_type": value_type.target,
+        "description": f"The IRI of a {value_type.target} that exists.",
+    }
+
+
+def _project_json(
+    value_type: ValueType, declared: Declarations, inside: tuple[str, ...]
+) -> Document:
+    del value_type, declared, inside
+    return {}
+
+
+def _project_target(
+    value_type: ValueType, declared: Declarations, inside: tuple[str, ...]
+) -> Document:
+    name = value_type.target or ""
+    if name in inside:
+        # Inline, a shape that holds itself would never end.
+        return {"type": "object", "description": f"Another {name}, with the same fields."}
+    descriptor = declared.shapes.get(name) or declared.schema.by_name[name]
+    return _project_declared(descriptor, declared, inside)
+
+
+_FORMS: Final[Mapping[str, Callable[[ValueType, Declarations, tuple[str, ...]], Document]]] = {
+    LIST: _project_list,
+    REF: _project_reference,
+    OBJECT: _project_target,
+    JSON: _project_json,
+}
+"""The values that are no row of the kind table."""
+
+
+# --- parts of documents ------------------------------------------------------
+
+
+def _with_null(document: Document) -> Document:
+    """Accept null as well."""
+    if "type" in document:
+        document["type"] = [document["type"], "null"]
+    choices = document.get("enum")
+    if isinstance(choices, list):
+        document["enum"] = [*choices, None]
+    return document
+
+
+def _without_null(document: Document) -> Document:
+    """Refuse null, which a schema without a type accepts."""
+    return document if "type" in document else {**document, "not": {"type": "null"}}
+
+
+def _tell(document: Document, notes: Iterable[str], *, first: str = "") -> Document:
+    """Put words around what the description says already."""
+    told = [first, str(document.pop("description", "")), *notes]
+    if any(told):
+        document["description"] = " ".join(filter(None, told))
+    return document

@@ -1,0 +1,341 @@
+"""Project a schema into SHACL, as Turtle.
+
+Pure: same schema, same names, same text. What a node's own values can break is
+SHACL Core; uniqueness is SHACL-SPARQL, the only part of SHACL that compares
+nodes. A pattern that XPath's expressions can't say is left as a comment.
+Each shape holds what its own type declares: instances carry the classes of all
+their ancestors, so the ancestors' shapes apply to them as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from trails.model.iris import XSD, Names
+from trails.model.kinds import BIGINT_PATTERN, DECIMAL_PATTERN, INT_MAX, INT_MIN, KINDS
+from trails.model.types import (
+    PredicateDescriptor,
+    Schema,
+    ShapeDescriptor,
+    TypeDescriptor,
+    ValueType,
+)
+
+_PREFIXES: Final = {
+    "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
+    "sh": "http://www.w3.org/ns/shacl#",
+    "xsd": XSD,
+}
+
+
+class _Block(msgspec.Struct, frozen=True):
+    """A resource without a name: its predicates and objects."""
+
+    pairs: tuple[tuple[str, _Term], ...]
+
+
+class _Items(msgspec.Struct, frozen=True):
+    """An RDF list."""
+
+    items: tuple[str, ...]
+
+
+_Term = str | _Block | _Items
+Pairs = Iterator[tuple[str, _Term]]
+
+
+def project_shacl(schema: Schema, names: Names) -> str:
+    """The shapes of a schema: one for each type, and one for each attached shape."""
+    writer = _Writer(schema, names)
+    blocks = [writer.prologue()]
+    for descriptor in schema.types:
+        blocks.append(_subject(writer.term(descriptor.iri), writer.class_of(descriptor)))
+        blocks.append(_subject(writer.shape_name(descriptor.name), writer.shape_of(descriptor)))
+    for shape in schema.shapes:
+        blocks.append(_subject(writer.shape_name(shape.name), writer.attached(shape)))
+    return "\n".join(blocks)
+
+
+class _Writer:
+    """Says in SHACL's words what the descriptors of one graph say."""
+
+    def __init__(self, schema: Schema, names: Names) -> None:
+        self._schema = schema
+        self._names = names
+
+    def prologue(self) -> str:
+        prefixes = {"": self._names.vocabulary, **_PREFIXES}
+        lines = [f"@prefix {name}: {_iri(iri)} .\n" for name, iri in sorted(prefixes.items())]
+        return "".join(lines)
+
+    # --- names -----------------------------------------------------------------
+
+    def term(self, name: str) -> str:
+        """A class or field."""
+        return _iri(name) if ":" in name else f":{name}"
+
+    def shape_name(self, name: str) -> str:
+        """A shape's own name; no type is named like it, for type names have no hyphen."""
+        return f":{name}-shape"
+
+    def _full(self, name: str) -> str:
+        """A class or field inside SPARQL text, where Turtle's prefixes do not reach."""
+        return _iri(self._names.term(name))
+
+    def _class(self, type_name: str) -> str:
+        return self.term(self._schema.by_name[type_name].iri)
+
+    # --- classes and shapes ------------------------------------------------------
+
+    def class_of(self, descriptor: TypeDescriptor) -> Pairs:
+        yield "a", "rdfs:Class"
+        yield "rdfs:label", _text(descriptor.name)
+        if descriptor.extends is not None:
+            yield "rdfs:subClassOf", self._class(descriptor.extends)
+        if descriptor.description:
+            yield "rdfs:comment", _text(descriptor.description)
+
+    def shape_of(self, descriptor: TypeDescriptor) -> Pairs:
+        yield "a", "sh:NodeShape"
+        yield "sh:targetClass", self.term(descriptor.iri)
+        own = [field for field in descriptor.fields if field.declared_in == descriptor.name]
+        for field in own:
+            yield from self._properties(field, field)
+        yield from self._edges_at(descriptor)
+        for field in own:
+            if field.unique:
+                yield self._unique(descriptor, (field.name,))
+        for group in self._own_groups(descriptor):
+            yield self._unique(descriptor, group)
+
+    def attached(self, shape: ShapeDescriptor) -> Pairs:
+        """A shape that adds rules; its fields are the target type's of the same names."""
+        target = self._schema.by_name[shape.target or ""]
+        yield "a", "sh:NodeShape"
+        yield "sh:targetClass", self.term(target.iri)
+        if shape.description:
+            yield "rdfs:comment", _text(shape.description)
+        for field in shape.fields:
+            yield from self._properties(field, target.by_name[field.name])
+
+    def _own_groups(self, descriptor: TypeDescriptor) -> Iterator[tuple[str, ...]]:
+        """Groups of fields that differ together; the ends of an edge are one."""
+        parent = self._schema.by_name.get(descriptor.extends or "")
+        inherited = () if parent is None else parent.unique
+        if descriptor.edge is not None:
+            yield ("source", "target")
+        yield from (group for group in descriptor.unique if group not in inherited)
+
+    # --- fields --------------------------------------------------------------------
+
+    def _properties(self, rules: PredicateDescriptor, stored: PredicateDescriptor) -> Pairs:
+        """The rules of a field; a second pattern needs a property shape of its own."""
+        path = ("sh:path", self.term(stored.iri))
+        patterns = list(_patterns(rules))
+        pairs = [path, *self._rules(rules)]
+        yield "sh:property", _Block((*pairs, *patterns[:1]))
+        for extra in patterns[1:]:
+            yield "sh:property", _Block((path, extra))
+
+    def _rules(self, field: PredicateDescriptor) -> Pairs:
+        yield "sh:name", _text(field.name)
+        if field.description:
+            yield "sh:description", _text(field.description)
+        if field.min_count:
+            yield "sh:minCount", str(field.min_count)
+        if field.max_count is not None:
+            yield "sh:maxCount", str(field.max_count)
+        if field.target is not None:
+            yield "sh:nodeKind", "sh:IRI"
+            yield "sh:class", self._class(field.target)
+            return
+        scalar = field.type.scalar
+        yield "sh:datatype", _datatype(scalar)
+        if field.min_length is not None:
+            yield "sh:minLength", str(field.min_length)
+        if field.max_length is not None:
+            yield "sh:maxLength", str(field.max_length)
+        if field.one_of is not None:
+            yield "sh:in", _Items(tuple(_literal(scalar, value) for value in field.one_of))
+        low, high = _limits(field)
+        if low is not None:
+            yield "sh:minInclusive", _literal(scalar, low)
+        if high is not None:
+            yield "sh:maxInclusive", _literal(scalar, high)
+
+    # --- rules about other nodes -----------------------------------------------------
+
+    def _edges_at(self, descriptor: TypeDescriptor) -> Pairs:
+        """How many edges a node may and must have; all edge types share their ends' names."""
+        for edge in self._schema.types:
+            if edge.edge is None:
+                continue
+            for side, end, (low, high) in (
+                ("source", edge.edge.source, edge.edge.per_source),
+                ("target", edge.edge.target, edge.edge.per_target),
+            ):
+                if end == descriptor.name and (low, high) != (0, None):
+                    yield "sh:property", _Block(tuple(self._edge_rules(edge, side, low, high)))
+
+    def _edge_rules(self, edge: TypeDescriptor, side: str, low: int, high: int | None) -> Pairs:
+        path = self.term(edge.by_name[side].iri)
+        yield "sh:path", _Block((("sh:inversePath", path),))
+        yield "sh:qualifiedValueShape", _Block((("sh:class", self.term(edge.iri)),))
+        if low:
+            yield "sh:qualifiedMinCount", str(low)
+        if high is not None:
+            yield "sh:qualifiedMaxCount", str(high)
+
+    def _unique(self, descriptor: TypeDescriptor, group: tuple[str, ...]) -> tuple[str, _Term]:
+        lines = [f"?other a {self._full(descriptor.iri)} ."]
+        for at, name in enumerate(group):
+            lines += self._same_value(descriptor.by_name[name], at)
+        lines.append("FILTER (?other != $this)")
+        query = "SELECT $this WHERE { " + " ".join(lines) + " }"
+        message = f"{' and '.join(group)} must be unique"
+        return "sh:sparql", _Block((("sh:message", _text(message)), ("sh:select", _text(query))))
+
+    def _same_value(self, field: PredicateDescriptor, at: int) -> Iterator[str]:
+        """Triple patterns that hold where another node has the same value."""
+        path, row = self._full(field.iri), field.type.scalar.row
+        yield f"$this {path} ?value{at} ."
+        if row is not None and row.quantity:
+            # One instant or number can be written in several ways; '=' compares the values.
+            yield f"?other {path} ?same{at} . FILTER (?value{at} = ?same{at})"
+        else:
+            yield f"?other {path} ?value{at} ."
+
+
+# --- values ----------------------------------------------------------------------
+
+
+def _datatype(scalar: ValueType) -> str:
+    iri = KINDS[scalar.kind].datatype
+    return f"xsd:{iri.removeprefix(XSD)}" if iri.startswith(XSD) else _iri(iri)
+
+
+def _literal(scalar: ValueType, plain: object) -> str:
+    """A declared value as the graph stores it."""
+    row = KINDS[scalar.kind]
+    text = _text(row.lexical(row.coerce(plain)))
+    return text if scalar.kind == "String" else f"{text}^^{_datatype(scalar)}"
+
+
+def _limits(field: PredicateDescriptor) -> tuple[object, object]:
+    """The declared limits; an Int is bounded by its 64 bits where nothing narrower is said."""
+    low, high = field.min_value, field.max_value
+    if field.type.scalar.kind == "Int" and field.one_of is None:
+        return INT_MIN if low is None else low, INT_MAX if high is None else high
+    return low, high
+
+
+# --- patterns ----------------------------------------------------------------------
+
+# What these kinds hold is narrower than their XSD datatype.
+_KIND_PATTERNS: Final = {
+    "BigInt": BIGINT_PATTERN,
+    "Decimal": DECIMAL_PATTERN,
+    "Iri": str(KINDS["Iri"].schema["pattern"]),
+    "Blob": str(KINDS["Blob"].schema["pattern"]),
+}
+
+
+def _patterns(field: PredicateDescriptor) -> Iterator[tuple[str, str]]:
+    """What the text of a value must match: the declared pattern, and the kind's grammar."""
+    scalar = field.type.scalar
+    if field.pattern is not None:
+        yield _pattern(field.pattern)
+    if scalar.kind in _KIND_PATTERNS:
+        yield _pattern(_KIND_PATTERNS[scalar.kind])
+    if scalar.dimension is not None:
+        yield _pattern(rf"^\[[^,]+(,[^,]+){{{scalar.dimension - 1}}}\]$")
+
+
+def _pattern(pattern: str) -> tuple[str, str]:
+    translated = _translate(pattern)
+    if translated is None:
+        return "rdfs:comment", _text(f"Must match the ECMA-262 pattern {pattern}")
+    return "sh:pattern", _text(translated)
+
+
+# XPath's \d, \w and \s know all of Unicode, or less of it, than those of ECMA-262 do.
+_CLASSES: Final = {
+    "d": "0-9",
+    "w": "A-Za-z0-9_",
+    "s": "\t\n\x0b\x0c\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff",
+}
+_CONTROLS: Final = {"f": "\x0c", "v": "\x0b", "n": r"\n", "r": r"\r", "t": r"\t"}
+_PIECE: Final = re.compile(
+    r"\\x(?P<x>[0-9A-Fa-f]{2})|\\u(?P<u>[0-9A-Fa-f]{4})|\\(?P<escape>.)|(?P<plain>.)", re.DOTALL
+)
+_SPECIAL: Final = frozenset("\\^$.|?*+()[]{}-")
+
+
+def _translate(pattern: str) -> str | None:
+    """The pattern in the syntax of XPath's fn:matches; None where it has no such form."""
+    out: list[str] = []
+    in_class = False
+    for piece in _PIECE.finditer(pattern):
+        code, escape, plain = piece["x"] or piece["u"], piece["escape"], piece["plain"]
+        if plain is not None:
+            in_class = plain == "[" or (in_class and plain != "]")
+            out.append(r"[^\n\r\u2028\u2029]" if plain == "." and not in_class else plain)
+        elif code is not None:
+            char = chr(int(code, 16))
+            out.append("\\" + char if char in _SPECIAL else char)
+        elif escape in _CLASSES:
+            inner = _CLASSES[escape]
+            out.append(inner if in_class else f"[{inner}]")
+        elif escape in _CONTROLS:
+            out.append(_CONTROLS[escape])
+        elif escape.lower() in _CLASSES and not in_class:
+            out.append(f"[^{_CLASSES[escape.lower()]}]")
+        elif escape.isalnum():
+            return None  # \b and \B; a negated class inside a class
+        else:
+            out.append("\\" + escape if escape in _SPECIAL else escape)
+    return "".join(out).replace(r"\u2028\u2029", "\u2028\u2029")
+
+
+# --- Turtle ------------------------------------------------------------------------
+
+
+def _subject(name: str, pairs: Iterable[tuple[str, _Term]]) -> str:
+    return f"{name} {_pairs(pairs, '    ')} .\n"
+
+
+def _pairs(pairs: Iterable[tuple[str, _Term]], indent: str) -> str:
+    return f" ;\n{indent}".join(f"{name} {_render(term, indent)}" for name, term in pairs)
+
+
+def _render(term: _Term, indent: str) -> str:
+    if isinstance(term, str):
+        return term
+    if isinstance(term, _Items):
+        return f"( {' '.join(term.items)} )"
+    inner = indent + "    "
+    return f"[\n{inner}{_pairs(term.pairs, inner)}\n{indent}]"
+
+
+_ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def _text(value: str) -> str:
+    return '"' + "".join(_ESCAPES.get(char) or _visible(char) for char in value) + '"'
+
+
+def _visible(char: str) -> str:
+    """Characters that a reader, or another tool, might not see or keep are escaped."""
+    return char if char.isprintable() else f"\\U{ord(char):08X}"
+
+
+def _iri(value: str) -> str:
+    refused = set('<>"{}|^`\\')
+    safe = (
+        f"\\U{ord(char):08X}" if char in refused or ord(char) <= 0x20 else char for char in value
+    )
+    return f"<{''.join(safe)}>"
