@@ -5,7 +5,8 @@ Names are loaded when first used, so that ``import trails`` costs next to nothin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+# Type checkers know this name; importing typing for it would be most of the import's time.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from trails.app.app import App as App

@@ -51,6 +51,9 @@ class _VectorOf:
     def __or__(self, other: object) -> _Union:
         return _Union((self, other))
 
+    def __ror__(self, other: object) -> _Union:
+        return _Union((other, self))
+
 
 class Forward:
     """A name that is not defined yet."""
@@ -113,7 +116,7 @@ _WRITABLE = (
 )
 
 
-def evaluate(annotation: object, module: str, local: Mapping[str, object]) -> object:
+def evaluate(annotation: object, module: str, local: Mapping[str, object], where: str) -> object:
     """Evaluate an annotation that may be text, in the scope it was written in."""
     if not isinstance(annotation, str):
         return annotation
@@ -121,12 +124,14 @@ def evaluate(annotation: object, module: str, local: Mapping[str, object]) -> ob
     try:
         return eval(annotation, {}, scope)  # noqa: S307 - the program's own annotation
     except SyntaxError as error:
-        raise DeclarationError(f"annotation {annotation!r} can't be read: {error.msg}") from None
-    except TypeError:
-        # A forward name inside a construct that typing refuses, like ``"Name" | None``.
         raise DeclarationError(
-            f"annotation {annotation!r} can't be evaluated; write the forward reference as "
-            'Ref["Name"] or put the whole annotation in quotes'
+            f"{where}: the type {annotation!r} can't be read ({error.msg}); correct it"
+        ) from None
+    except (TypeError, AttributeError):
+        # A forward name inside a construct that refuses it, like ``"Name" | None``, ``Name.x``.
+        raise DeclarationError(
+            f"{where}: the type {annotation!r} can't be evaluated; check its names, and write a "
+            'forward reference as Ref["Name"] or put the whole type in quotes'
         ) from None
 
 
@@ -192,7 +197,10 @@ def _type_name(annotation: object, where: str) -> str:
         return annotation
     if isinstance(annotation, type) and hasattr(annotation, "__trails__"):
         return annotation.__name__
-    raise DeclarationError(f"{where}: {_spell(annotation)} is not a node type")
+    raise DeclarationError(
+        f"{where}: {_spell(annotation)} is not a node type; write Ref[Type] with a decorated "
+        'class, or Ref["Type"] with the name of one'
+    )
 
 
 def _spell(annotation: object) -> str:

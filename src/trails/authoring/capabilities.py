@@ -52,11 +52,11 @@ def capability(  # noqa: PLR0913 - one argument a descriptor field
     """
     check_capability_id(identifier)
     facts = {
-        "preconditions": tuple(preconditions),
-        "side_effects": tuple(side_effects),
+        "preconditions": _texts(identifier, "preconditions", preconditions),
+        "side_effects": _texts(identifier, "side_effects", side_effects),
         "cost": dict(cost or {}),
         "reasoning": reasoning,
-        "deprecates": tuple(deprecates),
+        "deprecates": _texts(identifier, "deprecates", deprecates),
         "assurance": assurance,
         "consent_required": consent_required,
     }
@@ -99,6 +99,12 @@ def policy(name: str) -> Callable[[F], F]:
         return function
 
     return mark
+
+
+def _texts(identifier: str, name: str, given: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(given, str):
+        raise DeclarationError(f"{identifier}: {name} is a list of texts; write [{given!r}]")
+    return tuple(given)
 
 
 def _mark(
@@ -148,7 +154,7 @@ def _read_signature(
             f"{identifier}: the first parameter must be the context; write "
             f"'def {function.__name__}(ctx: Context, ...)'"
         )
-    first = evaluate(parameters[0].annotation, function.__module__, scope)
+    first = evaluate(parameters[0].annotation, function.__module__, scope, identifier)
     if first not in {Context, inspect.Parameter.empty}:
         raise DeclarationError(
             f"{identifier}: the first parameter, {parameters[0].name!r}, must be a Context"
@@ -166,14 +172,15 @@ def _read_signature(
         if parameter.annotation is inspect.Parameter.empty:
             raise DeclarationError(f"{where}: needs a type, like '{parameter.name}: str'")
         fields.append(_read_parameter(function, identifier, parameter, where, scope))
-    returned = evaluate(signature.return_annotation, function.__module__, scope)
+    result = f"{identifier} (return)"
+    returned = evaluate(signature.return_annotation, function.__module__, scope, result)
     if returned is inspect.Signature.empty:
         raise DeclarationError(
             f"{identifier}: needs a return type ('-> None' when it returns nothing)"
         )
     if returned is None or returned is type(None):
         return tuple(fields), None
-    return tuple(fields), read_value_type(returned, f"{identifier} (return)")
+    return tuple(fields), read_value_type(returned, result)
 
 
 def _read_parameter(
@@ -183,7 +190,9 @@ def _read_parameter(
     where: str,
     scope: Mapping[str, object],
 ) -> PredicateDescriptor:
-    value_type = read_value_type(evaluate(parameter.annotation, function.__module__, scope), where)
+    value_type = read_value_type(
+        evaluate(parameter.annotation, function.__module__, scope, where), where
+    )
     default = parameter.default
     if isinstance(default, Predicate):
         said = default

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from trails.authoring.context import Context
 from trails.authoring.queries import Q, Query
@@ -91,35 +91,37 @@ class Node:
         state = State()
         own = self.__dict__
         own[_STATE] = state
-        for field in descriptor.fields:
-            given = values.get(field.name)
+        for name, default, many, _ in descriptor.layout:
+            given = values.get(name)
             if given is None:
-                given = field.default
-            if field.many:
+                given = default
+            if many:
                 given = list(given) if given is not None else []  # type: ignore[call-overload]
-            own[field.name] = given
+            own[name] = given
         if descriptor.key is None and descriptor.edge is None:
             state.id = uuid7()
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any field's type
-        """Load a reference when one of its fields is first read."""
-        descriptor = type(self).__trails__
-        state: State | None = self.__dict__.get(_STATE)
-        if name not in descriptor.by_name or state is None or state.ctx is None:
-            raise AttributeError(f"{descriptor.name} has no attribute {name!r}")
-        self.refresh(state.ctx)
-        return self.__dict__[name]
+    if not TYPE_CHECKING:  # a checker that saw these would let every misspelled field pass
 
-    def __setattr__(self, name: str, value: object) -> None:
-        """Refuse names that no save would store."""
-        descriptor = type(self).__trails__
-        if name not in descriptor.by_name:
-            if not name.startswith("_") and not hasattr(type(self), name):
-                raise AttributeError(unknown_field(descriptor, name, value).message)
-        elif name not in self.__dict__:
-            # The other fields must be known before one of them is changed.
-            getattr(self, name)
-        object.__setattr__(self, name, value)
+        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any field's type
+            """Load a reference when one of its fields is first read."""
+            descriptor = type(self).__trails__
+            state: State | None = self.__dict__.get(_STATE)
+            if name not in descriptor.by_name or state is None or state.ctx is None:
+                raise AttributeError(f"{descriptor.name} has no attribute {name!r}")
+            self.refresh(state.ctx)
+            return self.__dict__[name]
+
+        def __setattr__(self, name: str, value: object) -> None:
+            """Refuse names that no save would store."""
+            descriptor = type(self).__trails__
+            if name not in descriptor.by_name:
+                if not name.startswith("_") and not hasattr(type(self), name):
+                    raise AttributeError(unknown_field(descriptor, name, value).message)
+            elif name not in self.__dict__:
+                # The other fields must be known before one of them is changed.
+                getattr(self, name)
+            object.__setattr__(self, name, value)
 
     def __eq__(self, other: object) -> bool:
         """Two instances are equal when they stand for one node."""
@@ -292,17 +294,15 @@ def fill(node: Node, ctx: Context, values: Mapping[str, object]) -> None:
     state.ctx = ctx
     state.remember(stored=True, values=values)
     own = node.__dict__
-    for field in type(node).__trails__.fields:
-        value = values.get(field.name)
-        if field.many:
+    for name, _, many, reference in type(node).__trails__.layout:
+        value = values.get(name)
+        if many:
             items = value if isinstance(value, tuple) else ()
-            own[field.name] = (
-                [ctx.reference(str(item)) for item in items] if field.target else list(items)
-            )
-        elif value is not None and field.target:
-            own[field.name] = ctx.reference(str(value))
+            own[name] = [ctx.reference(str(item)) for item in items] if reference else list(items)
+        elif reference and value is not None:
+            own[name] = ctx.reference(str(value))
         else:
-            own[field.name] = value
+            own[name] = value
 
 
 def blank(cls: type[N], ctx: Context, identifier: str, handle: str) -> N:

@@ -10,7 +10,7 @@ import msgspec
 from trails.errors import DeclarationError, FieldError
 from trails.model.constraints import compile_field
 from trails.model.kinds import KindError
-from trails.model.names import check_field_name
+from trails.model.names import check_field_name, check_term
 from trails.model.patterns import check_pattern
 from trails.model.types import JSON, LIST, OBJECT, REF, PredicateDescriptor, ValueType
 
@@ -32,7 +32,7 @@ class Predicate(msgspec.Struct, frozen=True):
     min_length: int | None = None
     max_length: int | None = None
     pattern: str | None = None
-    one_of: tuple[object, ...] | None = None
+    one_of: Sequence[object] | None = None
     min_value: object = None
     max_value: object = None
     dimension: int | None = None
@@ -79,7 +79,7 @@ def predicate(  # noqa: PLR0913 - one argument a constraint is the interface
         min_length=min_length,
         max_length=max_length,
         pattern=pattern,
-        one_of=tuple(one_of) if one_of is not None else None,
+        one_of=one_of,
         min_value=min_value,
         max_value=max_value,
         dimension=dimension,
@@ -101,6 +101,8 @@ def describe(
     """
     where = f"{owner}.{name}"
     check_field_name(owner, name)
+    check_term(where, said.iri)
+    _check_arguments(where, said)
     value_type = _settle_type(where, value_type, said, stored=stored)
     scalar = value_type.scalar
     many = value_type.kind == LIST
@@ -130,12 +132,25 @@ def describe(
     return field
 
 
+def _check_arguments(where: str, said: Predicate) -> None:
+    """Catch what a type checker would, for those who have none."""
+    for name in ("min_count", "max_count", "min_length", "max_length", "dimension"):
+        value = getattr(said, name)
+        if value is not None and type(value) is not int:
+            raise DeclarationError(f"{where}: {name}={value!r} must be a whole number")
+    if said.pattern is not None and not isinstance(said.pattern, str):
+        raise DeclarationError(f"{where}: pattern={said.pattern!r} must be a text")
+    if said.one_of is not None and not isinstance(said.one_of, list | tuple | set | frozenset):
+        raise DeclarationError(f"{where}: one_of={said.one_of!r} must be a list of values")
+
+
 def _check_default(where: str, field: PredicateDescriptor, *, stored: bool) -> None:
     """A default is a value like any other; a broken one would fail far from here."""
     if field.default is None:
         return
     errors: list[FieldError] = []
-    compile_field(field, {}, stored=stored)(field.default, "default", errors)
+    anything = dict.fromkeys((REF, OBJECT, JSON), lambda value: value)
+    compile_field(field, anything, stored=stored)(field.default, "default", errors)
     if errors:
         raise DeclarationError(f"{where}: {errors[0].message}; give a default that is legal")
 
@@ -270,7 +285,7 @@ def _plain(where: str, what: str, scalar: ValueType, value: object) -> object:
 
 
 def _plain_all(
-    where: str, what: str, scalar: ValueType, values: tuple[object, ...] | None
+    where: str, what: str, scalar: ValueType, values: Sequence[object] | None
 ) -> tuple[object, ...] | None:
     if values is None:
         return None

@@ -16,7 +16,7 @@ from trails.authoring.nodes import Edge, Node
 from trails.authoring.predicates import Predicate, describe
 from trails.authoring.shapes import Shape
 from trails.errors import DeclarationError
-from trails.model.names import check_type_name
+from trails.model.names import check_term, check_type_name
 from trails.model.types import (
     REF,
     EdgeEnds,
@@ -147,6 +147,7 @@ def _declare_type(
 ) -> type[C]:
     name = cls.__name__
     check_type_name(name)
+    check_term(name, iri)
     parent = _parent_of(cls, extends)
     own = _own_fields(cls, scope, stored=True)
     inherited = {} if parent is None else dict(parent.by_name)
@@ -158,6 +159,11 @@ def _declare_type(
                 "@shape(target=...) to add constraints"
             )
     ends = {} if edge is None else _end_fields(name, edge)
+    for field in own.keys() & ends.keys():
+        raise DeclarationError(
+            f"{name}.{field}: every edge has its {field}, which @edge_type({field}=...) types; "
+            "rename it"
+        )
     fields = {**ends, **inherited, **own}
     _check_fields(name, fields, edge)
     _strip(cls, own)
@@ -208,7 +214,7 @@ def _own_fields(
             said = Predicate(default=said)
         if name in _RESERVED:
             raise DeclarationError(f"{where}: {name!r} is a name that every node has; rename it")
-        evaluated = evaluate(annotation, cls.__module__, scope)
+        evaluated = evaluate(annotation, cls.__module__, scope, where)
         fields[name] = describe(
             cls.__name__, name, read_value_type(evaluated, where), said, stored=stored
         )

@@ -20,15 +20,21 @@ import msgspec
 from trails.authoring.nodes import Fate
 from trails.engine.graph import MAIN, Graph, now
 from trails.engine.rules import Rules
-from trails.errors import FieldError, NotFoundError, StorageError, ValidationError
+from trails.errors import (
+    FieldError,
+    NotFoundError,
+    StorageError,
+    TransactionError,
+    ValidationError,
+)
 from trails.log.append import append
-from trails.log.payloads import PayloadWriter
+from trails.log.payloads import Payload, PayloadWriter
 from trails.log.protocol import head_moved
 from trails.model.history import Commit, Draft, Position
 from trails.model.ids import edge_id, uuid7
 from trails.model.iris import id_problem, normal_id
 from trails.model.nodes import NodeState, make_handle
-from trails.model.types import PredicateDescriptor, TypeDescriptor
+from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
 from trails.views.nodes.index import Stored
 
 Mode = Literal["create", "update", "upsert"]
@@ -47,11 +53,22 @@ class Put(msgspec.Struct, frozen=True):
     """For an update: the values that were read; only what differs from them is written."""
 
 
-class Original(msgspec.Struct, frozen=True):
-    """A node as it was before this write."""
+class Wanted(msgspec.Struct):
+    """A node that shall be put: its values, what is wrong with them, and which node it is."""
 
-    state: NodeState | None
+    label: str
+    values: dict[str, object]
+    errors: list[FieldError]
+    id: str | None = None
+    handle: str | None = None
+
+
+class Touched(msgspec.Struct):
+    """A node as it was before this write, and as it is now."""
+
+    before: NodeState | None
     nid: int | None
+    after: NodeState | None
 
 
 class Write:
@@ -72,16 +89,17 @@ class Write:
             branch=MAIN,
             actor=actor,
             time=now(),
-            schema=graph.schema.digest,
+            schema="",
             message=message,
             activity=activity,
             idempotency_key=idempotency_key,
         )
-        self._schema = graph.schema
+        self._former_schema: Schema | None = None
         self._expected = expected_head
         self._stack = ExitStack()
-        self._originals: dict[str, Original] = {}
+        self._touched: dict[str, Touched] = {}
         self._payload: PayloadWriter | None = None
+        self._broken = False
         self.fate = Fate()
         self.replayed: Commit | None = None
         """The commit that the idempotency key names already; then nothing is written."""
@@ -101,6 +119,8 @@ class Write:
             if self._expected not in {None, head.commit} and self.replayed is None:
                 raise head_moved(MAIN, str(self._expected), head.commit)  # noqa: TRY301
             self._head = head
+            self._schema = graph.schema
+            self._draft = msgspec.structs.replace(self._draft, schema=graph.schema.digest)
             self._seq = max((h.seq for h in graph.log.branches().values()), default=0) + 1
             graph.nodes.begin()
         except BaseException:
@@ -118,7 +138,7 @@ class Write:
     @property
     def changed(self) -> bool:
         """Whether anything was put or removed."""
-        return bool(self._originals)
+        return bool(self._touched)
 
     def finish(self) -> Commit | None:
         """Validate, append, apply; the commit, or None when nothing changed."""
@@ -127,15 +147,24 @@ class Write:
                 self._undo()
                 self.fate.landed = True
                 return self.replayed
+            self._check_unbroken()
             errors: list[FieldError] = []
             self._rules.settle(errors)
             if errors:
                 raise ValidationError(errors)  # noqa: TRY301
-            self._emit_originals()
+            self._emit_touched()
         except BaseException:
             self.abandon()
             raise
         return self._commit()
+
+    def _check_unbroken(self) -> None:
+        """Refuse to go on after a failed change: SQLite may have kept half of it, or nothing."""
+        if self._broken:
+            raise TransactionError(
+                "a change in this transaction failed half-way, so none of it is written; "
+                "begin it again"
+            )
 
     def abandon(self) -> None:
         """Forget everything."""
@@ -150,6 +179,8 @@ class Write:
         finally:
             try:
                 self._graph.nodes.rollback()
+                if self._former_schema is not None:
+                    self._graph.use_schema(self._former_schema)
             finally:
                 self._stack.close()
 
@@ -170,42 +201,54 @@ class Write:
         # From here on the commit is a fact; what fails below is a view that lags.
         self.fate.landed = True
         with self._stack:
-            try:
-                self._apply(commit)
-            finally:
-                graph.show_head()
+            self._apply(commit, payload)
+            graph.show_head()
         step("before_acknowledge")
         return commit
 
-    def _apply(self, commit: Commit) -> None:
+    def _apply(self, commit: Commit, payload: Payload) -> None:
         """Bring both views to a commit that the log has."""
         graph, step = self._graph, self._graph.on_step
-        step("after_append")
         try:
+            step("after_append")
             graph.nodes.commit(Position(commit.seq, commit.id))
+            step("mid_apply")
+            graph.apply_quads(graph.quads, commit, payload)
         except StorageError as error:
+            raise _landed(error, commit) from error
+        finally:
             graph.nodes.rollback()
-            raise _landed(error, commit) from error
-        step("mid_apply")
-        try:
-            graph.apply_quads(graph.quads, commit)
-        except StorageError as error:
-            graph.quads.reopen()
-            raise _landed(error, commit) from error
         step("after_apply")
 
     # --- changes ---------------------------------------------------------------------
 
-    def put(self, change: Put, *, prefix: str = "") -> NodeState | None:
-        """Create or change one node now; violations of its own rules raise at once."""
-        errors: list[FieldError] = []
-        prepared = self._prepare(change, prefix, errors)
-        if errors:
-            raise ValidationError(errors)
-        if prepared is None:
-            return None
-        before, state = prepared
-        self._store(before, state.handle, state)
+    def change_schema(self, schema: Schema) -> None:
+        """From this commit on the graph has these types; call it before any other change."""
+        graph = self._graph
+        self._former_schema = graph.schema
+        graph.nodes.adopt(schema)
+        graph.use_schema(schema)
+        self._schema = schema
+        self._draft = msgspec.structs.replace(self._draft, schema=schema.digest)
+        self._rules = Rules(graph.rules, graph.nodes, self._db)
+
+    def put(self, change: Put, *, prefix: str = "", alone: bool = False) -> NodeState | None:
+        """Create or change one node now; violations of its own rules raise at once.
+
+        ``alone``: nothing else follows that could mend what other nodes' rules find, so a
+        refusal tells that as well.
+        """
+        wanted = self._check(change, prefix)
+        before = None
+        if wanted.handle is not None:
+            before = self._graph.nodes.find(self._db, wanted.handle)
+        state = self._settle_on(change, wanted, before)
+        if state is not None and (alone or not wanted.errors):
+            self._store(before, state.handle, state)
+        if wanted.errors:
+            if alone:
+                self._rules.settle(wanted.errors)
+            raise ValidationError(wanted.errors)
         return state
 
     def put_all(self, changes: Iterable[Put], done: Callable[[Put, NodeState], None]) -> int:
@@ -229,14 +272,19 @@ class Write:
         errors: list[FieldError],
         done: Callable[[Put, NodeState], None],
     ) -> None:
+        nodes = self._graph.nodes
+        wanted = [self._check(change, None) for change in chunk]
+        handles = [each.handle for each in wanted if each.handle is not None]
+        there = nodes.find_all(self._db, handles)
         seen: set[str] = set()
         puts: list[tuple[Stored | None, str, NodeState | None, int | None]] = []
-        for change in chunk:
-            prepared = self._prepare(change, None, errors)
-            if prepared is None:
+        for change, each in zip(chunk, wanted, strict=True):
+            before = None if each.handle is None else there.get(each.handle)
+            state = self._settle_on(change, each, before)
+            errors.extend(each.errors)
+            if state is None:
                 continue
-            before, state = prepared
-            handle = state.handle
+            handle = each.handle or ""
             if handle in seen or (before is not None and before.seq == self._seq):
                 message = f"{handle} appears twice in this batch; give each node once"
                 errors.append(FieldError(handle, "unique", message, handle))
@@ -245,14 +293,14 @@ class Write:
             done(change, state)
             if before is None or before.state.values != state.values:
                 puts.append((before, handle, state, None))
-        if errors:
-            return
-        self._graph.nodes.put_all(self._seq, puts)
-        for before, _, state_after, _ in puts:
-            if state_after is not None:
-                old = None if before is None else before.state
-                self._emit(old, state_after)
-                self._rules.watch(old, state_after)
+        # Also what is refused goes into the index, with those of its values that are valid:
+        # the rules between nodes are then told of every node, and all is rolled back.
+        nodes.put_all(self._seq, puts)
+        changes = [(None if put[0] is None else put[0].state, put[2]) for put in puts]
+        if not errors:
+            self._emit(changes)
+        for old, new in changes:
+            self._rules.watch(old, new)
 
     def remove(self, handle: str, *, cascade: bool) -> None:
         """Delete a node; what points at it is dealt with, or refused when the write ends."""
@@ -281,63 +329,97 @@ class Write:
             else:
                 self._store(stored, holder, left)
 
-    def apply_states(self, states: Mapping[str, NodeState | None], *, validate: bool) -> None:
-        """Put nodes into given states (from RDF statements); ``validate`` checks their values."""
-        errors: list[FieldError] = []
+    def apply_states(
+        self,
+        states: Mapping[str, NodeState | None],
+        errors: list[FieldError],
+        *,
+        validate: bool,
+        alone: bool,
+    ) -> None:
+        """Put nodes into given states (from RDF statements).
+
+        ``validate`` checks them, beside the violations that were found in the statements.
+        """
         for handle, state in states.items():
             before = self._graph.nodes.find(self._db, handle)
             if state is not None and validate:
                 self._graph.validator.check(state.type, state.values, f"{handle}.", errors)
+                errors.extend(self._misnamed(handle, state))
             if state is not None or before is not None:
                 self._store(before, handle, state)
         if errors:
+            if alone:
+                self._rules.settle(errors)
             raise ValidationError(errors)
+
+    def _misnamed(self, handle: str, state: NodeState) -> Iterator[FieldError]:
+        """A node's IRI is derived from its key, an edge's from its ends."""
+        descriptor = self._schema.by_name[state.type]
+        errors: list[FieldError] = []
+        change = Put(state.type, state.values, state.id)
+        identifier = self._identify(descriptor, change, state.values, f"{handle}.", errors)
+        if identifier not in {None, state.id}:
+            field = "target" if descriptor.key is None else descriptor.key.name
+            yield FieldError(
+                f"{handle}.{field}",
+                "immutable_key",
+                f"{handle}.{field} gives this node the id {identifier!r}; a node's IRI follows "
+                "from its key, and an edge's from its ends",
+                identifier,
+                state.id,
+            )
+        yield from errors
 
     def bypass(self, removed: bytes, added: bytes, counts: tuple[int, int]) -> None:
         """Log these statements as they are, whatever state they lead to."""
         payload = self._writer()
         payload.removed.write(removed, counts[0])
         payload.added.write(added, counts[1])
-        self._originals.clear()
+        self._touched.clear()
         self._rules.forget()
 
     # --- preparing one node ------------------------------------------------------------
 
-    def _prepare(
-        self, change: Put, prefix: str | None, errors: list[FieldError]
-    ) -> tuple[Stored | None, NodeState] | None:
-        """Validate one node's values and find what is there; None when it can't be put."""
+    def _check(self, change: Put, prefix: str | None) -> Wanted:
+        """Validate one node's own values and find out which node it is."""
         descriptor = self._schema.by_name.get(change.type)
         if descriptor is None:
             raise NotFoundError(
                 f"this graph has no type {change.type!r}; it has "
                 f"{', '.join(self._schema.by_name) or 'none yet'}"
             )
-        found = len(errors)
+        errors: list[FieldError] = []
         label = prefix if prefix is not None else _batch_prefix(descriptor, change)
         values = self._graph.validator.check(change.type, change.values, label, errors)
         identifier = self._identify(descriptor, change, values, label, errors)
-        if len(errors) > found or identifier is None:
+        if identifier is None:
+            return Wanted(label, values, errors)
+        return Wanted(label, values, errors, identifier, make_handle(change.type, identifier))
+
+    def _settle_on(self, change: Put, wanted: Wanted, before: Stored | None) -> NodeState | None:
+        """The state that a node shall have, given what is there; None when it can't be put."""
+        identifier, handle, values = wanted.id, wanted.handle, wanted.values
+        if identifier is None or handle is None:
             return None
-        handle = make_handle(change.type, identifier)
-        before = self._graph.nodes.find(self._db, handle)
         if before is None:
             if change.mode == "update":
                 raise NotFoundError(
                     f"{handle} does not exist any more; it was deleted after it was read",
                     handle=handle,
                 )
-            return None, NodeState(change.type, identifier, values)
+            return NodeState(change.type, identifier, values)
+        descriptor = self._schema.by_name[change.type]
         if change.mode == "create":
-            errors.append(_exists(descriptor, handle, identifier, label))
+            wanted.errors.append(_exists(descriptor, handle, identifier, wanted.label))
             return None
         if change.loaded is not None:
             values = _merge(before.state.values, change.loaded, values, descriptor)
-        fixed = _changed_identity(descriptor, before.state.values, values, label)
+        fixed = _changed_identity(descriptor, before.state.values, values, wanted.label)
         if fixed:
-            errors.extend(fixed)
+            wanted.errors.extend(fixed)
             return None
-        return before, NodeState(change.type, identifier, values)
+        return NodeState(change.type, identifier, values)
 
     def _identify(
         self,
@@ -372,24 +454,33 @@ class Write:
     # --- storing and emitting ------------------------------------------------------------
 
     def _store(self, before: Stored | None, handle: str, after: NodeState | None) -> None:
-        original = self._originals.get(handle)
-        if original is None:
-            original = Original(
-                None if before is None else before.state, None if before is None else before.nid
-            )
-            self._originals[handle] = original
-        reuse = original.nid if before is None else None
-        self._graph.nodes.put_all(self._seq, [(before, handle, after, reuse)])
+        touched = self._touched.get(handle)
+        if touched is None:
+            state, nid = (None, None) if before is None else (before.state, before.nid)
+            touched = self._touched[handle] = Touched(state, nid, after)
+        touched.after = after
+        reuse = touched.nid if before is None else None
+        try:
+            self._graph.nodes.put_all(self._seq, [(before, handle, after, reuse)])
+        except BaseException:
+            self._broken = True
+            raise
         self._rules.watch(None if before is None else before.state, after)
 
-    def _emit_originals(self) -> None:
+    def _emit_touched(self) -> None:
         """Write the net difference of every touched node into the payload."""
-        for handle, original in self._originals.items():
-            now_there = self._graph.nodes.find(self._db, handle)
-            self._emit(original.state, None if now_there is None else now_there.state)
+        changes = ((each.before, each.after) for each in self._touched.values())
+        while some := list(islice(changes, _CHUNK)):
+            self._emit(some)
 
-    def _emit(self, before: NodeState | None, after: NodeState | None) -> None:
-        removed, added = self._graph.terms.difference(before, after)
+    def _emit(self, changes: Iterable[tuple[NodeState | None, NodeState | None]]) -> None:
+        """Write the statements between the states before and after into the payload."""
+        removed: list[str] = []
+        added: list[str] = []
+        for before, after in changes:
+            gone, come = self._graph.terms.difference(before, after)
+            removed += gone
+            added += come
         payload = self._writer()
         if removed:
             payload.removed.write("".join(removed).encode(), len(removed))

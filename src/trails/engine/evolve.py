@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trails.engine.commit import Write
 from trails.engine.graph import Graph
-from trails.engine.schema_change import check_change, describe_changes, needs_new_index
+from trails.engine.schema_change import check_change, describe_changes
 from trails.errors import SchemaMismatchError
 from trails.model.history import GENESIS
 from trails.model.types import Schema
@@ -29,15 +29,12 @@ def adopt_schema(graph: Graph, schema: Schema, *, apply: bool) -> None:
             + ". Open once with apply_schema=True to apply the change if it fits the data",
             changes=changes,
         )
-    graph.reading_nodes(lambda nodes: nodes.position)
-    check_change(graph, schema)
-    graph.use_schema(schema)
     write = Write(graph, actor=ACTOR, message="schema: " + "; ".join(changes)[:2000])
+    write.begin()
     try:
-        write.begin()
-        write.finish()
+        check_change(graph, schema)
+        write.change_schema(schema)
     except BaseException:
-        graph.use_schema(old)
+        write.abandon()
         raise
-    if needs_new_index(old, schema):
-        graph.rebuild()
+    write.finish()

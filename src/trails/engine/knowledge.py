@@ -26,14 +26,16 @@ from trails.errors import (
     TransactionError,
     ValidationError,
 )
+from trails.model.constraints import showable
 from trails.model.history import Commit, Head
-from trails.model.iris import normal_id
+from trails.model.iris import HANDLE_PREFIX, normal_id
 from trails.model.kinds import Iri
-from trails.model.nodes import NodeState, make_handle, split_handle
+from trails.model.nodes import NodeState, make_handle
 from trails.model.selections import Selection
 from trails.model.types import Schema
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.select import Found, Selector
+from trails.views.terms import Change
 
 T = TypeVar("T")
 
@@ -85,11 +87,11 @@ class Knowledge:
         """The handles that a reference may stand for, most likely first."""
         family = self.schema.family(type_name)
         parsed = self._graph.names.parse_node(reference)
-        if parsed is None and "/" in reference and reference.partition("/")[0] in family:
-            parsed = split_handle(reference)
-        if parsed is not None and parsed[0] in family:
-            return [make_handle(*parsed)]
-        return [make_handle(name, normal_id(reference)) for name in (type_name, *family)]
+        if parsed is None and reference.partition("/")[0] in family:
+            parsed = self._graph.names.parse_node(HANDLE_PREFIX + reference)
+        # A key's value may itself look like a handle or an IRI.
+        named = [make_handle(*parsed)] if parsed is not None and parsed[0] in family else []
+        return named + [make_handle(name, normal_id(reference)) for name in (type_name, *family)]
 
     def select(self, selection: Selection) -> Found:
         """A page of nodes."""
@@ -168,8 +170,9 @@ class Knowledge:
         idempotency_key: str | None = None,
     ) -> Commit | None:
         """Write one instance; see ``Node.save``."""
+        alone = self._mine() is None
         with self._writing(message, expected_head, idempotency_key) as outcome:
-            self._put(outcome.write, node, upsert=upsert)
+            self._put(outcome.write, node, upsert=upsert, alone=alone)
         return outcome.commit
 
     def save_all(
@@ -210,13 +213,21 @@ class Knowledge:
                 outcome.write.put_all(puts(), done)
         return outcome.commit
 
-    def _put(self, write: Write, node: object, *, upsert: bool, batch: bool = False) -> None:
+    def _put(
+        self,
+        write: Write,
+        node: object,
+        *,
+        upsert: bool,
+        batch: bool = False,
+        alone: bool = False,
+    ) -> None:
         if write.replayed is not None:
             return
         change = self._change(node, upsert=upsert)
         if change is not None:
             prefix = f"{change.type}/{getattr(node, 'id', '?')}." if batch else ""
-            state = write.put(change, prefix=prefix)
+            state = write.put(change, prefix=prefix, alone=alone)
             if state is not None:
                 _remember(node, state, write)
 
@@ -228,10 +239,9 @@ class Knowledge:
             raise TransactionError(f"{node!r} is not an instance of a node type")
         if state.stored and state.loaded is None:
             return None
+        own = node.__dict__
         values = {
-            field.name: node.__dict__.get(field.name)
-            for field in descriptor.fields
-            if node.__dict__.get(field.name) is not None
+            name: value for name in descriptor.by_name if (value := own.get(name)) is not None
         }
         if state.stored:
             return Put(descriptor.name, values, state.id, "update", state.loaded)
@@ -326,6 +336,7 @@ class Knowledge:
             )
         terms = self._graph.terms
         removed, added = data_statements(text, {"": self._graph.names.vocabulary})
+        alone = self._mine() is None
         with self._writing(message, None, None) as outcome:
             gone, come = list(terms.parse(removed)), list(terms.parse(added))
             outside = [quad for quad in (*gone, *come) if not terms.describes(quad)]
@@ -335,11 +346,16 @@ class Knowledge:
                     "are about nodes of declared types, their classes and their fields"
                 )
             states = {}
+            errors: list[FieldError] = []
             for handle, change in terms.changes(gone, come).items():
                 stored = self._graph.nodes.find(outcome.write.db, handle)
                 before = None if stored is None else stored.state
-                states[handle] = terms.state_after(handle, before, change)
-            outcome.write.apply_states(states, validate=not skip_validation)
+                state = states[handle] = terms.state_after(handle, before, change)
+                if not skip_validation:
+                    if state is None and before is None and change.added:
+                        raise QueryError(f"{handle} does not exist; insert its class too")
+                    errors.extend(_crowded(terms.schema, handle, before, change))
+            outcome.write.apply_states(states, errors, validate=not skip_validation, alone=alone)
             if skip_validation:
                 outcome.write.bypass(removed, added, (len(gone), len(come)))
         return outcome.commit
@@ -353,6 +369,23 @@ class Outcome:
     def __init__(self, write: Write) -> None:
         self.write = write
         self.commit: Commit | None = None
+
+
+def _crowded(
+    schema: Schema, handle: str, before: NodeState | None, change: Change
+) -> Iterator[FieldError]:
+    """Statements can give a field of one value several."""
+    values = {} if before is None else before.values
+    for name, come in change.added.items():
+        field = schema.by_name[handle.partition("/")[0]].by_name[name]
+        if field.many:
+            continue
+        old = [values[name]] if name in values else []
+        left = {*(each for each in old if each not in change.removed.get(name, ())), *come}
+        if len(left) > 1:
+            path = f"{handle}.{name}"
+            message = f"{path} may have at most 1 value(s), not {len(left)}"
+            yield FieldError(path, "max_count", message, [showable(each) for each in left], 1)
 
 
 def _remember(node: object, state: NodeState, write: Write) -> None:

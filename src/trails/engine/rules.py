@@ -88,9 +88,7 @@ class Rules:
             self._watch_new_ends(after)
 
     def _watch_unique(self, before: NodeState | None, after: NodeState) -> None:
-        for slot in self._nodes.slots_for(after.type):
-            if not slot.unique:
-                continue
+        for slot in self._nodes.unique_slots(after.type):
             keys = slot.extract(after.values)
             if before is not None and keys == slot.extract(before.values):
                 continue

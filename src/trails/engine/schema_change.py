@@ -13,7 +13,6 @@ from trails.engine.graph import Graph
 from trails.engine.validate import Validator
 from trails.errors import FieldError, SchemaMismatchError
 from trails.model.types import Schema, TypeDescriptor
-from trails.views.nodes.keys import slots_of
 
 _SHOWN = 20
 
@@ -106,12 +105,3 @@ def _structural(
             continue
         if field.iri != changed.iri or field.type.scalar.kind != changed.type.scalar.kind:
             yield f"{before.name}.{name}: {field.type} became {changed.type}"
-
-
-def needs_new_index(old: Schema, new: Schema) -> bool:
-    """Whether types that exist in both have other slots, so that old rows lack keys."""
-    for name in old.by_name.keys() & new.by_name.keys():
-        before = {(slot.name, slot.unique) for slot in slots_of(old, name)}
-        if before != {(slot.name, slot.unique) for slot in slots_of(new, name)}:
-            return True
-    return False

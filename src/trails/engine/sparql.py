@@ -131,6 +131,7 @@ _PYTHON_KINDS: Final[tuple[tuple[type, str], ...]] = (
     (datetime, "DateTime"),
     (date, "Date"),
     (Blob, "Blob"),
+    (str, "String"),
 )
 
 
@@ -151,8 +152,6 @@ def write_term(name: str, value: object) -> str:
                     f"parameter {name!r}: {shorten(value)} is not {kind.expected}"
                 ) from None
             return str(ox.Literal(lexical, datatype=ox.NamedNode(kind.datatype)))
-    if isinstance(value, str):
-        return str(ox.Literal(value))
     raise QueryError(
         f"parameter {name!r}: a {type(value).__name__} can't be bound; give a text, number, date, "
         "truth value, Iri or node"
@@ -225,6 +224,9 @@ def read_answer(
     )
 
 
+_RAW_FORMS: Final = "only INSERT DATA and DELETE DATA can be written raw"
+
+
 def data_statements(text: str, prefixes: Mapping[str, str]) -> tuple[bytes, bytes]:
     """The statements of INSERT DATA and DELETE DATA: (removed, added) as N-Quads.
 
@@ -233,6 +235,7 @@ def data_statements(text: str, prefixes: Mapping[str, str]) -> tuple[bytes, byte
     tokens = tokenize(text)
     removed, added = ox.Store(), ox.Store()
     prologue: list[str] = []
+    found = False
     for operation in _operations(tokens):
         kinds = [word for word in words(operation) if word not in {"PREFIX", "BASE"}]
         start = next(
@@ -244,15 +247,14 @@ def data_statements(text: str, prefixes: Mapping[str, str]) -> tuple[bytes, byte
             None,
         )
         if start is None:
+            if not all(kind.endswith(":") for kind in kinds):
+                raise QueryError(f"{kinds[0]}: {_RAW_FORMS}")
             prologue.append("".join(token.text for token in operation))
             continue
         following = [t for t in operation[start:] if t.kind == "name"][:2]
         form = " ".join(token.text.upper() for token in following)
         if form not in {"INSERT DATA", "DELETE DATA"}:
-            raise QueryError(
-                f"{kinds[0] if kinds else 'this'}: only INSERT DATA and DELETE DATA can be "
-                "written raw"
-            )
+            raise QueryError(f"{form}: {_RAW_FORMS}")
         prologue.append("".join(token.text for token in operation[:start]))
         body = "".join(token.text for token in operation[start + 1 :])
         target = added if form.startswith("INSERT") else removed
@@ -260,6 +262,9 @@ def data_statements(text: str, prefixes: Mapping[str, str]) -> tuple[bytes, byte
             target.update(f"{''.join(prologue)} INSERT {body}", prefixes=dict(prefixes))
         except (SyntaxError, ValueError) as error:
             raise QueryError(f"the update can't be parsed: {error}") from None
+        found = True
+    if not found:
+        raise QueryError(f"there is nothing to write here: {_RAW_FORMS}")
     return _dump(removed), _dump(added)
 
 

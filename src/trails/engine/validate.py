@@ -23,6 +23,7 @@ class Validator:
 
     def __init__(self, schema: Schema, names: Names) -> None:
         self.special: dict[str, Coerce] = {REF: reference_coercer(schema, names)}
+        self._known = {each.name: each.by_name.keys() for each in schema.types}
         self._checks = {
             each.name: [
                 (field.name, compile_field(field, self.special, stored=True))
@@ -45,18 +46,18 @@ class Validator:
         """The coerced values; violations are added to ``errors``, each path with ``prefix``."""
         values: dict[str, object] = {}
         get = raw.get
-        checks = self._checks[type_name]
-        found = 0
-        for name, check in checks:
-            given = get(name)
-            found += name in raw
-            value = check(given, prefix + name, errors)
+        for name, check in self._checks[type_name]:
+            value = check(get(name), prefix + name, errors)
             if value is not None and value != ():
                 values[name] = value
-        if found != len(raw):
+        if not raw.keys() <= self._known[type_name]:
             errors.extend(self._unknown(type_name, raw, prefix))
         for name, check in self._extra[type_name]:
-            check(get(name), prefix + name, errors)
+            more: list[FieldError] = []
+            check(get(name), prefix + name, more)
+            if more:  # the type's own check may have said the same
+                said = {error.message for error in errors}
+                errors.extend(error for error in more if error.message not in said)
         return values
 
     def _unknown(self, type_name: str, raw: Mapping[str, object], prefix: str) -> list[FieldError]:
@@ -82,7 +83,7 @@ def reference_coercer(schema: Schema, names: Names) -> Coerce:
             parsed = names.parse_node(value)
             if parsed is not None and parsed[0] in known:
                 return make_handle(*parsed)
-            if value.partition("/")[0] in known and ":" not in value and value.count("/") == 1:
+            if value.isascii() and value.count("/") == 1 and value.partition("/")[0] in known:
                 return value
         elif isinstance(value, Node) or hasattr(value, "__trails__"):
             handle = getattr(value, "handle", None)

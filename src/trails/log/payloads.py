@@ -11,17 +11,25 @@ from __future__ import annotations
 import io
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import IO, TYPE_CHECKING, Final
 
 import msgspec
 
+from trails.errors import CorruptionError, StorageError
 from trails.log.compression import zstd
-from trails.log.storage import storage_errors
+from trails.log.storage import make_folder, storage_errors, sync_folder
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 INLINE_LIMIT: Final = 256 * 1024
 _LEVEL: Final = 1
+_small = zstd.ZstdCompressor(_LEVEL)
+"""Kept, because making one takes longer than it takes to compress a small part."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -31,6 +39,8 @@ class Part(msgspec.Struct, frozen=True):
     sha: str
     blob: bytes | None = None
     segment: str | None = None
+    text: bytes | None = None
+    """The statements themselves, while a small part is on its way."""
 
 
 class Payload(msgspec.Struct, frozen=True):
@@ -43,6 +53,12 @@ class Payload(msgspec.Struct, frozen=True):
     def digest(self) -> str:
         """SHA-256 over both texts."""
         return payload_digest(self.removed.sha, self.added.sha)
+
+    @property
+    def texts(self) -> tuple[bytes, bytes] | None:
+        """Both texts, where both are still in memory."""
+        removed, added = self.removed.text, self.added.text
+        return None if removed is None or added is None else (removed, added)
 
     @property
     def empty(self) -> bool:
@@ -81,7 +97,7 @@ class PartWriter:
         with storage_errors("write a segment"):
             if self._file is None:
                 assert self._folder is not None  # noqa: S101 - the caller checked
-                self._folder.mkdir(parents=True, exist_ok=True)
+                make_folder(self._folder)
                 self._path = self._folder / f"{secrets.token_hex(8)}.tmp"
                 self._file = self._path.open("wb")
                 self._compressor = zstd.ZstdCompressor(_LEVEL)
@@ -95,7 +111,8 @@ class PartWriter:
         sha = self._hash.hexdigest()
         if self._file is None:
             text = b"".join(self._buffer)
-            return Part(self._count, sha, blob=zstd.compress(text, _LEVEL) if text else b"")
+            blob = _small.compress(text, zstd.ZstdCompressor.FLUSH_FRAME) if text else b""
+            return Part(self._count, sha, blob, text=text)
         self._spill()
         with storage_errors("write a segment"):
             assert self._compressor is not None  # noqa: S101 - made together with the file
@@ -114,7 +131,9 @@ class PartWriter:
     def discard(self) -> None:
         """Forget everything."""
         if self._file is not None:
-            self._file.close()
+            # Closing writes what is still buffered, which a full disk refuses again.
+            with suppress(OSError):
+                self._file.close()
             self._file = None
         if self._path is not None:
             self._path.unlink(missing_ok=True)
@@ -138,17 +157,67 @@ class PayloadWriter:
 
 
 def open_part(part: Part, folder: Path | None) -> IO[bytes]:
-    """The N-Quads text of one half, as a stream."""
+    """The N-Quads text of one half, as a stream that ends in CorruptionError if it is not whole.
+
+    Whoever folds the stream must therefore read it to its end before the result counts.
+    """
     if part.segment is not None and folder is not None:
-        with storage_errors("read a segment"):
-            return cast(IO[bytes], zstd.open(folder / part.segment, "rb"))
-    return io.BytesIO(zstd.decompress(part.blob) if part.blob else b"")
+        with _damage(part.segment):
+            return io.BufferedReader(_CheckedSegment(folder / part.segment, part.sha), 1 << 16)
+    with _damage("a commit's statements"):
+        text = zstd.decompress(part.blob) if part.blob else b""
+    _check(part.sha, sha256(text).hexdigest(), "a commit's statements")
+    return io.BytesIO(text)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+class _CheckedSegment(io.RawIOBase):
+    """A segment's text; reaching its end compares its digest."""
+
+    def __init__(self, path: Path, sha: str) -> None:
+        super().__init__()
+        self._name = path.name
+        self._sha = sha
+        self._hash = sha256()
+        self._file = zstd.open(path, "rb")
+
+    def readable(self) -> bool:
+        """As every stream must say."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Fill a buffer; an empty answer is the end, where the digest must be right."""
+        view = memoryview(buffer)
+        with _damage(self._name):
+            count = self._file.readinto(view)
+        self._hash.update(view[:count])
+        if not count:
+            _check(self._sha, self._hash.hexdigest(), self._name)
+        return count
+
+    def close(self) -> None:
+        """Close the file."""
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+@contextmanager
+def _damage(what: str) -> Iterator[None]:
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        yield
+    except (zstd.ZstdError, EOFError, FileNotFoundError) as error:
+        raise _damaged(what, str(error)) from error
+    except OSError as error:
+        raise StorageError(f"can't read {what}: {error}") from error
+
+
+def _check(wanted: str, found: str, what: str) -> None:
+    if wanted != found:
+        raise _damaged(what, "its digest is another")
+
+
+def _damaged(what: str, problem: str) -> CorruptionError:
+    return CorruptionError(
+        f"the log is damaged: {what} is not what was committed ({problem}); run 'trails verify' "
+        "and restore the log from a backup"
+    )

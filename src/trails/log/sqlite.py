@@ -12,14 +12,14 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TypeVar
 
 import msgspec
 
 from trails.errors import CorruptionError, StorageError
 from trails.log.payloads import Part, Payload, PayloadWriter, open_part
 from trails.log.protocol import Header, head_moved
-from trails.log.storage import connect, storage_errors
+from trails.log.storage import connect, make_folder, storage_errors
 from trails.model.digests import canonical
 from trails.model.history import GENESIS, LOG_FORMAT, Activity, Commit, Head
 from trails.model.types import Schema
@@ -50,9 +50,20 @@ CREATE TRIGGER {table}_{verb} BEFORE {verb} ON {table}
 BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END;
 """
 
+T = TypeVar("T")
 _COMMIT = msgspec.json.Decoder(Commit)
 _ACTIVITY = msgspec.json.Decoder(Activity)
 _SCHEMA = msgspec.json.Decoder(Schema)
+
+
+def _decode(decoder: msgspec.json.Decoder[T], record: bytes) -> T:
+    try:
+        return decoder.decode(record)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptionError(
+            f"the log is damaged: a record can't be read ({error}); run 'trails verify' and "
+            "restore the log from a backup"
+        ) from error
 
 
 class SqliteLog:
@@ -63,7 +74,7 @@ class SqliteLog:
         self._lock = threading.RLock()
         if folder is not None:
             with storage_errors("create the graph's folder"):
-                folder.mkdir(parents=True, exist_ok=True)
+                make_folder(folder)
         self._db = connect(None if folder is None else folder / "log.db", synchronous="FULL")
         try:
             self._header = self._read_header() or self._create(graph, base_iri, created)
@@ -158,7 +169,7 @@ class SqliteLog:
             if not rows:
                 return
             for (record,) in rows:
-                commit = _COMMIT.decode(record)
+                commit = _decode(_COMMIT, record)
                 after = commit.seq
                 yield commit
 
@@ -171,7 +182,7 @@ class SqliteLog:
     def _one(self, query: str, *values: object) -> Commit | None:
         with self._lock, storage_errors("read the log"):
             row = self._db.execute(query, values).fetchone()
-        return None if row is None else _COMMIT.decode(row[0])
+        return None if row is None else _decode(_COMMIT, row[0])
 
     def open_removed(self, commit: Commit) -> IO[bytes]:
         """The statements that a commit removed, as N-Quads."""
@@ -197,7 +208,7 @@ class SqliteLog:
         with self._lock, storage_errors("read the log"):
             row = self._db.execute("SELECT body FROM schemas WHERE digest = ?", (digest,))
             found = row.fetchone()
-        return None if found is None else _SCHEMA.decode(found[0])
+        return None if found is None else _decode(_SCHEMA, found[0])
 
     def activities(self, after: int = 0) -> Iterator[tuple[int, Activity]]:
         """Activities in log order, those after a position."""
@@ -211,7 +222,7 @@ class SqliteLog:
                 return
             for seq, record in rows:
                 after = seq
-                yield seq, _ACTIVITY.decode(record)
+                yield seq, _decode(_ACTIVITY, record)
 
     # --- writing ---------------------------------------------------------------
 
@@ -227,6 +238,8 @@ class SqliteLog:
             ).fetchone()
             actual = GENESIS if found is None else found[0]
             if actual != expected:
+                # What is remembered may be older: an interrupt can fall right after a COMMIT.
+                self._heads = self._read_heads()
                 raise head_moved(commit.branch, expected, actual)
             head = self._heads.get(commit.branch)
             if head is None or head.schema != commit.schema:

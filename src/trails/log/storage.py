@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import TracebackType
 
 from trails.errors import CorruptionError, StorageError, StorageFullError
 
-_FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE}
+_FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
@@ -22,30 +24,86 @@ def connect(path: Path | None, *, synchronous: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
             path or ":memory:", isolation_level=None, check_same_thread=False, timeout=30
         )
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA synchronous = {synchronous}")
-        connection.execute("PRAGMA foreign_keys = ON")
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA synchronous = {synchronous}")
+            connection.execute("PRAGMA foreign_keys = ON")
+        except BaseException:
+            connection.close()
+            raise
     return connection
 
 
-@contextmanager
-def storage_errors(doing: str) -> Iterator[None]:
-    """Turn what the disk says into StorageErrors that tell what to do."""
+def make_folder(folder: Path) -> None:
+    """Make a folder whose name survives a power cut, and its parents likewise."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        sync_folder(each.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        yield
-    except sqlite3.DatabaseError as error:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def storage_errors(
+    doing: str, on_damage: Callable[[], None] | None = None
+) -> AbstractContextManager[None]:
+    """Turn what the disk says into StorageErrors that tell what to do.
+
+    ``on_damage`` is called before a CorruptionError leaves.
+    """
+    return _Translation(doing, on_damage)
+
+
+class _Translation:
+    """A class, because every save enters many and a generator costs several times as much."""
+
+    __slots__ = ("_doing", "_on_damage")
+
+    def __init__(self, doing: str, on_damage: Callable[[], None] | None) -> None:
+        self._doing = doing
+        self._on_damage = on_damage
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            return
+        told: BaseException = error
+        if isinstance(error, sqlite3.DatabaseError):
+            told = self._of_sqlite(error)
+        elif isinstance(error, OSError):
+            told = self._of_system(error)
+        if isinstance(told, CorruptionError) and self._on_damage is not None:
+            self._on_damage()
+        if told is not error:
+            raise told from error
+
+    def _of_sqlite(self, error: sqlite3.DatabaseError) -> StorageError:
         code = getattr(error, "sqlite_errorcode", None)
-        primary = code & 0xFF if code is not None else None
         if code in _FULL:
-            raise full(doing) from error
-        if primary in _DAMAGED:
-            raise CorruptionError(f"can't {doing}: {error}; run 'trails verify'") from error
-        raise StorageError(f"can't {doing}: {error}") from error
-    except OSError as error:
+            return full(self._doing)
+        if code is not None and code & 0xFF in _DAMAGED:
+            return CorruptionError(f"can't {self._doing}: {error}; run 'trails verify'")
+        return StorageError(f"can't {self._doing}: {error}")
+
+    def _of_system(self, error: OSError) -> StorageError:
         # EDQUOT 122, EFBIG 27, ENOSPC 28: the ways in which a disk says that it is full.
         if error.errno in {27, 28, 122} or "No space left" in str(error):
-            raise full(doing) from error
-        raise StorageError(f"can't {doing}: {error}") from error
+            return full(self._doing)
+        return StorageError(f"can't {self._doing}: {error}")
 
 
 def full(doing: str) -> StorageFullError:

@@ -107,8 +107,13 @@ def compile_field(
         for rule in RULES
         if (limit := getattr(field, rule.code)) is not None
     ]
+    single, required = not field.many, field.required
 
     def check_one(raw: object, path: str, errors: list[FieldError]) -> object:
+        if raw is None and single:
+            if required:
+                errors.append(FieldError(path, "required", f"{path} is required", None, True))
+            return None
         try:
             value = coerce(raw)
         except KindError as reason:
@@ -133,16 +138,7 @@ def compile_field(
 
     if field.many:
         return _compile_many(field, check_one, stored=stored)
-    if not field.required:
-        return lambda raw, path, errors: None if raw is None else check_one(raw, path, errors)
-
-    def check_required(raw: object, path: str, errors: list[FieldError]) -> object:
-        if raw is None:
-            errors.append(FieldError(path, "required", f"{path} is required", None, True))
-            return None
-        return check_one(raw, path, errors)
-
-    return check_required
+    return check_one
 
 
 def _compile_many(field: PredicateDescriptor, check_one: Check, *, stored: bool) -> Check:
@@ -177,13 +173,18 @@ def _compile_many(field: PredicateDescriptor, check_one: Check, *, stored: bool)
 
 def shorten(value: object, limit: int = 60) -> str:
     """A value for a message: quoted, never long."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to write very long integers
+        return "an integer of thousands of digits"
     return text if len(text) <= limit else f"{text[: limit - 12]}… ({len(text)} characters)"
 
 
 def showable(value: object) -> object:
     """A value as JSON can carry it, bounded, for an error's ``value``."""
-    if isinstance(value, bool | int | float) or value is None:
+    if isinstance(value, bool | float) or value is None:
+        return value
+    if isinstance(value, int) and abs(value) < 2**64:
         return value
     if isinstance(value, str):
         return value if len(value) <= 1000 else value[:1000] + "…"

@@ -44,7 +44,10 @@ _is_plain = re.compile(r"[A-Za-z0-9._~-]*").fullmatch  # RFC 3986 unreserved
 
 def encode_id(identifier: str) -> str:
     """An id as one IRI path segment."""
-    return identifier if _is_plain(identifier) else quote(identifier, safe="")
+    if _is_plain(identifier):
+        return identifier
+    # Half a surrogate pair gets a segment that no id has: it names nothing, and harms nothing.
+    return quote(identifier, safe="", errors="surrogatepass")
 
 
 def decode_id(segment: str) -> str:

@@ -95,6 +95,11 @@ def _whole_match(pattern: str) -> Callable[[str], re.Match[str] | None]:
 def _coerce_string(value: object) -> str:
     if not isinstance(value, str):
         raise KindError
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise KindError("half of a surrogate pair is not a character") from None
     return value if type(value) is str else str(value)
 
 

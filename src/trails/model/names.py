@@ -10,6 +10,7 @@ import re
 from typing import Final
 
 from trails.errors import DeclarationError
+from trails.model.iris import IRI_PATTERN, RDF_TYPE
 
 CONTROL_ARGUMENTS: Final = frozenset(
     {"branch", "snapshot", "dry_run", "propose", "expected_head", "idempotency_key"}
@@ -47,7 +48,8 @@ BUILTIN_TOOLS: Final = frozenset(
 META_PREFIX: Final = "trails.meta."
 
 _TYPE = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
-_FIELD = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", re.IGNORECASE)
+_FIELD = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
+_TERM = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _CAPABILITY = re.compile(r"[a-z][a-z0-9]*([._][a-z0-9]+)*")
 _META = re.compile(r"trails\.meta\.([a-z][a-z0-9]*\.)?[a-z][a-z0-9]*")
 _PROJECT = re.compile(r"[a-z][a-z0-9-]{0,62}")
@@ -65,10 +67,21 @@ def check_type_name(name: str) -> None:
 
 def check_field_name(owner: str, name: str) -> None:
     """A field is a lower-case word; double underscores belong to lookups."""
-    if not _FIELD.fullmatch(name) or not name[0].islower() or len(name) > 64:
+    if not _FIELD.fullmatch(name) or len(name) > 64:
         raise DeclarationError(
             f"{owner}.{name}: a field name starts with a lower-case letter, has letters, digits "
             "and single underscores, and at most 64 of them; rename it"
+        )
+
+
+def check_term(where: str, iri: str) -> None:
+    """A declared RDF name is an absolute IRI, or a word in the graph's own vocabulary."""
+    if iri == RDF_TYPE:
+        raise DeclarationError(f"{where}: iri={iri!r} says what type a node has; choose another")
+    if iri and not _TERM.fullmatch(iri) and not re.fullmatch(IRI_PATTERN[1:-1], iri):
+        raise DeclarationError(
+            f"{where}: iri={iri!r} is no IRI; write an absolute one, like "
+            "'https://schema.org/name', or leave it out"
         )
 
 

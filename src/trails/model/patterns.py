@@ -44,6 +44,8 @@ def _translate_escape(pattern: str, at: int, *, in_class: bool) -> tuple[str, in
     for letter, width in (("x", 2), ("u", 4)):
         digits = pattern[at + 2 : at + 2 + width]
         if char == letter and len(digits) == width and _HEX.fullmatch(digits):
+            if 0xD800 <= int(digits, 16) <= 0xDFFF:
+                raise _Refused(f"\\u{digits} is half a character; write the character itself")
             return rf"\x{{{digits}}}", at + 2 + width
     if char in _SYNTAX or (char == "-" and in_class):
         return "\\" + char, at + 2

@@ -115,6 +115,14 @@ class TypeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True, dict=True)
         return {field.name: field for field in self.fields}
 
     @cached_property
+    def layout(self) -> tuple[tuple[str, object, bool, bool], ...]:
+        """(name, default, many, a reference) of each field, for what is done to every instance."""
+        return tuple(
+            (field.name, field.default, field.many, field.target is not None)
+            for field in self.fields
+        )
+
+    @cached_property
     def key(self) -> PredicateDescriptor | None:
         """The field from which ids are derived, or None where ids are UUIDs."""
         return next((field for field in self.fields if field.key), None)

@@ -9,6 +9,7 @@ Types are written inline, without ``$ref``, since many clients follow none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from typing import Final, Protocol
 
 from trails.model.capabilities import CapabilityDescriptor
@@ -169,7 +170,7 @@ def _project_field(
         document = _array_of(document, field)
     document = _with_null(document) if is_omissible(field) else _without_null(document)
     if field.default is not None:
-        document["default"] = field.default
+        document["default"] = _listed(field.default)
     return _tell(document, (), first=field.description)
 
 
@@ -201,7 +202,7 @@ def _apply_rules(document: Document, field: PredicateDescriptor) -> list[str]:
             told = _tell_rule(rule, limit)
             notes.append(f"{told[0].upper()}{told[1:]}.")
         elif rule.keyword not in document:
-            document[rule.keyword] = list(limit) if isinstance(limit, tuple) else limit
+            document[rule.keyword] = _listed(limit)
         elif tighter := _TIGHTER.get(rule.keyword):
             document[rule.keyword] = tighter(document[rule.keyword], limit)
         else:
@@ -234,7 +235,7 @@ def _project_kind(
     row = value_type.row
     if row is None:
         raise LookupError(f"{value_type.kind} is no kind of value")
-    document = dict(row.schema)
+    document: Document = deepcopy(dict(row.schema))
     if value_type.dimension is not None:
         document["minItems"] = document["maxItems"] = value_type.dimension
     return document
@@ -254,7 +255,7 @@ def _project_reference(
         "type": "string",
         "format": "iri",
         "trails:node_type": value_type.target,
-        "description": f"The IRI of a {value_type.target} that exists.",
+        "description": f"The IRI of an existing {value_type.target}.",
     }
 
 
@@ -286,6 +287,10 @@ _FORMS: Final[Mapping[str, Callable[[ValueType, Declarations, tuple[str, ...]], 
 
 
 # --- parts of documents ------------------------------------------------------
+
+
+def _listed(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _with_null(document: Document) -> Document:

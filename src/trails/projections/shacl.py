@@ -55,8 +55,9 @@ def project_shacl(schema: Schema, names: Names) -> str:
     for descriptor in schema.types:
         blocks.append(_subject(writer.term(descriptor.iri), writer.class_of(descriptor)))
         blocks.append(_subject(writer.shape_name(descriptor.name), writer.shape_of(descriptor)))
-    for shape in schema.shapes:
-        blocks.append(_subject(writer.shape_name(shape.name), writer.attached(shape)))
+    blocks += [
+        _subject(writer.shape_name(each.name), writer.attached(each)) for each in schema.shapes
+    ]
     return "\n".join(blocks)
 
 
@@ -268,6 +269,7 @@ _CLASSES: Final = {
     "w": "A-Za-z0-9_",
     "s": "\t\n\x0b\x0c\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff",
 }
+_NOT_LINE_END: Final = "[^\\n\\r\u2028\u2029]"
 _CONTROLS: Final = {"f": "\x0c", "v": "\x0b", "n": r"\n", "r": r"\r", "t": r"\t"}
 _PIECE: Final = re.compile(
     r"\\x(?P<x>[0-9A-Fa-f]{2})|\\u(?P<u>[0-9A-Fa-f]{4})|\\(?P<escape>.)|(?P<plain>.)", re.DOTALL
@@ -283,7 +285,7 @@ def _translate(pattern: str) -> str | None:
         code, escape, plain = piece["x"] or piece["u"], piece["escape"], piece["plain"]
         if plain is not None:
             in_class = plain == "[" or (in_class and plain != "]")
-            out.append(r"[^\n\r\u2028\u2029]" if plain == "." and not in_class else plain)
+            out.append(_NOT_LINE_END if plain == "." and not in_class else plain)
         elif code is not None:
             char = chr(int(code, 16))
             out.append("\\" + char if char in _SPECIAL else char)
@@ -298,7 +300,7 @@ def _translate(pattern: str) -> str | None:
             return None  # \b and \B; a negated class inside a class
         else:
             out.append("\\" + escape if escape in _SPECIAL else escape)
-    return "".join(out).replace(r"\u2028\u2029", "\u2028\u2029")
+    return "".join(out)
 
 
 # --- Turtle ------------------------------------------------------------------------

@@ -2,29 +2,37 @@
 
 The position in the log is a statement in a named graph of its own, moved in the
 same update as the data: an apply is atomic or did not happen. A large commit is
-loaded in bulk instead, before its position is written; loading it again after a
-crash adds the same statements and changes nothing.
+loaded in bulk instead, before its position is written, while no one reads;
+loading it again after a crash adds the same statements and changes nothing.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
+import msgspec
 import pyoxigraph as ox
 
-from trails.errors import StorageError
+from trails.errors import CorruptionError, StorageError
 from trails.log.storage import full, storage_errors
 from trails.model.history import Position
 from trails.model.iris import TRAILS
+from trails.views.turns import Turns
 
 _META: Final = f"<{TRAILS}view>"
 _POSITION: Final = f"<{TRAILS}position>"
 BULK: Final = 20_000
 """Statements from which a bulk load beats one update."""
+_PIECE: Final = 48 * 2**20
+"""Bytes loaded at once: about half a million statements, and half a gigabyte while they load."""
+
+# RocksDB hands on the text of a failed system call, not its number.
+_FULL: Final = ("No space left", "File too large", "Disk quota exceeded")
+_REFUSED: Final = ("lock hold", "While lock file", "Too many open files", "Permission denied")
 
 
 class QuadsView:
@@ -32,42 +40,153 @@ class QuadsView:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
-        self._store = self._open()
-        self.position = self._read_position()
+        self._turns = Turns()
+        self._store: ox.Store | None = None
+        self._stuck = False
+        self.damaged = False
+        """Whether something unreadable was found; only ``clear`` helps."""
+        self.whole = True
+        """Whether it is the graph as of its position, and not on the way there."""
+        self.position = Position(0, "")
+        self._start()
 
-    def _open(self) -> ox.Store:
-        if self._folder is None:
-            return ox.Store()
-        self._folder.parent.mkdir(parents=True, exist_ok=True)
+    # --- opening and closing ---------------------------------------------------
+
+    def _start(self) -> None:
+        """Open the store. A view is a copy: one that can't be opened is folded again."""
         try:
-            return ox.Store(self._folder)
-        except (OSError, ValueError):
-            # A view is a copy: one that can't be opened is rebuilt from the log.
-            shutil.rmtree(self._folder, ignore_errors=True)
-            with storage_errors("open the quads view"):
-                return ox.Store(self._folder)
+            self._open()
+        except CorruptionError:
+            self.clear()
+
+    def _open(self) -> None:
+        if self._folder is None:
+            self._store, self._stuck = ox.Store(), False
+            return
+        self._check_files(self._folder)
+        try:
+            with self._errors("open the quads view"):
+                self._folder.parent.mkdir(parents=True, exist_ok=True)
+                shutil.rmtree(self._kept(self._folder), ignore_errors=True)
+                for debris in self._folder.glob("bulk-*.sst"):  # of a load that failed
+                    debris.unlink()
+                self._store = ox.Store(self._folder)
+                self.position = self._read_position()
+        except BaseException:
+            self._store = None
+            raise
+        self._stuck = False
 
     def _read_position(self) -> Position:
+        view = ox.NamedNode(TRAILS + "view")
         found = list(
-            self._store.quads_for_pattern(
-                ox.NamedNode(TRAILS + "view"),
-                ox.NamedNode(TRAILS + "position"),
-                None,
-                ox.NamedNode(TRAILS + "view"),
-            )
+            self.store.quads_for_pattern(view, ox.NamedNode(TRAILS + "position"), None, view)
         )
-        texts = [quad.object.value for quad in found if isinstance(quad.object, ox.Literal)]
-        return Position.parse(texts[0]) if len(texts) == 1 else Position(0, "")
+        if not found and next(self.data(), None) is None:
+            return Position(0, "")
+        try:
+            (quad,) = found
+            return Position.parse(getattr(quad.object, "value", ""))
+        except ValueError:
+            raise CorruptionError("the quads view does not say how far it is") from None
 
     @property
-    def store(self) -> ox.Store:
-        """The store, for reading."""
-        return self._store
+    def _closed_mark(self) -> Path | None:
+        return None if self._folder is None else self._folder.with_name("quads.closed")
+
+    def _check_files(self, folder: Path) -> None:
+        """Compare with what ``close`` left: a shortened MANIFEST is no error to RocksDB."""
+        mark = self._closed_mark
+        if mark is None or not mark.exists():
+            return
+        with storage_errors("open the quads view"):
+            left = mark.read_bytes()
+            mark.unlink()
+        try:
+            known = msgspec.json.decode(left, type=dict[str, int])
+        except msgspec.DecodeError:
+            return  # the mark itself was cut off
+        if known != _sizes(folder):
+            raise CorruptionError("the quads view was changed while it was closed")
+
+    def revive(self) -> None:
+        """Open again after a failed write: RocksDB then takes no other until it is reopened.
+
+        While the disk is still full that fails too, and reads go on from a read-only store.
+        """
+        if not self._stuck or self._folder is None:
+            return
+        with self._turns.exclusive():
+            self._store = None
+            try:
+                self._start()
+            except StorageError:
+                self._open_read_only()
+                raise
+
+    def _open_read_only(self) -> None:
+        with suppress(OSError, RuntimeError):
+            self._store = ox.Store.read_only(str(self._folder))
+
+    @staticmethod
+    def _kept(folder: Path) -> Path:
+        """Where the state before a bulk load is, while it runs."""
+        return folder.with_name("quads.kept")
+
+    def clear(self) -> None:
+        """Forget everything; the log will be applied from its start."""
+        with self._turns.exclusive():
+            self._store = None
+            self._stuck = True
+            self.damaged = self.whole = False
+            self.position = Position(0, "")
+            if self._folder is not None:
+                if self._folder.is_dir():
+                    shutil.rmtree(self._folder, ignore_errors=True)
+                else:
+                    self._folder.unlink(missing_ok=True)
+            self._open()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        with self._turns.exclusive():
+            mark = self._closed_mark
+            if self._store is None or self._folder is None or mark is None:
+                self._store = None
+                return
+            # What can't be flushed, or marked, is caught up or trusted when opened next.
+            with suppress(OSError, RuntimeError):
+                self._store.flush()
+                self._store = None
+                mark.write_bytes(msgspec.json.encode(_sizes(self._folder)))
+            self._store = None
+
+    @contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            text = str(error)
+            if any(words in text for words in _FULL):
+                raise full(doing) from error
+            if any(words in text for words in _REFUSED):
+                raise StorageError(f"can't {doing}: {error}") from error
+            raise self._damage(doing, error) from error
+        except RuntimeError as error:
+            if "orruption" not in str(error):
+                raise
+            raise self._damage(doing, error) from error
+
+    def _damage(self, doing: str, error: Exception) -> CorruptionError:
+        self.damaged = True
+        return CorruptionError(f"can't {doing}: {error}; it will be rebuilt from the log")
+
+    # --- applying commits --------------------------------------------------------
 
     def apply(self, position: Position, removed: bytes, added: bytes) -> None:
         """Apply one commit atomically, position included."""
-        with self._errors():
-            self._store.update(
+        with self._writing() as store:
+            store.update(
                 f"DELETE DATA {{ {removed.decode()} GRAPH {_META} "
                 f"{{ {_META} {_POSITION} {ox.Literal(str(self.position))} }} }} ;\n"
                 f"INSERT DATA {{ {added.decode()} GRAPH {_META} "
@@ -82,54 +201,84 @@ class QuadsView:
         if count <= BULK:
             self.apply(position, removed.read(), added.read())
             return
-        with self._errors():
-            for lines in _batches(removed):
-                self._store.update(f"DELETE DATA {{ {lines} }}")
-            self._store.bulk_load(added, format=ox.RdfFormat.N_QUADS, lenient=True)
-        self.apply(position, b"", b"")
+        with self._turns.exclusive(), self._whole_or_not():
+            with self._writing() as store:
+                for lines in _batches(removed):
+                    store.update(f"DELETE DATA {{ {lines} }}")
+                for piece in _pieces(added):
+                    store.bulk_load(piece, format=ox.RdfFormat.N_QUADS, lenient=True)
+            self.apply(position, b"", b"")
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _whole_or_not(self) -> Iterator[None]:
+        """Undo what fails in the middle: the store is replaced by a checkpoint (hard links)."""
+        if self._folder is None:
+            yield
+            return
+        kept = self._kept(self._folder)
+        shutil.rmtree(kept, ignore_errors=True)
+        with self._writing() as store:
+            store.backup(kept)
         try:
             yield
-        except OSError as error:
-            if "space" in str(error) or "too large" in str(error).lower():
-                raise full("update the quads view") from error
-            raise StorageError(f"can't update the quads view: {error}") from error
+        except BaseException:
+            self._store, self._stuck = None, True
+            shutil.rmtree(self._folder, ignore_errors=True)
+            kept.rename(self._folder)
+            self._open_read_only()
+            raise
+        shutil.rmtree(kept, ignore_errors=True)
+
+    @contextmanager
+    def _writing(self) -> Iterator[ox.Store]:
+        if self._stuck:
+            raise StorageError("the quads view has to be opened again before it is written")
+        try:
+            with self._errors("update the quads view"):
+                yield self.store
+        except StorageError:
+            self._stuck = self._folder is not None
+            raise
+
+    # --- reading -----------------------------------------------------------------
+
+    @property
+    def store(self) -> ox.Store:
+        """The store, for reading."""
+        if self._store is None:
+            raise StorageError("the quads view is closed")
+        return self._store
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Keep the store in place while it is read."""
+        with self._turns.shared(), self._errors("read the quads view"):
+            yield
 
     def query(
         self, text: str, prefixes: Mapping[str, str]
     ) -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
         """Run SPARQL text; the default graph is the data."""
-        return self._store.query(text, prefixes=dict(prefixes))
-
-    def reopen(self) -> None:
-        """Open again after the store refused to go on (RocksDB stops at a full disk)."""
-        if self._folder is not None:
-            del self._store
-            self._store = self._open()
-            self.position = self._read_position()
-
-    def clear(self) -> None:
-        """Forget everything; the log will be applied from its start."""
-        if self._folder is None:
-            self._store = ox.Store()
-        else:
-            del self._store
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._store = self._open()
-        self.position = Position(0, "")
+        return self.store.query(text, prefixes=dict(prefixes))
 
     def data(self) -> Iterator[ox.Quad]:
         """Every statement of the branch, the view's own left out."""
-        return self._store.quads_for_pattern(None, None, None, ox.DefaultGraph())
+        return self.store.quads_for_pattern(None, None, None, ox.DefaultGraph())
 
-    def close(self) -> None:
-        """Let go of the files."""
-        if self._folder is not None:
-            with self._errors():
-                self._store.flush()
-        del self._store
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """The files that never change once RocksDB has let go of them."""
+    return {
+        path.name: path.stat().st_size
+        for pattern in ("CURRENT", "MANIFEST-*", "*.sst")
+        for path in folder.glob(pattern)
+        if not path.name.startswith("bulk-")
+    }
+
+
+def _pieces(lines: IO[bytes]) -> Iterator[bytes]:
+    while piece := lines.read(_PIECE):
+        yield piece + lines.readline()
 
 
 def _batches(lines: IO[bytes], size: int = 5_000) -> Iterator[str]:

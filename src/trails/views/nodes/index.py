@@ -11,18 +11,20 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from trails.errors import StorageError
+from trails.errors import CorruptionError, StorageError, StorageFullError
 from trails.log.storage import connect, storage_errors
 from trails.model.history import Position
 from trails.model.nodes import NodeState, split_handle
 from trails.model.types import Schema
-from trails.views.nodes.keys import Slot, all_slots
+from trails.views.nodes.keys import Extract, Slot, all_slots
+from trails.views.turns import Turns
 
 INDEX_FORMAT: Final = 1
 _TYPE_BITS: Final = 44
@@ -41,6 +43,12 @@ CREATE TABLE IF NOT EXISTS keys (
     sid INTEGER NOT NULL, key BLOB NOT NULL, nid INTEGER NOT NULL, PRIMARY KEY (sid, key, nid)
 ) WITHOUT ROWID;
 """
+
+
+_ROWS: Final = 100
+_HANDLES: Final = 200
+KeyRow = tuple[int, bytes, int]
+Plan = list[tuple[Extract, tuple[int, ...]]]
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -70,7 +78,7 @@ class Docs:
             self._native[descriptor.name] = native
 
     def encode(self, type_name: str, values: Mapping[str, object]) -> bytes:
-        """Values as stored."""
+        """Values as stored: the same bytes whichever way they came about."""
         plain = self._plain[type_name]
         if plain:
             values = dict(values)
@@ -80,7 +88,7 @@ class Docs:
                     values[name] = (
                         [convert(item) for item in value] if many else convert(value)  # type: ignore[attr-defined]
                     )
-        return msgspec.json.encode(values)
+        return msgspec.json.encode(values, order="deterministic")
 
     def decode(self, type_name: str, doc: bytes) -> dict[str, object]:
         """Values as the engine uses them."""
@@ -97,6 +105,21 @@ class Docs:
         return values
 
 
+def _position(row: tuple[str] | None, types: list[tuple[object, ...]]) -> Position:
+    try:
+        if row is not None:
+            return Position.parse(row[0])
+    except (AttributeError, ValueError):
+        raise CorruptionError("the node index does not say how far it is") from None
+    if types:
+        raise CorruptionError("the node index has nodes, but does not say how far it is")
+    return Position(0, "")
+
+
+def _names(slots: Iterable[Slot]) -> set[str]:
+    return {slot.name for slot in slots}
+
+
 _DECODER = msgspec.json.Decoder(dict[str, object])
 
 
@@ -107,11 +130,15 @@ class NodeIndex:
         self._path = path
         self._lock = threading.Lock()
         self._memory_lock = threading.RLock()
-        self._idle: list[tuple[int, sqlite3.Connection]] = []
-        self._generation = 0
-        self._db = self._open()
+        self._turns = Turns()
+        self._idle: list[sqlite3.Connection] = []
+        self._writing = False
+        self.damaged = False
+        """Whether something unreadable was found; only ``clear`` helps."""
+        self.whole = True
+        """Whether it is the graph as of its position, and not on the way there."""
         self._schema = Schema()
-        self._load_numbers()
+        self._db = self._open()
         self.follow(Schema())
 
     # --- opening and closing ---------------------------------------------------
@@ -121,8 +148,11 @@ class NodeIndex:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         try:
             return self._prepare()
+        except StorageFullError:
+            raise
         except StorageError:
             # A view is a copy: one that can't be read is rebuilt from the log.
+            self.whole = False
             self._remove_files()
             return self._prepare()
 
@@ -138,6 +168,7 @@ class NodeIndex:
                 row = db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
             if row is None or row[0] != INDEX_FORMAT:
                 raise StorageError("the node index has another format")  # noqa: TRY301
+            self._load_numbers(db)
         except BaseException:
             db.close()
             raise
@@ -148,41 +179,60 @@ class NodeIndex:
             for suffix in ("", "-wal", "-shm"):
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
 
-    def _load_numbers(self) -> None:
+    def _load_numbers(self, db: sqlite3.Connection) -> None:
         """Read the small tables that the writer keeps in memory."""
-        with storage_errors("read the node index"):
-            row = self._db.execute("SELECT value FROM meta WHERE name = 'position'").fetchone()
-            self.position = Position(0, "") if row is None else Position.parse(row[0])
-            types = self._db.execute("SELECT name, tid, next, live FROM types").fetchall()
-            slots = self._db.execute("SELECT name, sid FROM slots").fetchall()
+        with self._errors("read the node index"):
+            row = db.execute("SELECT value FROM meta WHERE name = 'position'").fetchone()
+            types = db.execute("SELECT name, tid, next, live FROM types").fetchall()
+            slots = db.execute("SELECT name, sid FROM slots").fetchall()
+            self.position = _position(row, types)
         self._types: dict[str, list[int]] = {
             name: [tid, nxt, live] for name, tid, nxt, live in types
         }
         self._slots: dict[str, int] = dict(slots)
         self._touched_types: set[str] = set()
+        self._plans: dict[str, Plan] = {}
+
+    @property
+    def schema(self) -> Schema:
+        """The schema that rows are read and written with."""
+        return self._schema
 
     def follow(self, schema: Schema) -> None:
-        """Use this schema from now on."""
+        """Use this schema, for which the rows are made already."""
         self._schema = schema
         self.docs = Docs(schema)
         self._all_slots: Mapping[str, tuple[Slot, ...]] = all_slots(schema)
+        self._unique_slots = {
+            name: tuple(slot for slot in slots if slot.unique)
+            for name, slots in self._all_slots.items()
+        }
+        self._plans.clear()
 
     def clear(self) -> None:
         """Forget everything; the log will be applied from its start."""
-        self.close()
-        self._remove_files()
-        self._db = self._open()
-        self._load_numbers()
-        self.follow(self._schema)
+        with self._turns.exclusive():
+            self.close()
+            self.damaged = self.whole = False
+            self.position = Position(0, "")
+            self._remove_files()
+            self._db = self._open()
+            self.follow(self._schema)
 
     def close(self) -> None:
-        """Close all connections."""
-        with self._lock:
-            self._generation += 1
-            for _, reader in self._idle:
+        """Close all connections; a reader closed later would remove the next file's WAL."""
+        with self._turns.exclusive(), self._lock:
+            for reader in self._idle:
                 reader.close()
             self._idle.clear()
-        self._db.close()
+            self._db.close()
+
+    def _errors(self, doing: str) -> AbstractContextManager[None]:
+        """Storage errors, with damage remembered."""
+        return storage_errors(doing, self._note_damage)
+
+    def _note_damage(self) -> None:
+        self.damaged = True
 
     # --- reading ---------------------------------------------------------------
 
@@ -190,74 +240,103 @@ class NodeIndex:
     def reader(self) -> Iterator[sqlite3.Connection]:
         """A connection that sees committed states; in memory the only one there is."""
         if self._path is None:
-            with self._memory_lock, storage_errors("read the node index"):
+            with self._memory_lock, self._errors("read the node index"):
                 yield self._db
             return
-        generation, connection = self._borrow()
-        try:
-            with storage_errors("read the node index"):
+        with self._turns.shared(), self._errors("read the node index"):
+            connection = self._borrow()
+            try:
                 yield connection
-        finally:
-            with self._lock:
-                if generation == self._generation:
-                    self._idle.append((generation, connection))
-                else:
-                    connection.close()
+            finally:
+                with self._lock:
+                    self._idle.append(connection)
 
-    def _borrow(self) -> tuple[int, sqlite3.Connection]:
+    def _borrow(self) -> sqlite3.Connection:
         """An idle reader, or a new one; as many exist as reads ever ran at once."""
         with self._lock:
             if self._idle:
                 return self._idle.pop()
-            generation = self._generation
         connection = connect(self._path, synchronous="NORMAL")
         connection.execute("PRAGMA query_only = ON")
         connection.execute("PRAGMA cache_size = -16384")
-        return generation, connection
+        return connection
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Keep the files in place while they are read."""
+        with self._turns.shared():
+            yield
 
     @contextmanager
     def writer(self) -> Iterator[sqlite3.Connection]:
         """The writing connection, which sees its own uncommitted changes."""
-        with storage_errors("read the node index"):
+        with self._errors("read the node index"):
             yield self._db
 
     def find(self, db: sqlite3.Connection, handle: str) -> Stored | None:
         """One node by handle."""
-        row = db.execute("SELECT nid, seq, doc FROM nodes WHERE handle = ?", (handle,)).fetchone()
+        query = "SELECT nid, seq, doc FROM nodes WHERE handle = ?"
+        row = next(self._rows(db, query, (handle,)), None)
         if row is None:
             return None
         return Stored(row[0], row[1], self.state(handle, row[2]))
 
+    def find_all(self, db: sqlite3.Connection, handles: Sequence[str]) -> dict[str, Stored]:
+        """Those of many nodes that exist, by handle."""
+        found: dict[str, Stored] = {}
+        for at in range(0, len(handles), _HANDLES):
+            some = handles[at : at + _HANDLES]
+            query = f"SELECT handle, nid, seq, doc FROM nodes WHERE handle IN ({marks(len(some))})"  # noqa: S608
+            for handle, nid, seq, doc in self._rows(db, query, some):
+                found[handle] = Stored(nid, seq, self.state(handle, doc))
+        return found
+
     def state(self, handle: str, doc: bytes) -> NodeState:
         """A row's node."""
-        type_name, identifier = split_handle(handle)
-        return NodeState(type_name, identifier, self.docs.decode(type_name, doc))
+        try:
+            type_name, identifier = split_handle(handle)
+            return NodeState(type_name, identifier, self.docs.decode(type_name, doc))
+        except (KeyError, TypeError, ValueError, ArithmeticError, msgspec.MsgspecError) as error:
+            self.damaged = True
+            raise CorruptionError(
+                f"the node index holds something unreadable ({error}); it will be rebuilt"
+            ) from error
 
     def exists(self, db: sqlite3.Connection, handle: str) -> bool:
         """Whether there is such a node."""
-        return db.execute("SELECT 1 FROM nodes WHERE handle = ?", (handle,)).fetchone() is not None
+        query = "SELECT 1 FROM nodes WHERE handle = ?"
+        return next(self._rows(db, query, (handle,)), None) is not None
 
     def holders(self, db: sqlite3.Connection, slot: str, key: bytes, limit: int = -1) -> list[str]:
         """The handles of the nodes that have this key in a slot."""
         sid = self._slots.get(slot)
         if sid is None:
             return []
-        rows = db.execute(
+        query = (
             "SELECT n.handle FROM keys k JOIN nodes n USING (nid) "
-            "WHERE k.sid = ? AND k.key = ? ORDER BY k.nid LIMIT ?",
-            (sid, key, limit),
+            "WHERE k.sid = ? AND k.key = ? ORDER BY k.nid LIMIT ?"
         )
-        return [handle for (handle,) in rows]
+        return [handle for (handle,) in self._rows(db, query, (sid, key, limit))]
 
     def count_key(self, db: sqlite3.Connection, slot: str, key: bytes) -> int:
         """How many nodes have this key in a slot."""
         sid = self._slots.get(slot)
         if sid is None:
             return 0
-        found: int = db.execute(
-            "SELECT count(*) FROM keys WHERE sid = ? AND key = ?", (sid, key)
-        ).fetchone()[0]
+        query = "SELECT count(*) FROM keys WHERE sid = ? AND key = ?"
+        found: int = next(self._rows(db, query, (sid, key)))[0]
         return found
+
+    def _rows(
+        self, db: sqlite3.Connection, query: str, values: Sequence[object]
+    ) -> Iterator[tuple[Any, ...]]:
+        """Rows, for readers who hold a connection beyond ``reader`` and ``writer``."""
+        try:
+            return iter(db.execute(query, values).fetchall())
+        except sqlite3.DatabaseError as error:
+            failed = error
+        with self._errors("read the node index"):
+            raise failed
 
     def slot_number(self, slot: str) -> int:
         """The number of a slot; -1, which no row has, before its first key."""
@@ -272,9 +351,8 @@ class NodeIndex:
         """How many instances types have."""
         if db is self._db:
             return sum(self._types[name][2] for name in type_names if name in self._types)
-        marks = ",".join("?" * len(type_names))
         found: int = db.execute(
-            f"SELECT coalesce(sum(live), 0) FROM types WHERE name IN ({marks})",  # noqa: S608
+            f"SELECT coalesce(sum(live), 0) FROM types WHERE name IN ({marks(len(type_names))})",  # noqa: S608
             tuple(type_names),
         ).fetchone()[0]
         return found
@@ -298,15 +376,16 @@ class NodeIndex:
         """Open the writer's transaction."""
         self._memory_lock.acquire()
         try:
-            with storage_errors("write the node index"):
+            with self._errors("write the node index"):
                 self._db.execute("BEGIN IMMEDIATE")
         except BaseException:
             self._memory_lock.release()
             raise
+        self._writing = True
 
     def commit(self, position: Position) -> None:
         """Make the changes and the new position visible, in one step."""
-        with storage_errors("write the node index"):
+        with self._errors("write the node index"):
             self._db.executemany(
                 "UPDATE types SET next = ?, live = ? WHERE tid = ?",
                 [
@@ -318,15 +397,22 @@ class NodeIndex:
             self._db.execute("COMMIT")
         self._touched_types.clear()
         self.position = position
+        self._writing = False
         self._memory_lock.release()
 
     def rollback(self) -> None:
-        """Forget the changes since ``begin``."""
+        """Forget the changes since ``begin``, if there was one."""
+        if not self._writing:
+            return
         try:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            self._load_numbers()
+            with self._errors("write the node index"):
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+            self._load_numbers(self._db)
+        except StorageError:
+            self.damaged = True
         finally:
+            self._writing = False
             self._memory_lock.release()
 
     def put_all(
@@ -335,9 +421,9 @@ class NodeIndex:
         changes: Sequence[tuple[Stored | None, str, NodeState | None, int | None]],
     ) -> None:
         """Apply changes: (what is there, handle, what shall be, number to reuse or None)."""
-        with storage_errors("write the node index"):
-            gone_keys: list[tuple[int, bytes, int]] = []
-            new_keys: list[tuple[int, bytes, int]] = []
+        with self._errors("write the node index"):
+            gone_keys: list[KeyRow] = []
+            new_keys: list[KeyRow] = []
             inserts: list[tuple[int, str, int, bytes]] = []
             for before, handle, after, reuse in changes:
                 old = self._keys(before.nid, before.state) if before is not None else ()
@@ -361,30 +447,74 @@ class NodeIndex:
                 self._db.execute(
                     "UPDATE nodes SET seq = ?, doc = ? WHERE nid = ?", (seq, doc, before.nid)
                 )
-            if inserts:
-                self._db.executemany("INSERT INTO nodes VALUES (?, ?, ?, ?)", inserts)
+            self._insert("INSERT INTO nodes", inserts, 4)
             if gone_keys:
                 self._db.executemany(
                     "DELETE FROM keys WHERE sid = ? AND key = ? AND nid = ?", gone_keys
                 )
-            if new_keys:
-                new_keys.sort()  # neighbours in the table are written together
-                self._db.executemany("INSERT OR IGNORE INTO keys VALUES (?, ?, ?)", new_keys)
+            new_keys.sort()  # neighbours in the table are written together
+            self._insert("INSERT OR IGNORE INTO keys", new_keys, 3)
 
-    def _keys(self, nid: int, state: NodeState) -> list[tuple[int, bytes, int]]:
-        slots, values = self._slots, state.values
-        out = []
-        for slot in self._all_slots[state.type]:
-            sid = slots.get(slot.name)
-            if sid is None:
-                sid = self._new_slot(slot.name)
-            out += [(sid, key, nid) for key in slot.extract(values)]
-        return out
+    def _insert(self, start: str, rows: Sequence[tuple[object, ...]], width: int) -> None:
+        """Insert rows, many a statement: that takes two thirds of the time of one by one."""
+        row = f"({marks(width)})"
+        whole = len(rows) - len(rows) % _ROWS
+        if whole:
+            many = f"{start} VALUES {','.join([row] * _ROWS)}"
+            for at in range(0, whole, _ROWS):
+                self._db.execute(many, list(chain.from_iterable(rows[at : at + _ROWS])))
+        self._db.executemany(f"{start} VALUES {row}", rows[whole:])
 
-    def _new_slot(self, name: str) -> int:
-        sid = len(self._slots) + 1
-        self._db.execute("INSERT INTO slots VALUES (?, ?)", (sid, name))
-        self._slots[name] = sid
+    def adopt(self, schema: Schema) -> None:
+        """Follow another schema from here on: drop the slots it lost, fill those it gained."""
+        with storage_errors("write the node index"):
+            before = {name: _names(slots) for name, slots in self._all_slots.items()}
+            self.follow(schema)
+            after = {name: _names(slots) for name, slots in self._all_slots.items()}
+            for slot in set().union(*before.values()) - set().union(*after.values()):
+                self._db.execute("DELETE FROM keys WHERE sid = ?", (self.slot_number(slot),))
+            for name in before.keys() & after.keys():
+                gained = after[name] - before[name]
+                if gained and self.live(self._db, (name,)):
+                    self._fill(name, gained)
+
+    def _fill(self, type_name: str, gained: set[str]) -> None:
+        slots = [
+            (self._numbered(slot.name), slot.extract)
+            for slot in self._all_slots[type_name]
+            if slot.name in gained
+        ]
+        for state in self.states(self._db, (type_name,)):
+            (nid,) = self._db.execute(
+                "SELECT nid FROM nodes WHERE handle = ?", (state.handle,)
+            ).fetchone()
+            self._db.executemany(
+                "INSERT OR IGNORE INTO keys VALUES (?, ?, ?)",
+                [(sid, key, nid) for sid, extract in slots for key in extract(state.values)],
+            )
+
+    def _keys(self, nid: int, state: NodeState) -> list[KeyRow]:
+        values = state.values
+        return [
+            (sid, key, nid)
+            for extract, sids in self._plans.get(state.type) or self._plan(state.type)
+            for key in extract(values)
+            for sid in sids
+        ]
+
+    def _plan(self, type_name: str) -> Plan:
+        """How a type's keys are made: each key once, for all the slots that hold it."""
+        sids: dict[Extract, list[int]] = {}
+        for slot in self._all_slots[type_name]:
+            sids.setdefault(slot.extract, []).append(self._numbered(slot.name))
+        plan = self._plans[type_name] = [(extract, tuple(each)) for extract, each in sids.items()]
+        return plan
+
+    def _numbered(self, slot: str) -> int:
+        sid = self._slots.get(slot)
+        if sid is None:
+            sid = self._slots[slot] = len(self._slots) + 1
+            self._db.execute("INSERT INTO slots VALUES (?, ?)", (sid, slot))
         return sid
 
     def _type(self, name: str) -> list[int]:
@@ -403,9 +533,9 @@ class NodeIndex:
     def _count(self, type_name: str, step: int) -> None:
         self._type(type_name)[2] += step
 
-    def slots_for(self, type_name: str) -> tuple[Slot, ...]:
-        """The slots in which instances of a type have keys."""
-        return self._all_slots[type_name]
+    def unique_slots(self, type_name: str) -> tuple[Slot, ...]:
+        """The slots in which no two nodes may have the same key."""
+        return self._unique_slots[type_name]
 
     def dump(self) -> Iterator[tuple[object, ...]]:
         """Every row, for comparing two indexes."""
@@ -419,3 +549,8 @@ class NodeIndex:
                 ),
             ):
                 yield from db.execute(query)
+
+
+def marks(count: int) -> str:
+    """Placeholders of a statement."""
+    return ",".join("?" * count)

@@ -41,16 +41,22 @@ def encoder(field: PredicateDescriptor) -> Callable[[object], bytes] | None:
     if sort_key is None:
         return None
     to_bytes = sort_key
-    return lambda value: _bounded(PRESENT + to_bytes(value))
+
+    def encode(value: object) -> bytes:
+        key = PRESENT + to_bytes(value)
+        return key if len(key) <= _LONG else _cut(key)
+
+    return encode
 
 
 def handle_key(handle: str) -> bytes:
     """The key of a reference to a node."""
-    return _bounded(PRESENT + _handle_bytes(handle))
+    key = PRESENT + _handle_bytes(handle)
+    return key if len(key) <= _LONG else _cut(key)
 
 
-def _bounded(key: bytes) -> bytes:
-    return key if len(key) <= _LONG else key[:_LONG] + sha256(key).digest()[:16]
+def _cut(key: bytes) -> bytes:
+    return key[:_LONG] + sha256(key).digest()[:16]
 
 
 def _handle_bytes(value: object) -> bytes:

@@ -1,0 +1,90 @@
+"""What is stored: parts on stock, eight fields each, made up from their number.
+
+The values come from cheap arithmetic, so that making them is a small share of
+what is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Final
+
+from trails import Node, node_type, predicate
+
+LOTS: Final = 10_000
+SITES: Final = 100
+DAYS: Final = 10_000
+SCORES: Final = 1_000_000
+WORDS: Final = ("bearing", "flange", "gasket", "housing", "piston", "rotor", "shaft", "valve")
+FIRST_DAY: Final = date(2000, 1, 1)
+COLUMNS: Final = ("code", "title", "lot", "site", "state", "score", "weight", "made")
+
+
+@node_type
+class Part(Node):
+    """A part, with ten constraints on its values."""
+
+    code: str = predicate(key=True, pattern=r"^P-[0-9]{8}$")
+    title: str = predicate(min_length=1, max_length=120)
+    lot: str = predicate(pattern=r"^L-[0-9]{4}$")
+    site: str = predicate(max_length=8)
+    state: str = predicate(one_of=["open", "done"])
+    score: int = predicate(min_value=0, max_value=SCORES)
+    weight: float = predicate(min_value=0, max_value=1000)
+    made: date = predicate()
+
+
+@node_type(index=[("lot", "made"), ("site", "score"), ("state", "title")])
+class Item(Node):
+    """A part that is listed, sorted and paged, with three declared indexes."""
+
+    code: str = predicate(key=True)
+    title: str = predicate()
+    lot: str = predicate()
+    site: str = predicate()
+    state: str = predicate()
+    score: int = predicate()
+    weight: float = predicate()
+    made: date = predicate()
+
+
+def values(number: int) -> dict[str, object]:
+    """The field values of one part; every combination of fields is well mixed."""
+    # Multiplying by an odd constant and taking the high bits spreads neighbours apart.
+    a = number * 0x9E3779B97F4A7C15 & 0xFFFF_FFFF_FFFF_FFFF
+    b = (a ^ a >> 29) * 0xBF58476D1CE4E5B9 & 0xFFFF_FFFF_FFFF_FFFF
+    c = (b ^ b >> 32) * 0x94D049BB133111EB & 0xFFFF_FFFF_FFFF_FFFF
+    return {
+        "code": f"P-{number:08}",
+        "title": f"{WORDS[a >> 61]} {WORDS[b >> 61]} {c >> 40:08}",
+        "lot": f"L-{(b >> 20) % LOTS:04}",
+        "site": f"S-{(c >> 16) % SITES:02}",
+        "state": "open" if a >> 33 & 1 else "done",
+        "score": (b >> 8) % SCORES,
+        "weight": (a >> 24) % 100_000 / 100,
+        "made": FIRST_DAY + timedelta(days=(c >> 30) % DAYS),
+    }
+
+
+def nodes(kind: type[Node], count: int, start: int = 0) -> Iterator[Node]:
+    """New instances, one by one."""
+    return (kind(**values(number)) for number in range(start, start + count))
+
+
+def columns(given: Mapping[str, object]) -> tuple[object, ...]:
+    """A part as a row of an ordinary table."""
+    row = dict(given)
+    row["made"] = str(row["made"])
+    return tuple(row[name] for name in COLUMNS)
+
+
+def make_project(folder: Path) -> Path:
+    """A project folder that uses these types."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "trails.toml").write_text(
+        '[project]\nname = "bench"\n\n[graphs.main]\napp = "app.py"\n', encoding="utf-8"
+    )
+    (folder / "app.py").write_text("from bench.parts import Item, Part\n", encoding="utf-8")
+    return folder

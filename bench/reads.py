@@ -1,0 +1,5 @@
+"""x"""
+
+
+def run(*, quick):
+    return []

@@ -1,0 +1,111 @@
+"""The documentation says what the code does, and leaves nothing out."""
+
+import contextlib
+import inspect
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+import trails
+from trails import errors, predicate
+from trails.app.main import LocalOperations
+from trails.app.settings import GraphSettings, Project, Settings, Validation
+from trails.model.kinds import KINDS
+from trails.surfaces.cli.commands import build_cli
+from trails.views.nodes.conditions import LOOKUPS
+
+ROOT = Path(__file__).parent.parent
+REFERENCE = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def section(title):
+    """The text under one heading of the reference."""
+    return REFERENCE.split(f"## {title}")[1].split("\n## ")[0]
+
+
+def error_classes():
+    """All errors that Trails raises on purpose."""
+    return [
+        each
+        for each in vars(errors).values()
+        if isinstance(each, type) and issubclass(each, errors.TrailsError)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("title", "names"),
+    [
+        ("Arguments of `predicate()`", list(inspect.signature(predicate).parameters)),
+        ("Kinds", [*KINDS, "Ref", "List"]),
+        ("Lookups", [f"__{name}" for name in LOOKUPS]),
+        ("Codes of field errors", sorted(errors.FIELD_CODES)),
+        ("Errors", [each.__name__ for each in error_classes() if each is not errors.TrailsError]),
+        ("Errors", [each.code for each in error_classes() if each is not errors.TrailsError]),
+        (
+            "Settings",
+            [
+                field
+                for struct in (Project, GraphSettings, Validation)
+                for field in struct.__struct_fields__
+            ]
+            + ["graphs"],
+        ),
+        (
+            "Commands",
+            [
+                f"trails {command.callback.__name__}"
+                for command in build_cli(LocalOperations()).registered_commands
+            ],
+        ),
+    ],
+)
+def test_the_reference_names_everything(title, names):
+    """An argument, kind, lookup, code, error, setting or command without an entry fails."""
+    text = section(title)
+    missing = [name for name in names if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
+    assert not missing
+
+
+def test_the_settings_of_the_reference_are_all_of_them():
+    """Every table of the settings file is one that the section above looked at."""
+    assert set(Settings.__struct_fields__) == {"project", "graphs", "validation"}
+
+
+def test_the_error_tree_is_drawn_completely():
+    """The header of errors.py shows every class."""
+    for each in error_classes():
+        assert each.__name__ in (errors.__doc__ or "")
+
+
+def test_links_lead_somewhere():
+    """Relative links in the documentation point at files that exist."""
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_readme_runs():
+    """Its Python blocks, run one after the other, print what they say."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    said = [line[2:] for block in blocks for line in block.splitlines() if line.startswith("# ")]
+    printed = io.StringIO()
+    scope = {"__name__": "readme"}
+    with contextlib.redirect_stdout(printed):
+        for block in blocks:
+            exec(block, scope)  # noqa: S102 - our own text
+    assert printed.getvalue().splitlines() == said
+    scope["app"].close()
+
+
+def test_all_public_names_can_be_imported():
+    """What ``trails`` lists is there, and what is there is listed."""
+    for name in trails.__all__:
+        assert getattr(trails, name) is not None
+    assert set(dir(trails)) == set(trails.__all__)
+    with pytest.raises(AttributeError):
+        _ = trails.nonsense

@@ -1,0 +1,118 @@
+"""The example application: its data loads, its capabilities and queries work."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trails import App
+from trails.errors import CapabilityError, ValidationError
+from trails.projections.reference import project_reference
+
+NORTHLINE = Path(__file__).parent.parent / "examples" / "northline"
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory):
+    """Northline with its data, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("demo") / "northline"
+    shutil.copytree(NORTHLINE, folder, ignore=shutil.ignore_patterns(".trails", "__pycache__"))
+    subprocess.run([sys.executable, "seed.py"], cwd=folder, check=True, capture_output=True)
+    with App.open(folder) as opened:
+        yield opened
+
+
+@pytest.fixture
+def app_registry(tmp_path):
+    """What Northline declares, without any data."""
+    shutil.copytree(NORTHLINE, tmp_path / "northline")
+    with App.open(tmp_path / "northline", declarations=False) as opened:
+        yield opened.declared()
+
+
+def test_the_data_is_a_few_hundred_connected_instances(app):
+    """Every declared type but the abstract one has instances, in one commit."""
+    ctx = app.context()
+    counts = {name: cls.objects(ctx).count() for name, cls in app.registry().classes.items()}
+    assert sum(counts.values()) - counts["Party"] == 450
+    assert counts["Party"] == counts["Person"] + counts["Supplier"]
+    assert all(counts.values())
+    assert ctx.kg.head.seq == 2
+
+
+def test_loading_twice_is_refused_as_a_whole(app):
+    """The data exists already: an error that names nodes, and nothing is written."""
+    folder = app.folder
+    head = app.context().kg.head
+    app.close()
+    done = subprocess.run(
+        [sys.executable, "seed.py"], cwd=folder, check=False, capture_output=True, text=True
+    )
+    assert "exists already" in done.stderr
+    with App.open(folder) as again:
+        assert again.context().kg.head == head
+
+
+def test_stored_query_candidates_run(tmp_path):
+    """Each query text is good SPARQL over this schema and gives rows."""
+    folder = tmp_path / "northline"
+    shutil.copytree(NORTHLINE, folder, ignore=shutil.ignore_patterns(".trails", "__pycache__"))
+    subprocess.run([sys.executable, "seed.py"], cwd=folder, check=True, capture_output=True)
+    params = {"severity": "catastrophic", "requirement": "REQ-001", "req_id": "REQ-001"}
+    with App.open(folder) as app:
+        ctx = app.context()
+        for path in sorted(folder.glob("queries/*.rq")):
+            text = path.read_text()
+            given = {name: value for name, value in params.items() if f"${name}" in text}
+            assert ctx.kg.sparql(text, **given).rows, path.name
+
+
+def test_capabilities_work_end_to_end(tmp_path):
+    """Propose, refuse to accept without an owner, accept with one, and see it counted."""
+    folder = tmp_path / "northline"
+    shutil.copytree(NORTHLINE, folder, ignore=shutil.ignore_patterns(".trails", "__pycache__"))
+    subprocess.run([sys.executable, "seed.py"], cwd=folder, check=True, capture_output=True)
+    with App.open(folder) as app:
+        ctx = app.context(actor="ann")
+        before = app.call(ctx, "programme.summary")
+        rationale = "Drivers reported that the bell can't be heard in the tunnel. " * 3
+        made = app.call(
+            ctx,
+            "requirements.propose",
+            {"title": "The bell shall be heard in the tunnel", "rationale": rationale},
+        )
+        assert made["status"] == "proposed"
+        with pytest.raises(CapabilityError, match="no owner"):
+            app.call(ctx, "requirements.accept", {"req": made["iri"]})
+        requirement = app.registry().classes["Requirement"].get(ctx, made["iri"])
+        requirement.owner = app.registry().classes["Person"].objects(ctx).first()
+        requirement.save(ctx)
+        app.call(ctx, "requirements.accept", {"req": made["iri"]})
+        after = app.call(ctx, "programme.summary")
+        assert after["accepted"] == before["accepted"] + 1
+        with pytest.raises(ValidationError):
+            app.call(ctx, "requirements.propose", {"title": "Short", "rationale": "-"})
+        assert app.call(ctx, "hazards.open")
+        assert app.call(ctx, "components.impact", {"component": "trails://kg/Component/LIN-001"})
+
+
+def test_the_tour_runs_to_its_end():
+    """What ``make demo`` runs exits cleanly and loses nothing to a kill."""
+    done = subprocess.run(
+        [sys.executable, NORTHLINE / "tour.py"], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "0 of them are missing" in done.stdout
+    assert "✗" not in done.stdout
+
+
+def test_the_reference_is_what_the_registry_says(app_registry):
+    """The generated page is up to date; TRAILS_UPDATE_GOLDEN=1 rewrites it."""
+    page = NORTHLINE / "REFERENCE.md"
+    text = project_reference(app_registry, "Northline")
+    if os.environ.get("TRAILS_UPDATE_GOLDEN"):
+        page.write_text(text, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == text

@@ -1,0 +1,82 @@
+"""What a type checker must refuse, on the lines marked so; never run."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from trails import (
+    Context,
+    Edge,
+    Node,
+    Ref,
+    Shape,
+    capability,
+    edge_type,
+    node_type,
+    predicate,
+    shape,
+)
+
+
+@node_type
+class Person(Node):
+    email: str = predicate(key=True)
+    age: int | None = None
+
+
+@node_type
+class Task(Node):
+    title: str
+    owner: Ref[Person]
+    parents: list[Ref[Task]] = predicate(default=())
+
+
+@edge_type(source=Task, target=Person)
+class Watches(Edge):
+    since: date
+
+
+@shape
+class Report(Shape):
+    total: int
+
+
+@capability("tasks.close")
+def close(ctx: Context, task: Ref[Task]) -> Report:
+    """Close a task."""
+    task.title = 3  # error
+    task.titel = "x"  # error
+    return Report(total="1")  # error
+
+
+def use(ctx: Context) -> None:
+    """Each mistake on a line of its own."""
+    person = Person(email="a@b.c")
+    Person(emial="a@b.c")  # error
+    Person(email=3)  # error
+    Person("a@b.c")  # error
+    Person(email="a@b.c", age="old")  # error
+    Task(title="t", owner="a@b.c")  # error
+    Task(title="t")  # error
+    task = Task(title="t", owner=person)
+    Task(title="t", owner=task)  # error
+    task.owner = task  # error
+    task.parents.append(person)  # error
+    phone = task.owner.phone  # error
+    len(person.age)  # error
+    person.save()  # error
+    person.save(ctx, overwrite=True)  # error
+    Watches(source=task, target=person, since="today")  # error
+    Watches(source=task, target=person, until=date(2024, 1, 1))  # error
+    Report(total=1, lines=[])  # error
+    number: int = Task.get(ctx, "1")  # error
+    people: list[Person] = Task.objects(ctx).fetch()  # error
+    title = Task.objects(ctx).first().title  # error
+    Task.objects()  # error
+    Task.objects(ctx).order_by(3)  # error
+    Task.nowhere(ctx)  # error
+    close(ctx, person)  # error
+    close(ctx)  # error
+    predicate(min_length="3")  # error
+    predicate(minimum=3)  # error
+    del number, people, phone, title

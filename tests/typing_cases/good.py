@@ -1,0 +1,138 @@
+"""What a type checker must accept; never run."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from decimal import Decimal
+from typing import assert_type
+
+from trails import (
+    App,
+    BigInt,
+    Blob,
+    Commit,
+    Context,
+    Edge,
+    Iri,
+    Node,
+    Page,
+    Q,
+    Ref,
+    Shape,
+    Vector,
+    capability,
+    edge_type,
+    meta_capability,
+    node_type,
+    policy,
+    predicate,
+    shape,
+)
+
+
+@node_type
+class Person(Node):
+    """A person."""
+
+    email: str = predicate(key=True)
+    joined: date | None = predicate(default=None)
+
+
+@node_type(unique=[("title", "due")])
+class Task(Node):
+    title: str = predicate(min_length=1, label=True)
+    owner: Ref[Person]
+    reviewer: Ref[Person] | None = predicate(default=None)
+    parents: list[Ref[Task]] = predicate(default=())
+    priority: int = predicate(default=3, min_value=1)
+    weight: Decimal | None = None
+    due: datetime | None = None
+    link: Iri | None = None
+    scan: Blob | None = None
+    count: BigInt | None = None
+    place: Vector = predicate(dimension=2)
+
+
+@node_type
+class Epic(Task):
+    goal: str
+
+
+@node_type(extends=Person)
+class Robot(Node):
+    model: str
+
+
+@edge_type(source=Task, target="Person", per_source=(0, 3))
+class Watches(Edge):
+    since: date
+
+
+@shape
+class Report(Shape):
+    total: int = predicate(min_value=0)
+    lines: list[str] = predicate(default=())
+
+
+@capability("tasks.close", idempotent=True, cost={"usd": 0.1}, side_effects=["mail"])
+@policy("four-eyes")
+def close(ctx: Context, task: Ref[Task], reason: str | None = None, limit: int = 10) -> Report:
+    """Close a task."""
+    assert_type(task, Task)
+    task.priority = 1
+    assert_type(task.save(ctx), Commit | None)
+    return Report(total=limit, lines=[reason or task.owner.email])
+
+
+@meta_capability("trails.meta.ping", scope="runtime", idempotent=True)
+async def ping(ctx: Context) -> str:
+    """Answer."""
+    return ctx.actor
+
+
+def use(ctx: Context) -> None:
+    """Every way to make, read, query and delete."""
+    person = Person(email="a@b.c", joined=date(2024, 1, 1))
+    task = Task(title="t", owner=person, parents=[], due=None, place=Vector([1.0, 2.0]))
+    epic = Epic(title="e", owner=person, goal="g", place=Vector(), reviewer=person)
+    edge = Watches(source=task, target=person, since=date(2024, 1, 1))
+
+    assert_type(person.joined, date | None)
+    assert_type(task.owner, Person)
+    assert_type(task.owner.email, str)
+    assert_type(task.reviewer, Person | None)
+    assert_type(task.parents, list[Task])
+    assert_type(task.weight, Decimal | None)
+    assert_type(epic.title, str)
+    assert_type(edge.since, date)
+    assert_type(person.id, str | None)
+    assert_type(person.iri(ctx), str)
+
+    assert_type(person.save(ctx, upsert=True, message="m", expected_head="h"), Commit | None)
+    assert_type(person.delete(ctx, cascade=True), Commit | None)
+    assert_type(Task.get(ctx, "1"), Task)
+    assert_type(Epic.get(ctx, "1").goal, str)
+    assert_type(Task.objects(ctx).first(), Task | None)
+    assert_type(
+        Task.objects(ctx).where(owner__email="x").order_by("-due").limit(3).fetch(), list[Task]
+    )
+    assert_type(Task.where(Q(priority__gte=3) | ~Q(title="x")).fetch(ctx), list[Task])
+    assert_type(Task.objects(ctx).exclude(title="x").get(), Task)
+    assert_type(Task.objects(ctx).page(10), Page[Task])
+    assert_type(Task.objects(ctx).page(10).items, tuple[Task, ...])
+    assert_type(Task.objects(ctx).count(), int)
+    assert_type(Task.objects(ctx).exists(), bool)
+    assert_type([each.title for each in Task.objects(ctx)], list[str])
+    assert_type(Task.objects(ctx).values("title"), list[dict[str, object]])
+
+    with ctx.kg.transaction(message="m"):
+        ctx.kg.save_all([person, task, epic, edge])
+    assert_type(close(ctx, task), Report)
+
+
+def embed() -> None:
+    """An application in a program."""
+    with App(Person, Task, close, name="demo") as app:
+        ctx: Context = app.context(actor="ann")
+        app.call(app.context(), "tasks.close", {"task": "trails://kg/Task/1"})
+        use(ctx)
