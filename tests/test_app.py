@@ -241,6 +241,12 @@ def add(ctx: Context, person: Person, home: Iri | None = None) -> Person:
     return person
 
 
+@capability("people.cheer")
+def cheer(ctx: Context, greetings: list[Greeting]) -> int:
+    """Say several things."""
+    return sum(len(each.text) for each in greetings)
+
+
 @capability("people.fail")
 async def fail(ctx: Context, why: str) -> None:
     """Fail on purpose."""
@@ -250,7 +256,7 @@ async def fail(ctx: Context, why: str) -> None:
 @pytest.fixture
 def people():
     """An app in memory with one person."""
-    with App(Person, Greeting, greet, add, fail) as app:
+    with App(Person, Greeting, greet, add, cheer, fail) as app:
         Person(email="ann@x", name="Ann").save(app.context())
         yield app
 
@@ -287,6 +293,17 @@ def test_all_wrong_arguments_are_named_at_once(people):
         "person.name": "min_length",
         "person.age": "unknown_field",
     }
+
+
+def test_errors_inside_a_list_of_objects_name_the_item(people):
+    """The path leads to the value that is wrong."""
+    greetings = [{"text": "fine"}, {"text": "x" * 51, "tone": "loud"}]
+    with pytest.raises(ValidationError) as caught:
+        people.call(people.context(), "people.cheer", {"greetings": greetings})
+    found = {error.field: error.message for error in caught.value.fields}
+    assert set(found) == {"greetings[1].text", "greetings[1].tone"}
+    assert found["greetings[1].text"].startswith("greetings[1].text must have at most 50")
+    assert people.call(people.context(), "people.cheer", {"greetings": greetings[:1]}) == 4
 
 
 def test_every_call_leaves_an_activity(people):

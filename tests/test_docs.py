@@ -57,7 +57,7 @@ def error_classes():
             "Commands",
             [
                 f"trails {command.callback.__name__}"
-                for command in build_cli(LocalOperations()).registered_commands
+                for command in build_cli(LocalOperations(), trails.__version__).registered_commands
             ],
         ),
     ],

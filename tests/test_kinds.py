@@ -223,6 +223,10 @@ TIMES = words("""
 """)
 TIMES += ["2024-01-01 00:00:00Z", "2024-01-01T00:00:00Z\n"]
 
+GOOD_TIMES = words("""
+    2024-01-01T00:00:00-14:00 0001-01-01T00:00:00+14:00 9999-12-31T23:59:59-14:00
+""")
+
 IRIS = words(r"""
     % a:% a:%2 a:%2G a:%GG a:%zz a:<b> a:[b] a:{b} http://[::1]/ http://h:99999/ http://h:999999/
     http://h:x/ http: http:// a: 1a:b :b /a //a ?a #a a a:b#c#d a:b?c?d é:b a:é a:\b a:" a:` a:^
@@ -242,6 +246,21 @@ NASTY = (None, *NUMBERS, *NUMERALS, *DATES, *TIMES, *IRIS, *TEXTS, *ARRAYS, {}, 
 
 SPLICES = words("0 1 9 \u0663 - + . : / % # @ T Z t z e _ é \x00 😀 [ 24 60 +14:01 a")
 SPLICES += [" ", "\n", "\u2028", "x" * 30]
+
+
+NEAR_MISSES: Mapping[str, tuple[object, ...]] = {
+    "String": (None, 1, True, ["a"], {}),
+    "Bool": (None, 0, 1, "true", ""),
+    "Int": (None, True, 1.5, "1", INT_MAX + 1, INT_MIN - 1, 1e300),
+    "BigInt": (1, "", "-", "+1", "1.0", "1_000", " 1", "1\n", "\u0663", "9" * 1001),
+    "Float": (None, True, "1.0", 10**400, FLOAT_TOP + 1),
+    "Decimal": (1, 1.5, "", ".5", "1.", "1e3", "+1", "NaN", "9" * 21, "1." + "1" * 19, "1\n"),
+    "Date": (20240101, *DATES[1:]),
+    "DateTime": (0, *(each for each in TIMES if each not in GOOD_TIMES)),
+    "Iri": (1, "", "a", "a:", "a b:c", "a:<b>", "a:%2", "1a:b", "a:b\n", "a:😀", "http://[::1]/"),
+    "Blob": (1, "", "a", "a:", "a:é", "a:b c", "a:%2", "s3://b/k\n"),
+    "Vector": (None, 1, "1", [None], [True], ["1"], [[1]], [10**400]),
+}
 
 
 def mutate(value: object, rng: random.Random) -> object:
@@ -342,6 +361,14 @@ def test_the_fields_cover_every_kind_and_form():
     """Nothing in the table is left out of the fuzzing."""
     assert {case.kind for case in CASES} == set(KINDS) == set(VALID) == set(NEAR)
     assert {case.kind for case in CASES if case.field.many} == set(KINDS) - {"Vector"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_takes_its_values_and_refuses_near_misses(kind):
+    """Agreement alone would not notice a table row that both sides get wrong."""
+    case = Case(make_field(kind, "plain", {}))
+    assert [value for value in VALID[kind] if not case.judge({"v": value})] == []
+    assert [value for value in NEAR_MISSES[kind] if case.judge({"v": value})] == []
 
 
 @pytest.mark.req("G10")

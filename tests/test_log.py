@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -116,7 +117,7 @@ def test_racing_appenders_make_one_line(log):
         thread.join()
     chain = list(log.commits())
     assert {commit.id for commit in chain} == set(wins)
-    for parent, child in zip(chain, chain[1:], strict=False):
+    for parent, child in pairwise(chain):
         assert child.parents == (parent.id,)
 
 

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,13 @@ def test_stored_query_candidates_run(tmp_path):
     folder = tmp_path / "northline"
     shutil.copytree(NORTHLINE, folder, ignore=shutil.ignore_patterns(".trails", "__pycache__"))
     subprocess.run([sys.executable, "seed.py"], cwd=folder, check=True, capture_output=True)
-    params = {"severity": "catastrophic", "requirement": "REQ-001", "req_id": "REQ-001"}
+    params = {
+        "severity": "catastrophic",
+        "requirement": "REQ-001",
+        "req_id": "REQ-001",
+        "max_priority": 3,
+        "since": datetime(2024, 1, 1, tzinfo=UTC),
+    }
     with App.open(folder) as app:
         ctx = app.context()
         for path in sorted(folder.glob("queries/*.rq")):
@@ -96,7 +103,9 @@ def test_capabilities_work_end_to_end(tmp_path):
         with pytest.raises(ValidationError):
             app.call(ctx, "requirements.propose", {"title": "Short", "rationale": "-"})
         assert app.call(ctx, "hazards.open")
-        assert app.call(ctx, "components.impact", {"component": "trails://kg/Component/LIN-001"})
+        part = app.registry().classes["Component"].objects(ctx).where(part_of__isnull=False).first()
+        affected = app.call(ctx, "components.impact", {"component": part.iri(ctx)})
+        assert part.part_of.iri(ctx) in {each["iri"] for each in affected}
 
 
 def test_the_tour_runs_to_its_end():

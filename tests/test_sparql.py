@@ -110,7 +110,7 @@ def test_any_text_comes_back(value: str) -> None:
         [1],
         ("a",),
         {"a": 1},
-        object(),
+        object,
         b"bytes",
         2**63,
         float("nan"),

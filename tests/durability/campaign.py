@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.durability import worker
 from tests.durability.operations import fold, graph_folder, make_project
+
 from trails import App
 from trails.engine.verify import verify
 
@@ -27,9 +28,9 @@ LANDED = {"after_append", "mid_apply", "after_apply", "before_acknowledge"}
 
 
 def fresh_seed() -> int:
-    """A seed, printed so that a failed round can be replayed: TRAILS_SEED=… pytest …."""
+    """A seed, said so that a failed round can be replayed: TRAILS_SEED=… pytest …."""
     seed = int(os.environ.get("TRAILS_SEED") or random.SystemRandom().randrange(2**32))
-    print(f"TRAILS_SEED={seed}")
+    sys.stdout.write(f"TRAILS_SEED={seed}\n")
     return seed
 
 
@@ -191,5 +192,3 @@ def kill_at_step(account: Account, rng: random.Random, step: str, *, bulk: bool 
     victim = Victim(account.project, *options)
     victim.outlive()
     return account.settle(victim)
-
-

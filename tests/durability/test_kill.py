@@ -7,7 +7,6 @@ sort. A failure prints the seed with which to replay the same operations and del
 import random
 
 import pytest
-
 from tests.durability.campaign import (
     LANDED,
     STEPS,

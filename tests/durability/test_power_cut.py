@@ -20,7 +20,6 @@ import os
 import random
 
 import pytest
-
 from tests.durability.campaign import STEPS, Account, Victim, fresh_seed
 from tests.durability.operations import graph_folder
 

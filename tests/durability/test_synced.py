@@ -4,7 +4,6 @@ import re
 import shutil
 
 import pytest
-
 from tests.durability.campaign import Account, Victim
 
 CALL = re.compile(r"^(?P<pid>\d+) +(?P<name>\w+)\((?P<rest>.*)$")

@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 
 from tests.durability.operations import BULK, bulk, graph_folder, next_operation, perform
+
 from trails import App
 
 

@@ -24,6 +24,8 @@ from trails.registry.cell import RegistryCell
 from trails.registry.discover import Declarations, collect, discover
 from trails.registry.registry import Registry
 
+_OWN_MODULES = "trails_project_"
+
 
 def _silent(text: str) -> None:
     del text
@@ -189,18 +191,18 @@ class App:
 
 
 def load_module(folder: Path, file: str, graph: str) -> ModuleType:
-    """A project's module: the one imported already from that file, or a new import.
+    """A project's module: the one that the program itself imported, or a new import.
 
-    Reusing it keeps one class a type when the file is run as a script, or imported by a
-    program that embeds the project.
+    Reusing the program's keeps one class a type when the file is run as a script, or
+    imported beside. What an earlier opening imported is not reused: the file may have changed.
     """
     path = folder / file
-    for loaded in list(sys.modules.values()):
-        if getattr(loaded, "__file__", None) == str(path):
+    for known, loaded in list(sys.modules.items()):
+        if getattr(loaded, "__file__", None) == str(path) and not known.startswith(_OWN_MODULES):
             return loaded
     if not path.is_file():
         raise SettingsError(f"graph {graph!r} names {file}, but {folder} has no such file")
-    name = f"trails_project_{folder.name.replace('-', '_')}_{graph.replace('-', '_')}"
+    name = f"{_OWN_MODULES}{folder.name.replace('-', '_')}_{graph.replace('-', '_')}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise SettingsError(f"graph {graph!r}: {file} is not a Python file")

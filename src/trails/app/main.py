@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from trails import __version__
 from trails.app.app import App
 from trails.engine.doctor import examine, examine_machine
 from trails.engine.scaffold import scaffold_project
@@ -67,4 +68,4 @@ def _declarations(app: App, graph: str) -> tuple[Schema | None, Finding]:
 
 def main() -> None:
     """Run the command line."""
-    build_cli(LocalOperations())()
+    build_cli(LocalOperations(), __version__)()

@@ -208,8 +208,9 @@ def _settle_counts(where: str, value_type: ValueType, said: Predicate) -> tuple[
     elif said.min_count is not None:
         required = bool(said.min_count)
     else:
-        required = not value_type.nullable and said.default is UNSET
-    if said.key and not required:
+        # With a default too: it fills a gap when the node is made, and none may come later.
+        required = not value_type.nullable
+    if said.key and (not required or said.default is not UNSET):
         raise DeclarationError(f"{where}: a key is always required; drop '| None' and the default")
     if required and value_type.nullable:
         raise DeclarationError(f"{where}: it is required but typed '| None'; choose one of the two")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Generic, Self, TypeVar, cast
+from collections.abc import Iterable, Iterator
+from typing import Generic, Literal, Self, TypeVar, cast
 
 import msgspec
 
@@ -34,15 +34,24 @@ class Q:
 
     def __and__(self, other: Q) -> Q:
         """Both hold."""
-        return Q._of(Group("and", (self.tree, other.tree)))
+        return Q._of(_join("and", self.tree, other.tree))
 
     def __or__(self, other: Q) -> Q:
         """At least one holds."""
-        return Q._of(Group("or", (self.tree, other.tree)))
+        return Q._of(_join("or", self.tree, other.tree))
 
     def __invert__(self) -> Q:
         """It does not hold."""
         return Q._of(Group("not", (self.tree,)))
+
+
+def _join(op: Literal["and", "or"], left: Condition | Group, right: Condition | Group) -> Group:
+    """Join two trees; what is joined one by one in a loop stays flat."""
+    parts: list[Condition | Group] = []
+    for tree in (left, right):
+        same = isinstance(tree, Group) and tree.op == op
+        parts += tree.parts if same else (tree,)  # type: ignore[union-attr]
+    return Group(op, tuple(parts))
 
 
 def _condition(name: str, value: object) -> Condition:
@@ -50,6 +59,8 @@ def _condition(name: str, value: object) -> Condition:
     lookup = path.pop() if len(path) > 1 and path[-1] in LOOKUPS else "exact"
     if value is None and lookup == "exact":
         lookup, value = "isnull", True
+    if lookup == "in" and isinstance(value, Iterable) and not isinstance(value, str):
+        value = tuple(value)  # an iterator can be read once, a query be run again
     return Condition(tuple(path), lookup, value)
 
 
@@ -93,7 +104,7 @@ class Query(Generic[N]):
             return self
         tree = Q(*parts, **conditions).tree
         if self._selection.where is not None:
-            tree = Group("and", (self._selection.where, tree))
+            tree = _join("and", self._selection.where, tree)
         return self._with(where=tree)
 
     def exclude(self, *parts: Q, **conditions: object) -> Self:
@@ -148,8 +159,11 @@ class Query(Generic[N]):
     def page(self, size: int = 100, after: str | None = None) -> Page[N]:
         """One page, and the cursor that continues it at the same cost at any depth."""
         ctx = self._bound()
+        offset = self._selection.offset if after is None else 0
         found = ctx.kg.select(
-            msgspec.structs.replace(self._selection, limit=_natural("size", size), after=after)
+            msgspec.structs.replace(
+                self._selection, limit=_natural("size", size), offset=offset, after=after
+            )
         )
         return Page(tuple(cast(N, ctx.hydrate(row)) for row in found.rows), found.next)
 

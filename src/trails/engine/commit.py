@@ -69,6 +69,8 @@ class Touched(msgspec.Struct):
     before: NodeState | None
     nid: int | None
     after: NodeState | None
+    seq: int = 0
+    """The commit in which it was last changed."""
 
 
 class Write:
@@ -215,7 +217,11 @@ class Write:
             step("mid_apply")
             graph.apply_quads(graph.quads, commit, payload)
         except StorageError as error:
-            raise _landed(error, commit) from error
+            graph.nodes.rollback()
+            try:
+                graph.catch_up()  # the cause may have passed, and only opening again shows it
+            except StorageError:
+                raise _landed(error, commit) from error
         finally:
             graph.nodes.rollback()
         step("after_apply")
@@ -456,10 +462,13 @@ class Write:
     def _store(self, before: Stored | None, handle: str, after: NodeState | None) -> None:
         touched = self._touched.get(handle)
         if touched is None:
-            state, nid = (None, None) if before is None else (before.state, before.nid)
-            touched = self._touched[handle] = Touched(state, nid, after)
+            touched = Touched(None, None, after)
+            if before is not None:
+                touched = Touched(before.state, before.nid, after, before.seq)
+            self._touched[handle] = touched
         touched.after = after
         reuse = touched.nid if before is None else None
+        self._check_unbroken()
         try:
             self._graph.nodes.put_all(self._seq, [(before, handle, after, reuse)])
         except BaseException:
@@ -469,6 +478,12 @@ class Write:
 
     def _emit_touched(self) -> None:
         """Write the net difference of every touched node into the payload."""
+        # What is as it was before keeps its place in history, as it does in the log.
+        self._graph.nodes.date(
+            (each.nid, each.seq)
+            for each in self._touched.values()
+            if each.nid is not None and each.before == each.after
+        )
         changes = ((each.before, each.after) for each in self._touched.values())
         while some := list(islice(changes, _CHUNK)):
             self._emit(some)

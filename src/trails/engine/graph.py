@@ -242,12 +242,18 @@ class Graph:
         nodes.put_all(commit.seq, puts)
 
     def _follow_quads(self) -> None:
+        try:
+            self._apply_missing_quads()
+        except StorageError:
+            # RocksDB repeats an error until it is opened again, even if its cause is gone.
+            self.quads.revive()
+            self._apply_missing_quads()
+
+    def _apply_missing_quads(self) -> None:
         for commit in self.log.commits(after=self.quads.position.seq):
             self.apply_quads(self.quads, commit)
 
-    def apply_quads(
-        self, quads: QuadsView, commit: Commit, payload: Payload | None = None
-    ) -> None:
+    def apply_quads(self, quads: QuadsView, commit: Commit, payload: Payload | None = None) -> None:
         """Apply one commit's statements, still at hand or read from the log, to a quads view."""
         with self._statements(commit, payload) as (removed, added):
             quads.apply_stream(

@@ -19,7 +19,7 @@ from trails.engine.graph import Graph, now
 from trails.engine.validate import reference_coercer
 from trails.errors import FieldError, NotFoundError, TrailsError, ValidationError
 from trails.model.capabilities import Capability
-from trails.model.constraints import Coerce, compile_field, shorten, showable
+from trails.model.constraints import Coerce, PartsError, compile_field, shorten, showable
 from trails.model.history import Activity
 from trails.model.ids import uuid7
 from trails.model.kinds import KindError
@@ -98,7 +98,7 @@ def _check(
 ) -> object:
     special: dict[str, Coerce] = {
         REF: lambda value: _load(graph, ctx, field.type.scalar, value),
-        OBJECT: lambda value: _build(graph, ctx, field.type.scalar, value, path, errors),
+        OBJECT: lambda value: _build(graph, ctx, field.type.scalar, value),
         JSON: lambda value: value,
     }
     return compile_field(field, special, stored=False)(raw, path, errors)
@@ -121,8 +121,6 @@ def _build(
     ctx: GraphContext,
     wanted: ValueType,
     value: object,
-    path: str,
-    errors: list[FieldError],
 ) -> object:
     """A shape, or a new instance of a node type, from an object of its fields."""
     registry: Registry = ctx.registry
@@ -132,16 +130,19 @@ def _build(
         raise KindError(f"an object with the fields of {target} is expected")
     descriptor = registry.shapes.get(target) or registry.types[target]
     made: dict[str, object] = {}
-    for name in value:
-        if name not in descriptor.by_name:
-            message = f"{path}.{name} is not a field of {target}"
-            errors.append(FieldError(f"{path}.{name}", "unknown_field", message))
+    errors = [
+        FieldError(f".{name}", "unknown_field", f".{name} is not a field of {target}")
+        for name in value
+        if name not in descriptor.by_name
+    ]
     for field in descriptor.fields:
         raw = value.get(field.name)
         if raw is None:
             raw = field.default
-        checked = _check(graph, ctx, field, raw, f"{path}.{field.name}", errors)
+        checked = _check(graph, ctx, field, raw, f".{field.name}", errors)
         made[field.name] = list(checked) if isinstance(checked, tuple) else checked
+    if errors:
+        raise PartsError(errors)
     return cls(**made)
 
 

@@ -76,6 +76,21 @@ _EXPECTED: Final = {
 }
 
 
+class PartsError(KindError):
+    """A structured value is wrong in its parts; paths and messages are relative to it."""
+
+    def __init__(self, errors: list[FieldError]) -> None:
+        super().__init__()
+        self.errors = errors
+
+    def below(self, path: str) -> list[FieldError]:
+        """The same errors, seen from outside."""
+        return [
+            msgspec.structs.replace(each, field=path + each.field, message=path + each.message)
+            for each in self.errors
+        ]
+
+
 def coercer_of(value_type: ValueType, special: Mapping[str, Coerce]) -> tuple[Coerce, str]:
     """The coercer of a scalar type and what it expects, in words.
 
@@ -116,6 +131,9 @@ def compile_field(
             return None
         try:
             value = coerce(raw)
+        except PartsError as inner:
+            errors.extend(inner.below(path))
+            return None
         except KindError as reason:
             hint = f" ({reason})" if str(reason) else ""
             errors.append(

@@ -21,7 +21,9 @@ class RegistryCell:
     """Holds the current snapshot; registering checks, swaps and tells the listeners."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Re-entrant, so that a listener may register; held while listeners are told, so that
+        # they hear of snapshots in order.
+        self._lock = threading.RLock()
         self._current = Registry()
         self._listeners: list[Listener] = []
         self._seen: dict[tuple[str, str], str] = {}
@@ -75,9 +77,8 @@ class RegistryCell:
             for each in added:
                 self._seen[each.id, each.descriptor.version] = digest_of(each.descriptor)
             self._current = new
-            listeners = tuple(self._listeners)
-        for listener in listeners:
-            listener(new)
+            for listener in tuple(self._listeners):
+                listener(new)
         return new
 
     def _check_versions(self, old: Registry, added: tuple[Capability, ...]) -> set[str]:

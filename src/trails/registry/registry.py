@@ -113,7 +113,13 @@ def check_registry(registry: Registry) -> None:
 
 def _dangling_types(registry: Registry) -> Iterable[str]:
     known, shapes = registry.types, registry.shapes
+    classes: dict[str, str] = {}
     for descriptor in known.values():
+        if classes.setdefault(descriptor.iri, descriptor.name) != descriptor.name:
+            yield (
+                f"{descriptor.name} and {classes[descriptor.iri]} have the same class IRI "
+                f"{descriptor.iri!r}; give one another"
+            )
         if descriptor.extends is not None and descriptor.extends not in known:
             yield f"{descriptor.name} extends {descriptor.extends}, which is not registered"
         for field in descriptor.fields:

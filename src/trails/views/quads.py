@@ -185,8 +185,8 @@ class QuadsView:
 
     def apply(self, position: Position, removed: bytes, added: bytes) -> None:
         """Apply one commit atomically, position included."""
-        with self._writing() as store:
-            store.update(
+        with self._writing():
+            self.store.update(
                 f"DELETE DATA {{ {removed.decode()} GRAPH {_META} "
                 f"{{ {_META} {_POSITION} {ox.Literal(str(self.position))} }} }} ;\n"
                 f"INSERT DATA {{ {added.decode()} GRAPH {_META} "
@@ -202,11 +202,11 @@ class QuadsView:
             self.apply(position, removed.read(), added.read())
             return
         with self._turns.exclusive(), self._whole_or_not():
-            with self._writing() as store:
+            with self._writing():
                 for lines in _batches(removed):
-                    store.update(f"DELETE DATA {{ {lines} }}")
+                    self.store.update(f"DELETE DATA {{ {lines} }}")
                 for piece in _pieces(added):
-                    store.bulk_load(piece, format=ox.RdfFormat.N_QUADS, lenient=True)
+                    self.store.bulk_load(piece, format=ox.RdfFormat.N_QUADS, lenient=True)
             self.apply(position, b"", b"")
 
     @contextmanager
@@ -217,8 +217,8 @@ class QuadsView:
             return
         kept = self._kept(self._folder)
         shutil.rmtree(kept, ignore_errors=True)
-        with self._writing() as store:
-            store.backup(kept)
+        with self._writing():
+            self.store.backup(kept)
         try:
             yield
         except BaseException:
@@ -230,12 +230,17 @@ class QuadsView:
         shutil.rmtree(kept, ignore_errors=True)
 
     @contextmanager
-    def _writing(self) -> Iterator[ox.Store]:
+    def _writing(self) -> Iterator[None]:
+        """Write through ``self.store`` alone.
+
+        RocksDB closes when the last reference goes, and a local variable would live on in
+        the traceback of an error while the store is being replaced because of it.
+        """
         if self._stuck:
             raise StorageError("the quads view has to be opened again before it is written")
         try:
             with self._errors("update the quads view"):
-                yield self.store
+                yield
         except StorageError:
             self._stuck = self._folder is not None
             raise

@@ -16,7 +16,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from trails import __version__
 from trails.errors import TrailsError
 from trails.model.reports import Report
 from trails.surfaces.cli.operations import Operations
@@ -29,7 +28,7 @@ ProjectOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
-def build_cli(operations: Operations) -> typer.Typer:
+def build_cli(operations: Operations, version: str) -> typer.Typer:
     """The ``trails`` command on top of some operations."""
     cli = typer.Typer(
         name="trails",
@@ -40,15 +39,17 @@ def build_cli(operations: Operations) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
 
-    @cli.callback()
+    @cli.callback(invoke_without_command=True)
     def root(
         *,
-        version: Annotated[
+        show_version: Annotated[
             bool,
-            typer.Option("--version", help="Print the version and exit.", callback=_version),
+            typer.Option("--version", help="Print the version and exit.", is_eager=True),
         ] = False,
     ) -> None:
-        del version
+        if show_version:
+            print(f"trails {version}")  # noqa: T201 - this is the command's output
+            raise typer.Exit
 
     @cli.command()
     def new(
@@ -93,12 +94,6 @@ def build_cli(operations: Operations) -> typer.Typer:
             )
 
     return cli
-
-
-def _version(wanted: bool) -> None:  # noqa: FBT001 - typer's own calling convention
-    if wanted:
-        print(f"trails {__version__}")  # noqa: T201 - this is the command's output
-        raise typer.Exit
 
 
 def _progress(*, as_json: bool) -> Callable[[str], None]:

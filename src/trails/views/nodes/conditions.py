@@ -18,6 +18,8 @@ from trails.model.selections import Condition, Group
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor, ValueType
 from trails.views.nodes.keys import MISSING, PRESENT, after_prefix, encoder, is_long, slot_name
 
+_MAX_DEPTH: Final = 100
+
 Values = Mapping[str, object]
 Test = Callable[[Values], bool]
 Load = Callable[[str], Values | None]
@@ -55,14 +57,20 @@ class Compiler:
         self._special = special
         self._load = load
 
-    def compile(self, type_name: str, tree: Condition | Group | None) -> Compiled | None:
+    def compile(
+        self, type_name: str, tree: Condition | Group | None, depth: int = 0
+    ) -> Compiled | None:
         """Compile a tree; None means that everything matches."""
+        if depth > _MAX_DEPTH:
+            raise QueryError(f"the conditions nest deeper than {_MAX_DEPTH} levels; flatten them")
         if tree is None:
             return None
         if isinstance(tree, Condition):
             return self._condition(self._schema.by_name[type_name], tree)
         parts = tuple(
-            part for each in tree.parts if (part := self.compile(type_name, each)) is not None
+            part
+            for each in tree.parts
+            if (part := self.compile(type_name, each, depth + 1)) is not None
         )
         tests = [part.test for part in parts]
         if tree.op == "not":

@@ -455,6 +455,13 @@ class NodeIndex:
             new_keys.sort()  # neighbours in the table are written together
             self._insert("INSERT OR IGNORE INTO keys", new_keys, 3)
 
+    def date(self, nodes: Iterable[tuple[int, int]]) -> None:
+        """Say of nodes, by number, in which commit they were last changed."""
+        with self._errors("write the node index"):
+            self._db.executemany(
+                "UPDATE nodes SET seq = ? WHERE nid = ?", ((seq, nid) for nid, seq in nodes)
+            )
+
     def _insert(self, start: str, rows: Sequence[tuple[object, ...]], width: int) -> None:
         """Insert rows, many a statement: that takes two thirds of the time of one by one."""
         row = f"({marks(width)})"

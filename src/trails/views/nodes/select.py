@@ -1,20 +1,21 @@
 """Answer selections from the index.
 
-Two ways to a page. *Scan*: walk one slot in the wanted order and test each
+Two ways to a page. *Walk*: go along one slot in the wanted order and check each
 node; cheap when matches are common. *Gather*: collect the nodes that the most
 selective conditions allow, then test and sort them; cheap when matches are
-rare. A probe of the conditions' ranges decides, and a scan that finds too
-little gives up and gathers.
+rare. A few candidates are gathered at once; else a short walk shows whether
+matches are common; only then the number of candidates decides.
 """
 
 from __future__ import annotations
 
 import base64
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import nsmallest
+from itertools import islice
 from math import isqrt
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -25,11 +26,21 @@ from trails.model.nodes import NodeState
 from trails.model.selections import Order, Selection
 from trails.model.types import Schema, TypeDescriptor
 from trails.views.nodes.conditions import Compiled, Compiler, Ranges, Test, Values
-from trails.views.nodes.index import NodeIndex
+from trails.views.nodes.index import NodeIndex, marks
 from trails.views.nodes.keys import MISSING, encoder, escape, handle_key, slot_name, unescape
 
 _END: Final = b"\xff" * 9
 _START: Final = b""
+_MOST: Final = 2**48
+"""More nodes than there can be of a type."""
+_MAX_PROBES: Final = 16
+_WINDOW: Final = 1000
+_FEW: Final = 256
+"""So few candidates are cheaper to fetch than to meet on a walk, however common they are."""
+
+
+_Row = tuple[int, str, bytes]
+_Picked = tuple[bytes, int, NodeState]
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -44,7 +55,7 @@ class _Position(msgspec.Struct, array_like=True, frozen=True):
 
     selection: str
     key: bytes
-    nid: int
+    nid: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class _Scan(msgspec.Struct, frozen=True):
@@ -55,6 +66,8 @@ class _Scan(msgspec.Struct, frozen=True):
     descending: bool = False
     prefix: bytes = b""
     """For a slot of two fields: what the keys start with, the first field being given."""
+    given: str = ""
+    """For a slot of two fields: the slot of the first field."""
     by_node: bool = False
     """Whether the wanted order is that of the nodes, whatever slot is walked."""
 
@@ -67,6 +80,14 @@ class _Scan(msgspec.Struct, frozen=True):
     def full(self, key: bytes) -> bytes:
         """The inverse of ``bare``."""
         return self.prefix + escape(key) if self.prefix else key
+
+
+class _Filters(msgspec.Struct, frozen=True):
+    """What a walk checks: on keys, in SQL, and on the values of the nodes that are left."""
+
+    checks: tuple[str, ...] = ()
+    values: tuple[object, ...] = ()
+    test: Test | None = None
 
 
 class Selector:
@@ -93,7 +114,7 @@ class Selector:
         tree = self._compiler.compile(selection.type, selection.where)
         position = self._read_cursor(selection)
         limit = selection.limit if selection.limit is not None else None
-        wanted = None if limit is None else limit + selection.offset + 1
+        wanted = None if limit is None else min(limit + selection.offset + 1, _MOST)
         if limit == 0:
             return Found((), None)
         picked = list(self._pick(descriptor, tree, selection.order, position, wanted))
@@ -119,10 +140,7 @@ class Selector:
         sid = self._index.slot_number(ranges.slot)
         what = "DISTINCT nid" if ranges.many and not ranges.point else "*"
         if ranges.many and len(ranges.spans) > 1:
-            spans = " OR ".join("key >= ? AND key < ?" for _ in ranges.spans)
-            values = [bound for span in ranges.spans for bound in span]
-            query = f"SELECT count(DISTINCT nid) FROM keys WHERE sid = ? AND ({spans})"  # noqa: S608
-            return int(self._db.execute(query, (sid, *values)).fetchone()[0])
+            return len(self._gather_ranges(ranges, _MOST) or ())
         query = f"SELECT count({what}) FROM keys WHERE sid = ? AND key >= ? AND key < ?"  # noqa: S608
         return sum(
             int(self._db.execute(query, (sid, low, high)).fetchone()[0])
@@ -138,22 +156,30 @@ class Selector:
         order: Sequence[Order],
         position: _Position | None,
         wanted: int | None,
-    ) -> Iterator[tuple[bytes, int, NodeState]]:
+    ) -> Iterator[_Picked]:
         self._check_order(descriptor, order)
         scan = self._scan_for(descriptor, tree, order)
-        total = self._index.live(self._db, self._schema.family(descriptor.name))
-        if tree is not None:
-            # Below this many candidates, fetching them all beats walking in order.
-            cap = total if scan is None else max(256, isqrt((wanted or total) * total // 4))
-            nids = self._gather(tree, cap)
-            if nids is not None:
-                yield from self._sorted(nids, tree, descriptor, order, position, wanted)
-                return
         if scan is None:
-            every = self._every_nid(descriptor)
-            yield from self._sorted(every, tree, descriptor, order, position, wanted)
-            return
-        yield from self._walk(scan, tree, position, wanted)
+            nids = None if tree is None else self._gather(tree, _MOST)
+            rows = self._every_row(descriptor) if nids is None else self._rows(nids)
+            return self._sorted(rows, tree, descriptor, order, position, wanted)
+        residue = self._residue(tree, scan)
+        if tree is None or not residue:
+            return self._walk(scan, _Filters(), position, wanted)
+        nids = self._gather(tree, _FEW)
+        if nids is None and wanted is not None:
+            page = self._glimpse(scan, self._filters(residue), position, wanted)
+            if page is not None:
+                return iter(page)
+        total = self._index.live(self._db, self._schema.family(descriptor.name))
+        balance = isqrt((wanted or total) * total)
+        if nids is None and balance // 2 > _FEW:
+            # Up to here fetching and sorting all candidates beats walking until enough match.
+            nids = self._gather(tree, balance // 2)
+        if nids is not None:
+            return self._sorted(self._rows(nids), tree, descriptor, order, position, wanted)
+        # A set of this size is worth making to spare the walk the documents of other nodes.
+        return self._walk(scan, self._filters(residue, balance * 4), position, wanted)
 
     def _check_order(self, descriptor: TypeDescriptor, order: Sequence[Order]) -> None:
         for each in order:
@@ -195,7 +221,8 @@ class Selector:
                 prefix = escape(point.spans[0][0])
                 whole = self._order_spans(((_START, _END),), descending=descending)
                 spans = tuple((prefix + low, prefix + high) for low, high in whole)
-                return _Scan(self._index.slot_number(name), spans, descending, prefix)
+                number = self._index.slot_number(name)
+                return _Scan(number, spans, descending, prefix, given=point.slot)
         spans = ((_START, _END),)
         for each in conjuncts:
             if each.ranges is not None and each.ranges.field == field and each.ranges.spans:
@@ -224,17 +251,19 @@ class Selector:
     def _walk(
         self,
         scan: _Scan,
-        tree: Compiled | None,
+        filters: _Filters,
         position: _Position | None,
         wanted: int | None,
-    ) -> Iterator[tuple[bytes, int, NodeState]]:
-        probes, test = self._residue(tree, scan)
-        window = 1000 if wanted is None else max(wanted, 64)
+        within: int | None = None,
+    ) -> Iterator[_Picked]:
+        """Nodes in the order of a slot; ``within`` gives up after that many keys of a span."""
+        test = filters.test
+        size = _WINDOW if wanted is None else wanted
         found = 0
         for low, high in scan.spans:
             place = _resume(scan, position, low, high)
             while place is not None:
-                rows, place = self._window(scan, low, high, place, window, probes)
+                rows = self._window(scan, (low, high), place, size, filters, within)
                 for key, nid, handle, doc in rows:
                     state = self._index.state(handle, doc)
                     if test is None or test(state.values):
@@ -242,77 +271,99 @@ class Selector:
                         found += 1
                         if found == wanted:
                             return
-                window = min(window * 2, 20_000)
+                if within is not None:
+                    return
+                place = (rows[-1][0], rows[-1][1]) if len(rows) == size else None
+                size = min(max(size * 2, 64), _WINDOW * 20)
 
-    def _residue(
-        self, tree: Compiled | None, scan: _Scan
-    ) -> tuple[list[tuple[int, bytes]], Test | None]:
-        """What a walk must still check: points by probing keys, the rest by testing values."""
-        probes: list[tuple[int, bytes]] = []
-        tests = []
-        for each in _conjuncts(tree):
+    def _glimpse(
+        self, scan: _Scan, filters: _Filters, position: _Position | None, wanted: int
+    ) -> list[_Picked] | None:
+        """The page, where matches are so common that a short walk finds all of it."""
+        page = list(self._walk(scan, filters, position, wanted, within=wanted * 6))
+        return page if len(page) == wanted else None
+
+    def _residue(self, tree: Compiled | None, scan: _Scan) -> list[Compiled]:
+        """The conditions that a walk does not meet by itself."""
+        return [
+            each
+            for each in _conjuncts(tree)
+            if each.ranges is None or not each.ranges.exact or not self._covers(scan, each.ranges)
+        ]
+
+    def _covers(self, scan: _Scan, ranges: Ranges) -> bool:
+        if scan.given == ranges.slot:
+            return ranges.point and scan.prefix == escape(ranges.spans[0][0])
+        return scan.sid == self._index.slot_number(ranges.slot) and scan.spans == ranges.spans
+
+    def _filters(self, residue: list[Compiled], largest: int = 0) -> _Filters:
+        """Points by probing keys, ranges of at most ``largest`` keys as sets, the rest by test."""
+        checks: list[str] = []
+        values: list[object] = []
+        tests: list[Test] = []
+        for each in residue:
             ranges = each.ranges
-            covered = (
-                ranges is not None
-                and ranges.exact
-                and scan.sid == self._index.slot_number(ranges.slot)
-                and scan.spans == ranges.spans
-            )
-            if covered:
-                continue
-            if ranges is not None and ranges.exact and ranges.point:
-                key = ranges.spans[0][0]
-                if not scan.prefix or scan.prefix != escape(key):
-                    probes.append((self._index.slot_number(ranges.slot), key))
+            if ranges is None or len(checks) == _MAX_PROBES or len(ranges.spans) != 1:
+                tests.append(each.test)
+            elif ranges.exact and ranges.point:
+                checks.append(_PROBE)
+                values += (self._index.slot_number(ranges.slot), ranges.spans[0][0])
+            elif self._holds_at_most(ranges, largest):
+                checks.append(_AMONG)
+                values += (self._index.slot_number(ranges.slot), *ranges.spans[0])
+                if not ranges.exact:
+                    tests.append(each.test)
             else:
                 tests.append(each.test)
-        if not tests:
-            return probes, None
-        return probes, lambda values: all(test(values) for test in tests)
+        test = (lambda node: all(holds(node) for holds in tests)) if tests else None
+        return _Filters(tuple(checks), tuple(values), test)
+
+    def _holds_at_most(self, ranges: Ranges, count: int) -> bool:
+        """Whether a range has no more keys than that."""
+        if not count:
+            return False
+        found = self._db.execute(
+            "SELECT 1 FROM keys WHERE sid = ? AND key >= ? AND key < ? LIMIT 1 OFFSET ?",
+            (self._index.slot_number(ranges.slot), *ranges.spans[0], count),
+        ).fetchone()
+        return found is None
 
     def _window(
         self,
         scan: _Scan,
-        low: bytes,
-        high: bytes,
+        span: tuple[bytes, bytes],
         place: tuple[bytes, int],
         size: int,
-        probes: list[tuple[int, bytes]],
-    ) -> tuple[list[tuple[bytes, int, str, bytes]], tuple[bytes, int] | None]:
-        """The next rows of a walk that pass the probes, and where the walk goes on."""
-        arrow, turn = ("<", "DESC") if scan.descending else (">", "ASC")
-        if scan.sid:
-            inner = (
-                f"SELECT key, nid FROM keys WHERE sid = ? AND key >= ? AND key < ? "  # noqa: S608
-                f"AND (key, nid) {arrow} (?, ?) ORDER BY key {turn}, nid {turn} LIMIT ?"
-            )
-            bounds: tuple[object, ...] = (scan.sid, low, high, *place, size)
+        filters: _Filters,
+        within: int | None,
+    ) -> list[tuple[bytes, int, str, bytes]]:
+        """The next rows of a walk that pass the checks."""
+        keys, bounds = _keys_from(scan, span, place)
+        checks = " AND ".join(filters.checks) or "1"
+        if within is None:
+            keys = f"{keys.format(checks)} LIMIT ?"
+            values = (*bounds, *filters.values, size)
         else:
-            inner = (
-                "SELECT x'' AS key, nid FROM nodes WHERE nid >= ? AND nid < ? AND nid > ? "
-                "ORDER BY nid LIMIT ?"
-            )
-            span = (int.from_bytes(low, "big"), int.from_bytes(high, "big"))
-            bounds = (*span, place[1], size)
-        if not probes:
-            rows = self._db.execute(
-                f"SELECT k.key, k.nid, n.handle, n.doc FROM ({inner}) k JOIN nodes n USING (nid)",  # noqa: S608
-                bounds,
-            ).fetchall()
-            return rows, (rows[-1][0], rows[-1][1]) if len(rows) == size else None
-        exists = " AND ".join([_PROBE] * len(probes))
-        walked = self._db.execute(
-            f"SELECT k.key, k.nid, {exists} FROM ({inner}) k",  # noqa: S608
-            (*(part for probe in probes for part in probe), *bounds),
+            inner = keys.format("1")
+            keys = f"SELECT key, nid FROM ({inner} LIMIT ?) k WHERE {checks} LIMIT ?"  # noqa: S608
+            # What SQL does not check is tested on all that it lets pass.
+            most = size if filters.test is None else within
+            values = (*bounds, within, *filters.values, most)
+        # The left side of a CROSS JOIN is the outer loop, so its order is the result's.
+        return self._db.execute(
+            "SELECT k.key, k.nid, n.handle, n.doc "  # noqa: S608
+            f"FROM ({keys}) k CROSS JOIN nodes n ON n.nid = k.nid",
+            values,
         ).fetchall()
-        rows = [(key, nid, *self._row(nid)) for key, nid, passed in walked if passed]
-        return rows, (walked[-1][0], walked[-1][1]) if len(walked) == size else None
 
-    def _row(self, nid: int) -> tuple[str, bytes]:
-        row: tuple[str, bytes] = self._db.execute(
-            "SELECT handle, doc FROM nodes WHERE nid = ?", (nid,)
-        ).fetchone()
-        return row
+    def _rows(self, nids: Iterable[int]) -> Iterator[_Row]:
+        """Nodes by number."""
+        left = iter(nids)
+        while some := list(islice(left, 200)):
+            yield from self._db.execute(
+                f"SELECT nid, handle, doc FROM nodes WHERE nid IN ({marks(len(some))})",  # noqa: S608
+                some,
+            ).fetchall()
 
     # --- gathering ---------------------------------------------------------------
 
@@ -343,8 +394,7 @@ class Selector:
         if targets is None:
             return None
         keys = []
-        for nid in sorted(targets):
-            handle, doc = self._row(nid)
+        for _, handle, doc in self._rows(sorted(targets)):
             if tree.parts[0].test(self._index.state(handle, doc).values):
                 keys.append(handle_key(handle))
         spans = tuple((key, key + b"\x00") for key in keys)
@@ -358,34 +408,33 @@ class Selector:
                 "SELECT nid FROM keys WHERE sid = ? AND key >= ? AND key < ? LIMIT ?",
                 (sid, low, high, cap - len(nids) + 1),
             ).fetchall()
-            nids.update(nid for (nid,) in rows)
-            if len(nids) > cap:
+            if len(rows) > cap - len(nids):
                 return None
+            nids.update(nid for (nid,) in rows)
         return nids
 
-    def _every_nid(self, descriptor: TypeDescriptor) -> Iterator[int]:
+    def _every_row(self, descriptor: TypeDescriptor) -> Iterator[_Row]:
         for low, high in self._index.ranges(self._schema.family(descriptor.name)):
-            for (nid,) in self._db.execute(
-                "SELECT nid FROM nodes WHERE nid >= ? AND nid < ? ORDER BY nid", (low, high)
-            ):
-                yield nid
+            yield from self._db.execute(
+                "SELECT nid, handle, doc FROM nodes WHERE nid >= ? AND nid < ?", (low, high)
+            )
 
     def _sorted(
         self,
-        nids: Iterator[int] | set[int],
+        rows: Iterable[_Row],
         tree: Compiled | None,
         descriptor: TypeDescriptor,
         order: Sequence[Order],
         position: _Position | None,
         wanted: int | None,
-    ) -> Iterator[tuple[bytes, int, NodeState]]:
+    ) -> Iterator[_Picked]:
         """Fetch, test and sort candidates."""
         rank = _Ranker(descriptor, order)
         after = None if position is None else rank.place(position.key, position.nid)
 
         def matching() -> Iterator[tuple[tuple[object, ...], bytes, int, NodeState]]:
-            for nid in nids:
-                state = self._index.state(*self._row(nid))
+            for nid, handle, doc in rows:
+                state = self._index.state(handle, doc)
                 if tree is not None and not tree.test(state.values):
                     continue
                 key = rank.key(state.values)
@@ -428,7 +477,7 @@ class Selector:
         try:
             padded = selection.after + "=" * (-len(selection.after) % 4)
             position = msgspec.msgpack.decode(base64.urlsafe_b64decode(padded), type=_Position)
-        except (ValueError, msgspec.MsgspecError):
+        except (TypeError, ValueError, msgspec.MsgspecError):
             raise QueryError(
                 "this cursor can't be read; use one exactly as an earlier page returned it"
             ) from None
@@ -498,6 +547,34 @@ class _Reversed:
 
 
 _PROBE: Final = "EXISTS (SELECT 1 FROM keys p WHERE p.sid = ? AND p.key = ? AND p.nid = k.nid)"
+_AMONG: Final = "k.nid IN (SELECT p.nid FROM keys p WHERE p.sid = ? AND p.key >= ? AND p.key < ?)"
+
+_UPWARDS: Final = (
+    "SELECT key, nid FROM keys k WHERE sid = ? AND (key, nid) > (?, ?) AND key < ? AND {} "
+    "ORDER BY key, nid"
+)
+_DOWNWARDS: Final = (
+    "SELECT key, nid FROM keys k WHERE sid = ? AND (key, nid) < (?, ?) AND key >= ? AND {} "
+    "ORDER BY key DESC, nid DESC"
+)
+_NODES: Final = "SELECT x'' AS key, nid FROM nodes k WHERE nid > ? AND nid < ? AND {} ORDER BY nid"
+
+
+def _keys_from(
+    scan: _Scan, span: tuple[bytes, bytes], place: tuple[bytes, int]
+) -> tuple[str, tuple[object, ...]]:
+    """The keys of a span from a place on, in order; braces stand where more is checked.
+
+    The place is the only bound on its side: of two, SQLite might take the other one to
+    start from, and walk all that lies between.
+    """
+    low, high = span
+    if not scan.sid:
+        start, end = int.from_bytes(low, "big"), int.from_bytes(high, "big")
+        return _NODES, (max(place[1], start - 1), end)
+    if scan.descending:
+        return _DOWNWARDS, (scan.sid, *place, low)
+    return _UPWARDS, (scan.sid, *place, high)
 
 
 def _by_place(entry: tuple[tuple[object, ...], bytes, int, NodeState]) -> Any:  # noqa: ANN401
