@@ -284,7 +284,7 @@ def test_all_wrong_arguments_are_named_at_once(people):
             {"person": "trails://kg/Person/nobody", "times": 0, "loud": True},
         )
     found = {error.field: error.code for error in caught.value.fields}
-    assert found == {"person": "datatype", "times": "min_value", "loud": "unknown_field"}
+    assert found == {"person": "reference", "times": "min_value", "loud": "unknown_field"}
     with pytest.raises(ValidationError) as caught:
         people.call(people.context(), "people.add", {"person": {"name": "x", "age": 1}})
     found = {error.field: error.code for error in caught.value.fields}

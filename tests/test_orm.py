@@ -549,6 +549,35 @@ def test_selections_equal_the_oracle(question: tuple, data: st.DataObject) -> No
     check_selection(*question, data)
 
 
+def every_leaf(type_name: str) -> Iterator[Leaf]:
+    """Every lookup of every field, with every value that its pool has."""
+    for field in OWN[type_name]:
+        for lookup in lookups_of(field):
+            if lookup == "isnull":
+                wanted: list[object] = [True, False]
+            elif field in REFERENCES:
+                wanted = ["Maker/m0", "Firm/m1", "Maker/m2", "Thing/t3", "Gadget/t4"]
+                fitting = FAMILY[REFERENCES[field]]
+                wanted = [each for each in wanted if str(each).partition("/")[0] in fitting]
+            else:
+                wanted = POOLS.get(field, ["t1", "t12", "m3"])
+            for value in wanted:
+                yield "is", (field,), lookup, [value] if lookup == "in" else value
+
+
+def test_every_lookup_of_every_value_equals_the_oracle() -> None:
+    """Each single condition, with values right at the ones that are there, is exact."""
+    where = world(1)
+    for type_name in ("Thing", "Maker"):
+        rows = where.of(type_name)
+        for leaf in every_leaf(type_name):
+            expected = ids([row for row in rows if holds(leaf, row, where.rows)])
+            query = query_of(where, type_name, leaf, [])
+            assert ids(run(Selector, where, query.selection).rows) == expected, leaf
+            assert ids(run(Scanning, where, query.selection).rows) == expected, leaf
+            assert query.count() == len(expected), leaf
+
+
 @pytest.mark.long
 @settings(max_examples=10_000, deadline=None, suppress_health_check=ALL)
 @given(question=questions(12), data=st.data())

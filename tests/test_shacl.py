@@ -117,7 +117,7 @@ SOUND = {"sku": "AB-1", "title": "fine", "tags": ["t"]}
 GOOD: Mapping[str, list[object]] = {
     "title": ["ab", "12345678", "é\u0301ß", "\U0001f600\U0001f600", 'a"b\\c'],
     "grade": ["a", 'b"', "c\\d"],
-    "note": ["x", "xyz", "a bc", "_\u00a0\u00e9", "9\t-", 'x\\"u'],
+    "note": ["x", "x\u0663", "xyz", "a bc", "_\u00a0\u00e9", "9\t-", 'x\\"u'],
     "count": [-2, 0, 10, 3.0],
     "free": [-(2**63), 2**63 - 1],
     "level": [1, 3],

@@ -1122,3 +1122,41 @@ def test_hostile_values_of_other_kinds(app: App, ctx: GraphContext) -> None:
         ):
             [error] = refused(odd_app, lambda values=values: Odd(**values).save(odd))
             assert error.code == "datatype"
+
+
+def test_a_batch_that_fails_inside_a_transaction_spoils_it(app: App, ctx: GraphContext) -> None:
+    """Catching its error does not let the valid part of the batch land."""
+    head = ctx.kg.head
+    with (
+        pytest.raises(TransactionError, match="none of it is written"),
+        ctx.kg.transaction(),
+        pytest.raises(ValidationError),
+    ):
+        ctx.kg.save_all([Person(email="new@x", name="New"), Person(email="bad@x")])
+    assert ctx.kg.head == head
+
+
+def test_a_key_is_unique_over_all_types_that_inherit_it() -> None:
+    """Two subtypes can't have one key, so the parent's ``get`` is never ambiguous."""
+
+    @node_type
+    class Party(Node):
+        """Someone."""
+
+        slug: str = predicate(key=True)
+
+    @node_type
+    class Human(Party):
+        """A person."""
+
+    @node_type
+    class Firm(Party):
+        """A company."""
+
+    with App(Party, Human, Firm) as app:
+        ctx = app.context()
+        Human(slug="a").save(ctx)
+        with pytest.raises(ValidationError) as caught:
+            Firm(slug="a").save(ctx)
+        assert [(error.field, error.code) for error in caught.value.fields] == [("slug", "unique")]
+        assert type(Party.get(ctx, "a")) is Human

@@ -13,6 +13,7 @@ import sqlite3
 import pytest
 from tests.durability.campaign import assert_sound, fresh_seed, items_of, values_of
 from tests.durability.operations import (
+    BULK,
     SEGMENT,
     bulk,
     fold,
@@ -189,6 +190,27 @@ def test_a_damaged_view_is_rebuilt(project, branch, original, damage):
     assert_right(project, original[1])
 
 
+def test_a_shortened_manifest_is_found_wherever_it_ends(tmp_path):
+    """RocksDB takes it for an older state, and replays newer updates on top; we do not."""
+    project, items = make_project(tmp_path / "project"), {}
+    with App.open(project) as app:
+        for operation in (bulk(BULK, 1), *(single(number) for number in range(3))):
+            perform(app.context(), app.registry().classes["Item"], operation)
+            items = fold(items, operation)
+    for tenths in range(1, 10):
+        copy = shutil.copytree(project, tmp_path / f"copy-{tenths}")
+        quads = graph_folder(copy) / "branches" / "main" / "quads"
+        (manifest,) = quads.glob("MANIFEST-*")
+        os.truncate(manifest, manifest.stat().st_size * tenths // 10)
+        with App.open(copy) as app:
+            assert values_of(app) == {code: state[0] for code, state in items.items()}
+
+
+def single(number):
+    """The operation that saves one more item."""
+    return {"how": "save", "puts": {f"late-{number}": [number, None, []]}, "deletes": []}
+
+
 @pytest.mark.parametrize("pages", [1, 5, 40])
 def test_noise_over_pages_of_the_node_index_is_found(project, branch, original, pages):
     """Reads that meet an unreadable page rebuild the index, and answer right."""
@@ -244,10 +266,8 @@ def test_views_that_are_older_than_the_log_catch_up(project, branch, original, t
     items = dict(original[1])
     with App.open(project) as app:
         for number in range(5):
-            operation = {"how": "save", "puts": {f"late-{number}": [number, None, []]}}
-            operation["deletes"] = []
-            perform(app.context(), app.registry().classes["Item"], operation)
-            items = fold(items, operation)
+            perform(app.context(), app.registry().classes["Item"], single(number))
+            items = fold(items, single(number))
     shutil.rmtree(branch)
     shutil.copytree(old, branch)
     assert_right(project, items)

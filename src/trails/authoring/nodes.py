@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
+import msgspec
+
 from trails.authoring.context import Context
 from trails.authoring.queries import Q, Query
 from trails.errors import FieldError, NotFoundError, TrailsError, ValidationError
@@ -36,19 +38,16 @@ class Fate:
         self.landed: bool | None = None
 
 
-class State:
+class State(msgspec.Struct, eq=False):
     """What an instance remembers beside its attributes."""
 
-    __slots__ = ("_earlier", "_fate", "_loaded", "_stored", "ctx", "handle", "id")
-
-    def __init__(self) -> None:
-        self.id: str | None = None
-        self.handle: str | None = None
-        self.ctx: Context | None = None
-        self._stored = False
-        self._loaded: Mapping[str, object] | None = None
-        self._fate: Fate | None = None
-        self._earlier: tuple[bool, Mapping[str, object] | None] = (False, None)
+    id: str | None = None
+    handle: str | None = None
+    ctx: Context | None = None
+    _stored: bool = False
+    _loaded: Mapping[str, object] | None = None
+    _fate: Fate | None = None
+    _earlier: tuple[bool, Mapping[str, object] | None] = (False, None)
 
     def remember(
         self, *, stored: bool, values: Mapping[str, object] | None, fate: Fate | None = None
@@ -91,7 +90,7 @@ class Node:
         state = State()
         own = self.__dict__
         own[_STATE] = state
-        for name, default, many, _ in descriptor.layout:
+        for name, default, many in descriptor.defaults:
             given = values.get(name)
             if given is None:
                 given = default
@@ -293,23 +292,35 @@ def fill(node: Node, ctx: Context, values: Mapping[str, object]) -> None:
     state = state_of(node)
     state.ctx = ctx
     state.remember(stored=True, values=values)
-    own = node.__dict__
-    for name, _, many, reference in type(node).__trails__.layout:
-        value = values.get(name)
+    _set_fields(node, ctx, values)
+
+
+def _set_fields(node: Node, ctx: Context, values: Mapping[str, object]) -> None:
+    own, descriptor = node.__dict__, type(node).__trails__
+    own.update(descriptor.absent)
+    own.update(values)
+    if len(own) > len(descriptor.absent) + 1:  # the graph may know fields that the class lost
+        for name in values.keys() - descriptor.absent.keys():
+            del own[name]
+    for name, many, reference in descriptor.composed:
+        value = own[name]
         if many:
             items = value if isinstance(value, tuple) else ()
             own[name] = [ctx.reference(str(item)) for item in items] if reference else list(items)
-        elif reference and value is not None:
+        elif value is not None:
             own[name] = ctx.reference(str(value))
-        else:
-            own[name] = value
 
 
 def blank(cls: type[N], ctx: Context, identifier: str, handle: str) -> N:
     """An instance that stands for a stored node, with nothing loaded yet."""
     node = cls.__new__(cls)
-    state = State()
-    state.id, state.handle, state.ctx = identifier, handle, ctx
-    state.remember(stored=True, values=None)
-    node.__dict__[_STATE] = state
+    node.__dict__[_STATE] = State(identifier, handle, ctx, _stored=True)
+    return node
+
+
+def loaded(cls: type[N], ctx: Context, identifier: str, values: Mapping[str, object]) -> N:
+    """An instance that stands for a stored node, with its fields."""
+    node = cls.__new__(cls)
+    node.__dict__[_STATE] = State(identifier, None, ctx, True, values)
+    _set_fields(node, ctx, values)
     return node

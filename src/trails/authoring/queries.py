@@ -165,7 +165,7 @@ class Query(Generic[N]):
                 self._selection, limit=_natural("size", size), offset=offset, after=after
             )
         )
-        return Page(tuple(cast(N, ctx.hydrate(row)) for row in found.rows), found.next)
+        return Page(cast(tuple[N, ...], tuple(map(ctx.hydrate, found.rows))), found.next)
 
     def count(self, ctx: Context | None = None) -> int:
         """How many there are, whatever the limit."""

@@ -161,12 +161,16 @@ class Write:
         return self._commit()
 
     def _check_unbroken(self) -> None:
-        """Refuse to go on after a failed change: SQLite may have kept half of it, or nothing."""
+        """Refuse to go on after a failed change, of which a part may have been made."""
         if self._broken:
             raise TransactionError(
                 "a change in this transaction failed half-way, so none of it is written; "
                 "begin it again"
             )
+
+    def spoil(self) -> None:
+        """Only a part of a change was made: this write can't be finished any more."""
+        self._broken = True
 
     def abandon(self) -> None:
         """Forget everything."""
@@ -472,7 +476,7 @@ class Write:
         try:
             self._graph.nodes.put_all(self._seq, [(before, handle, after, reuse)])
         except BaseException:
-            self._broken = True
+            self.spoil()
             raise
         self._rules.watch(None if before is None else before.state, after)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from trails.authoring.context import Row
-from trails.authoring.nodes import Node, blank, fill
+from trails.authoring.nodes import Node, blank, loaded
 from trails.engine.graph import MAIN, Graph
 from trails.engine.knowledge import Knowledge
 from trails.errors import NotFoundError
-from trails.model.nodes import make_handle, split_handle
+from trails.model.nodes import split_handle
 from trails.registry.registry import Registry
 
 
@@ -27,6 +27,7 @@ class GraphContext:
             raise NotFoundError(f"there is no branch {branch!r}; there is only {MAIN!r}")
         self._graph = graph
         self.registry = registry
+        self._classes = registry.classes
         self.actor = actor
         self.branch = branch
         self.graph = graph.name
@@ -40,9 +41,8 @@ class GraphContext:
 
     def hydrate(self, row: Row) -> Node:
         """A stored node as an instance of its class."""
-        node = blank(self._class_of(row.type), self, row.id, make_handle(row.type, row.id))
-        fill(node, self, row.values)
-        return node
+        cls = self._classes.get(row.type) or self._class_of(row.type)
+        return loaded(cls, self, row.id, row.values)
 
     def reference(self, handle: str) -> Node:
         """An instance that stands for a node and loads it when asked."""
@@ -50,7 +50,7 @@ class GraphContext:
         return blank(self._class_of(type_name), self, identifier, handle)
 
     def _class_of(self, type_name: str) -> type[Node]:
-        found = self.registry.classes.get(type_name)
+        found = self._classes.get(type_name)
         if found is None:
             raise NotFoundError(f"no class is registered for the stored type {type_name!r}")
         return found

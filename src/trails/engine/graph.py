@@ -304,11 +304,13 @@ class Graph:
                 self._bring_up(view)
             try:
                 with view.reading():
-                    if view.whole or mine or not attempts:
+                    if view.whole or mine:
                         return read(view)
             except CorruptionError:
                 if not view.damaged or not attempts:
                     raise
+            if not attempts:
+                raise StorageError("a view is being rebuilt again and again; run 'trails verify'")
 
     def _bring_up(self, view: View) -> None:
         """See to it that a view can be read.

@@ -22,7 +22,7 @@ from trails.model.capabilities import Capability
 from trails.model.constraints import Coerce, PartsError, compile_field, shorten, showable
 from trails.model.history import Activity
 from trails.model.ids import uuid7
-from trails.model.kinds import KindError
+from trails.model.kinds import DanglingError, KindError
 from trails.model.types import JSON, LIST, OBJECT, REF, PredicateDescriptor, ValueType
 from trails.registry.registry import Registry
 
@@ -109,10 +109,10 @@ def _load(graph: Graph, ctx: GraphContext, wanted: ValueType, value: object) -> 
     handle = str(reference_coercer(graph.schema, graph.names)(value))
     target = wanted.target or ""
     if not graph.schema.is_a(handle.partition("/")[0], target):
-        raise KindError(f"{handle} is not a {target}")
+        raise DanglingError(f"{handle} is not a {target}")
     row = ctx.kg.find(target, handle)
     if row is None:
-        raise KindError(f"{handle} does not exist")
+        raise DanglingError(f"{handle} does not exist")
     return ctx.hydrate(row)
 
 

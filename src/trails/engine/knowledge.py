@@ -194,6 +194,7 @@ class Knowledge:
                 except ValidationError as error:
                     errors.extend(error.fields)
             if errors:
+                write.spoil()
                 raise ValidationError(errors)
             return None
         with self._writing(message, expected_head, idempotency_key) as outcome:

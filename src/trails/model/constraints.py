@@ -139,7 +139,7 @@ def compile_field(
             errors.append(
                 FieldError(
                     path,
-                    "datatype",
+                    reason.code,
                     f"{path} must be {expected}, not {shorten(raw)}{hint}",
                     showable(raw),
                     str(field.type.scalar),

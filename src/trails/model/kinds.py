@@ -59,6 +59,14 @@ class BigInt(int):
 class KindError(ValueError):
     """A value is not of a kind; the text says what is expected."""
 
+    code = "datatype"
+
+
+class DanglingError(KindError):
+    """A reference is well formed, but leads nowhere or to a node of another type."""
+
+    code = "reference"
+
 
 class Kind(msgspec.Struct, frozen=True):
     """One row of the table."""

@@ -24,8 +24,11 @@ def split_handle(handle: str) -> tuple[str, str]:
     return type_name, decode_id(segment) if "%" in segment else segment
 
 
-class NodeState(msgspec.Struct, frozen=True):
-    """One node at one moment. Missing fields are absent; sets are sorted tuples."""
+class NodeState(msgspec.Struct, frozen=True, gc=False):
+    """One node at one moment. Missing fields are absent; sets are sorted tuples.
+
+    It holds plain values only, which make no cycles that a garbage collector had to find.
+    """
 
     type: str
     id: str

@@ -115,12 +115,20 @@ class TypeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True, dict=True)
         return {field.name: field for field in self.fields}
 
     @cached_property
-    def layout(self) -> tuple[tuple[str, object, bool, bool], ...]:
-        """(name, default, many, a reference) of each field, for what is done to every instance."""
-        return tuple(
-            (field.name, field.default, field.many, field.target is not None)
-            for field in self.fields
-        )
+    def defaults(self) -> tuple[tuple[str, object, bool], ...]:
+        """(name, default, many) of each field, at hand for every new instance."""
+        return tuple((field.name, field.default, field.many) for field in self.fields)
+
+    @cached_property
+    def absent(self) -> Mapping[str, None]:
+        """Every field, without a value."""
+        return dict.fromkeys(self.by_name)
+
+    @cached_property
+    def composed(self) -> tuple[tuple[str, bool, bool], ...]:
+        """(name, many, a reference) of the fields whose values are not just values."""
+        shapes = ((each.name, each.many, each.target is not None) for each in self.fields)
+        return tuple(shape for shape in shapes if shape[1] or shape[2])
 
     @cached_property
     def key(self) -> PredicateDescriptor | None:

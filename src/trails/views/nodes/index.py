@@ -64,16 +64,19 @@ class Docs:
 
     def __init__(self, schema: Schema) -> None:
         self._plain: dict[str, list[tuple[str, Callable[..., object], bool]]] = {}
-        self._native: dict[str, list[tuple[str, Callable[..., object] | None, bool]]] = {}
+        self._native: dict[str, list[tuple[str, Callable[..., object]]]] = {}
         for descriptor in schema.types:
-            plain, native = [], []
+            plain: list[tuple[str, Callable[..., object], bool]] = []
+            native: list[tuple[str, Callable[..., object]]] = []
             for field in descriptor.fields:
                 row = field.type.scalar.row
                 if row is not None and row.plain is not None:
                     plain.append((field.name, row.plain, field.many))
                 restore = None if row is None else row.restore
-                if field.many or restore is not None:
-                    native.append((field.name, restore, field.many))
+                if field.many:
+                    native.append((field.name, tuple if restore is None else _each(restore)))
+                elif restore is not None:
+                    native.append((field.name, restore))
             self._plain[descriptor.name] = plain
             self._native[descriptor.name] = native
 
@@ -93,16 +96,15 @@ class Docs:
     def decode(self, type_name: str, doc: bytes) -> dict[str, object]:
         """Values as the engine uses them."""
         values: dict[str, object] = _DECODER.decode(doc)
-        for name, convert, many in self._native[type_name]:
+        for name, restore in self._native[type_name]:
             value = values.get(name)
             if value is not None:
-                if convert is None:
-                    values[name] = tuple(value)  # type: ignore[arg-type]
-                elif many:
-                    values[name] = tuple(convert(item) for item in value)  # type: ignore[attr-defined]
-                else:
-                    values[name] = convert(value)
+                values[name] = restore(value)
         return values
+
+
+def _each(restore: Callable[..., object]) -> Callable[..., object]:
+    return lambda items: tuple(map(restore, items))
 
 
 def _position(row: tuple[str] | None, types: list[tuple[object, ...]]) -> Position:
@@ -248,8 +250,11 @@ class NodeIndex:
             try:
                 yield connection
             finally:
-                with self._lock:
-                    self._idle.append(connection)
+                if connection.in_transaction:
+                    connection.close()  # an error kept it open, and it would never see news
+                else:
+                    with self._lock:
+                        self._idle.append(connection)
 
     def _borrow(self) -> sqlite3.Connection:
         """An idle reader, or a new one; as many exist as reads ever ran at once."""

@@ -73,11 +73,6 @@ def escape(part: bytes) -> bytes:
     return part.replace(b"\x00", b"\x00\xff") + b"\x00\x00"
 
 
-def unescape(part: bytes) -> bytes:
-    """The inverse of :func:`escape`."""
-    return part[:-2].replace(b"\x00\xff", b"\x00")
-
-
 def after_prefix(prefix: bytes) -> bytes:
     """The least byte string that is greater than all that start with ``prefix``."""
     return prefix.rstrip(b"\xff")[:-1] + bytes([prefix.rstrip(b"\xff")[-1] + 1])
@@ -98,9 +93,12 @@ def slots_of(schema: Schema, type_name: str) -> tuple[Slot, ...]:
         if extract is None:
             continue
         holders = [name for name in lineage if field.name in schema.by_name[name].by_name]
-        # The topmost holder's list spans all subtypes: uniqueness is decided there.
+        # The topmost holder's list spans all subtypes: uniqueness is decided there. A key of
+        # one type alone needs no rule, since the ids that are derived from it can't repeat.
+        shared_key = field.key and len(schema.family(holders[-1])) > 1
         for name in holders:
-            unique = (field.name,) if field.unique and name == holders[-1] else ()
+            distinct = (field.unique or shared_key) and name == holders[-1]
+            unique = (field.name,) if distinct else ()
             slots.append(Slot(slot_name(name, (field.name,)), extract, unique))
     for groups, distinct in ((descriptor.unique, True), (descriptor.index, False)):
         for group in groups:

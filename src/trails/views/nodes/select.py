@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from heapq import nsmallest
 from itertools import islice
 from math import isqrt
@@ -27,20 +28,19 @@ from trails.model.selections import Order, Selection
 from trails.model.types import Schema, TypeDescriptor
 from trails.views.nodes.conditions import Compiled, Compiler, Ranges, Test, Values
 from trails.views.nodes.index import NodeIndex, marks
-from trails.views.nodes.keys import MISSING, encoder, escape, handle_key, slot_name, unescape
+from trails.views.nodes.keys import MISSING, encoder, escape, handle_key, slot_name
 
 _END: Final = b"\xff" * 9
 _START: Final = b""
 _MOST: Final = 2**48
 """More nodes than there can be of a type."""
 _MAX_PROBES: Final = 16
-_WINDOW: Final = 1000
 _FEW: Final = 256
 """So few candidates are cheaper to fetch than to meet on a walk, however common they are."""
 
 
 _Row = tuple[int, str, bytes]
-_Picked = tuple[bytes, int, NodeState]
+_Picked = tuple[int, NodeState]
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -71,14 +71,8 @@ class _Scan(msgspec.Struct, frozen=True):
     by_node: bool = False
     """Whether the wanted order is that of the nodes, whatever slot is walked."""
 
-    def bare(self, key: bytes) -> bytes:
-        """The ordered field's own key, as a cursor has it, of a key of the slot."""
-        if self.by_node:
-            return b""
-        return unescape(key[len(self.prefix) :]) if self.prefix else key
-
     def full(self, key: bytes) -> bytes:
-        """The inverse of ``bare``."""
+        """The slot's key for the ordered field's own, which is what a cursor has."""
         return self.prefix + escape(key) if self.prefix else key
 
 
@@ -121,9 +115,11 @@ class Selector:
         more = limit is not None and len(picked) > selection.offset + limit
         end = None if limit is None else selection.offset + limit
         page = picked[selection.offset : end]
-        rows = tuple(state for _, _, state in page)
-        cursor = self._write_cursor(selection, page[-1]) if more and page else None
-        return Found(rows, cursor)
+        rows = tuple([state for _, state in page])
+        if not more or not page:
+            return Found(rows, None)
+        key = _Ranker(descriptor, selection.order).key(rows[-1].values)
+        return Found(rows, _write_cursor(_Position(_signature(selection), key, page[-1][0])))
 
     def count(self, selection: Selection) -> int:
         """How many nodes match."""
@@ -257,24 +253,23 @@ class Selector:
         within: int | None = None,
     ) -> Iterator[_Picked]:
         """Nodes in the order of a slot; ``within`` gives up after that many keys of a span."""
-        test = filters.test
-        size = _WINDOW if wanted is None else wanted
+        test, read = filters.test, self._index.state
         found = 0
-        for low, high in scan.spans:
-            place = _resume(scan, position, low, high)
-            while place is not None:
-                rows = self._window(scan, (low, high), place, size, filters, within)
-                for key, nid, handle, doc in rows:
-                    state = self._index.state(handle, doc)
+        for span in scan.spans:
+            place = _resume(scan, position, *span)
+            if place is None:
+                continue
+            left = -1 if wanted is None or test is not None else wanted - found
+            with closing(self._keys(scan, span, place, filters, within, left)) as rows:
+                for nid, handle, doc in rows:
+                    state = read(handle, doc)
                     if test is None or test(state.values):
-                        yield scan.bare(key), nid, state
+                        yield nid, state
                         found += 1
                         if found == wanted:
                             return
-                if within is not None:
-                    return
-                place = (rows[-1][0], rows[-1][1]) if len(rows) == size else None
-                size = min(max(size * 2, 64), _WINDOW * 20)
+            if within is not None:
+                return
 
     def _glimpse(
         self, scan: _Scan, filters: _Filters, position: _Position | None, wanted: int
@@ -328,33 +323,31 @@ class Selector:
         ).fetchone()
         return found is None
 
-    def _window(
+    def _keys(
         self,
         scan: _Scan,
         span: tuple[bytes, bytes],
         place: tuple[bytes, int],
-        size: int,
         filters: _Filters,
         within: int | None,
-    ) -> list[tuple[bytes, int, str, bytes]]:
-        """The next rows of a walk that pass the checks."""
+        limit: int,
+    ) -> sqlite3.Cursor:
+        """The rows of a span from a place on that pass the checks."""
         keys, bounds = _keys_from(scan, span, place)
         checks = " AND ".join(filters.checks) or "1"
+        values: tuple[object, ...]
         if within is None:
-            keys = f"{keys.format(checks)} LIMIT ?"
-            values = (*bounds, *filters.values, size)
+            keys = keys.format(checks)
+            values = (*bounds, *filters.values, limit)
         else:
-            inner = keys.format("1")
-            keys = f"SELECT key, nid FROM ({inner} LIMIT ?) k WHERE {checks} LIMIT ?"  # noqa: S608
-            # What SQL does not check is tested on all that it lets pass.
-            most = size if filters.test is None else within
-            values = (*bounds, within, *filters.values, most)
+            keys = f"SELECT key, nid FROM ({keys.format('1')} LIMIT ?) k WHERE {checks}"  # noqa: S608
+            values = (*bounds, within, *filters.values, limit)
         # The left side of a CROSS JOIN is the outer loop, so its order is the result's.
         return self._db.execute(
-            "SELECT k.key, k.nid, n.handle, n.doc "  # noqa: S608
-            f"FROM ({keys}) k CROSS JOIN nodes n ON n.nid = k.nid",
+            "SELECT k.nid, n.handle, n.doc "  # noqa: S608
+            f"FROM ({keys} LIMIT ?) k CROSS JOIN nodes n ON n.nid = k.nid",
             values,
-        ).fetchall()
+        )
 
     def _rows(self, nids: Iterable[int]) -> Iterator[_Row]:
         """Nodes by number."""
@@ -432,22 +425,21 @@ class Selector:
         rank = _Ranker(descriptor, order)
         after = None if position is None else rank.place(position.key, position.nid)
 
-        def matching() -> Iterator[tuple[tuple[object, ...], bytes, int, NodeState]]:
+        def matching() -> Iterator[tuple[tuple[object, ...], int, NodeState]]:
             for nid, handle, doc in rows:
                 state = self._index.state(handle, doc)
                 if tree is not None and not tree.test(state.values):
                     continue
-                key = rank.key(state.values)
-                place = rank.place(key, nid)
+                place = rank.place(rank.key(state.values), nid)
                 if after is None or place > after:
-                    yield place, key, nid, state
+                    yield place, nid, state
 
         if wanted is None:
             best = sorted(matching(), key=_by_place)
         else:
             best = nsmallest(wanted, matching(), key=_by_place)
-        for _, key, nid, state in best:
-            yield key, nid, state
+        for _, nid, state in best:
+            yield nid, state
 
     # --- small parts ---------------------------------------------------------------
 
@@ -466,10 +458,6 @@ class Selector:
                 f"there is no type {selection.type!r}; types are {', '.join(self._schema.by_name)}"
             )
         return found
-
-    def _write_cursor(self, selection: Selection, last: tuple[bytes, int, NodeState]) -> str:
-        position = _Position(_signature(selection), last[0], last[1])
-        return base64.urlsafe_b64encode(msgspec.msgpack.encode(position)).decode().rstrip("=")
 
     def _read_cursor(self, selection: Selection) -> _Position | None:
         if selection.after is None:
@@ -577,7 +565,7 @@ def _keys_from(
     return _UPWARDS, (scan.sid, *place, high)
 
 
-def _by_place(entry: tuple[tuple[object, ...], bytes, int, NodeState]) -> Any:  # noqa: ANN401
+def _by_place(entry: tuple[tuple[object, ...], int, NodeState]) -> Any:  # noqa: ANN401
     return entry[0]
 
 
@@ -613,6 +601,10 @@ def _resume(
     if low >= missing or key >= high:
         return start
     return (key, position.nid) if key >= low else None
+
+
+def _write_cursor(position: _Position) -> str:
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(position)).decode().rstrip("=")
 
 
 def _signature(selection: Selection) -> str:
