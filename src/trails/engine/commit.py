@@ -13,12 +13,13 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import islice
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from trails.authoring.nodes import Fate
 from trails.engine.graph import MAIN, Graph, now
+from trails.engine.puts import Put, check_put, misnamed, settle_put
 from trails.engine.rules import Rules
 from trails.errors import (
     FieldError,
@@ -31,36 +32,12 @@ from trails.log.append import append
 from trails.log.payloads import Payload, PayloadWriter
 from trails.log.protocol import head_moved
 from trails.model.history import Commit, Draft, Position
-from trails.model.ids import edge_id, uuid7
-from trails.model.iris import id_problem, normal_id
-from trails.model.nodes import NodeState, make_handle
-from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
+from trails.model.nodes import NodeState
+from trails.model.types import PredicateDescriptor, Schema
 from trails.views.nodes.index import Stored
 
-Mode = Literal["create", "update", "upsert"]
 MAX_ERRORS: Final = 1000
 _CHUNK: Final = 2000
-
-
-class Put(msgspec.Struct, frozen=True):
-    """Create or change a node: its raw values, and its id where the type has no key."""
-
-    type: str
-    values: Mapping[str, object]
-    id: str | None = None
-    mode: Mode = "create"
-    loaded: Mapping[str, object] | None = None
-    """For an update: the values that were read; only what differs from them is written."""
-
-
-class Wanted(msgspec.Struct):
-    """A node that shall be put: its values, what is wrong with them, and which node it is."""
-
-    label: str
-    values: dict[str, object]
-    errors: list[FieldError]
-    id: str | None = None
-    handle: str | None = None
 
 
 class Touched(msgspec.Struct):
@@ -248,11 +225,11 @@ class Write:
         ``alone``: nothing else follows that could mend what other nodes' rules find, so a
         refusal tells that as well.
         """
-        wanted = self._check(change, prefix)
+        wanted = check_put(self._schema, self._graph.validator, change, prefix)
         before = None
         if wanted.handle is not None:
             before = self._graph.nodes.find(self._db, wanted.handle)
-        state = self._settle_on(change, wanted, before)
+        state = settle_put(self._schema, change, wanted, before)
         if state is not None and (alone or not wanted.errors):
             self._store(before, state.handle, state)
         if wanted.errors:
@@ -282,15 +259,15 @@ class Write:
         errors: list[FieldError],
         done: Callable[[Put, NodeState], None],
     ) -> None:
-        nodes = self._graph.nodes
-        wanted = [self._check(change, None) for change in chunk]
+        nodes, validator = self._graph.nodes, self._graph.validator
+        wanted = [check_put(self._schema, validator, change, None) for change in chunk]
         handles = [each.handle for each in wanted if each.handle is not None]
         there = nodes.find_all(self._db, handles)
         seen: set[str] = set()
         puts: list[tuple[Stored | None, str, NodeState | None, int | None]] = []
         for change, each in zip(chunk, wanted, strict=True):
             before = None if each.handle is None else there.get(each.handle)
-            state = self._settle_on(change, each, before)
+            state = settle_put(self._schema, change, each, before)
             errors.extend(each.errors)
             if state is None:
                 continue
@@ -355,31 +332,13 @@ class Write:
             before = self._graph.nodes.find(self._db, handle)
             if state is not None and validate:
                 self._graph.validator.check(state.type, state.values, f"{handle}.", errors)
-                errors.extend(self._misnamed(handle, state))
+                errors.extend(misnamed(self._schema, state))
             if state is not None or before is not None:
                 self._store(before, handle, state)
         if errors:
             if alone:
                 self._rules.settle(errors)
             raise ValidationError(errors)
-
-    def _misnamed(self, handle: str, state: NodeState) -> Iterator[FieldError]:
-        """A node's IRI is derived from its key, an edge's from its ends."""
-        descriptor = self._schema.by_name[state.type]
-        errors: list[FieldError] = []
-        change = Put(state.type, state.values, state.id)
-        identifier = self._identify(descriptor, change, state.values, f"{handle}.", errors)
-        if identifier not in {None, state.id}:
-            field = "target" if descriptor.key is None else descriptor.key.name
-            yield FieldError(
-                f"{handle}.{field}",
-                "immutable_key",
-                f"{handle}.{field} gives this node the id {identifier!r}; a node's IRI follows "
-                "from its key, and an edge's from its ends",
-                identifier,
-                state.id,
-            )
-        yield from errors
 
     def bypass(self, removed: bytes, added: bytes, counts: tuple[int, int]) -> None:
         """Log these statements as they are, whatever state they lead to."""
@@ -388,78 +347,6 @@ class Write:
         payload.added.write(added, counts[1])
         self._touched.clear()
         self._rules.forget()
-
-    # --- preparing one node ------------------------------------------------------------
-
-    def _check(self, change: Put, prefix: str | None) -> Wanted:
-        """Validate one node's own values and find out which node it is."""
-        descriptor = self._schema.by_name.get(change.type)
-        if descriptor is None:
-            raise NotFoundError(
-                f"this graph has no type {change.type!r}; it has "
-                f"{', '.join(self._schema.by_name) or 'none yet'}"
-            )
-        errors: list[FieldError] = []
-        label = prefix if prefix is not None else _batch_prefix(descriptor, change)
-        values = self._graph.validator.check(change.type, change.values, label, errors)
-        identifier = self._identify(descriptor, change, values, label, errors)
-        if identifier is None:
-            return Wanted(label, values, errors)
-        return Wanted(label, values, errors, identifier, make_handle(change.type, identifier))
-
-    def _settle_on(self, change: Put, wanted: Wanted, before: Stored | None) -> NodeState | None:
-        """The state that a node shall have, given what is there; None when it can't be put."""
-        identifier, handle, values = wanted.id, wanted.handle, wanted.values
-        if identifier is None or handle is None:
-            return None
-        if before is None:
-            if change.mode == "update":
-                raise NotFoundError(
-                    f"{handle} does not exist any more; it was deleted after it was read",
-                    handle=handle,
-                )
-            return NodeState(change.type, identifier, values)
-        descriptor = self._schema.by_name[change.type]
-        if change.mode == "create":
-            wanted.errors.append(_exists(descriptor, handle, identifier, wanted.label))
-            return None
-        if change.loaded is not None:
-            values = _merge(before.state.values, change.loaded, values, descriptor)
-        fixed = _changed_identity(descriptor, before.state.values, values, wanted.label)
-        if fixed:
-            wanted.errors.extend(fixed)
-            return None
-        return NodeState(change.type, identifier, values)
-
-    def _identify(
-        self,
-        descriptor: TypeDescriptor,
-        change: Put,
-        values: Mapping[str, object],
-        label: str,
-        errors: list[FieldError],
-    ) -> str | None:
-        if change.mode == "update" and change.id is not None:
-            return change.id
-        if descriptor.edge is not None:
-            source, target = values.get("source"), values.get("target")
-            if source is None or target is None:
-                return None
-            return edge_id(str(source), str(target))
-        key = descriptor.key
-        if key is None:
-            return change.id or uuid7()
-        value, row = values.get(key.name), key.type.row
-        if value is None or row is None:
-            return None
-        identifier = normal_id(row.lexical(value))
-        problem = id_problem(identifier)
-        if problem is not None:
-            path = label + key.name
-            message = f"{path} can't be a key: {problem}"
-            errors.append(FieldError(path, "datatype", message, identifier))
-            return None
-        return identifier
 
     # --- storing and emitting ------------------------------------------------------------
 
@@ -519,66 +406,6 @@ def _landed(error: StorageError, commit: Commit) -> StorageError:
         f"{error.message}. Views catch up by themselves when they can; do not repeat the write",
         commit=commit.id,
     )
-
-
-def _batch_prefix(descriptor: TypeDescriptor, change: Put) -> str:
-    """How errors name a node among many."""
-    key = descriptor.key
-    name = change.values.get(key.name) if key is not None else change.id
-    return f"{descriptor.name}/{name if name is not None else '?'}."
-
-
-def _exists(descriptor: TypeDescriptor, handle: str, identifier: str, label: str) -> FieldError:
-    if descriptor.edge is not None:
-        field = "target"
-        what = "this edge exists already between the same two nodes"
-    else:
-        field = descriptor.key.name if descriptor.key is not None else "id"
-        what = f"{handle} exists already"
-    message = f"{label}{field}: {what}; get it and change it, or save with upsert=True"
-    return FieldError(label + field, "unique", message, identifier, True)
-
-
-def _merge(
-    stored: Mapping[str, object],
-    loaded: Mapping[str, object],
-    wanted: Mapping[str, object],
-    descriptor: TypeDescriptor,
-) -> dict[str, object]:
-    """What is stored, with only those fields replaced that the caller changed."""
-    merged = dict(stored)
-    for field in descriptor.fields:
-        value = wanted.get(field.name)
-        if value != loaded.get(field.name):
-            if value is None:
-                merged.pop(field.name, None)
-            else:
-                merged[field.name] = value
-    return merged
-
-
-def _changed_identity(
-    descriptor: TypeDescriptor,
-    before: Mapping[str, object],
-    after: Mapping[str, object],
-    label: str,
-) -> list[FieldError]:
-    """A key never changes, nor do the ends of an edge."""
-    fixed: list[PredicateDescriptor] = [field for field in descriptor.fields if field.key]
-    if descriptor.edge is not None:
-        fixed += [descriptor.by_name["source"], descriptor.by_name["target"]]
-    return [
-        FieldError(
-            label + field.name,
-            "immutable_key",
-            f"{label}{field.name} identifies the node and can't change from "
-            f"{before.get(field.name)!r}; make a new node and delete this one",
-            str(after.get(field.name)),
-            str(before.get(field.name)),
-        )
-        for field in fixed
-        if before.get(field.name) != after.get(field.name)
-    ]
 
 
 def _without(state: NodeState, field: PredicateDescriptor, handle: str) -> NodeState | None:

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from trails.authoring.nodes import Node, state_of
-from trails.engine.commit import Put, Write
+from trails.engine.commit import Write
 from trails.engine.graph import Graph
+from trails.engine.puts import Put
 from trails.engine.sparql import (
     Answer,
     bind,

@@ -82,6 +82,8 @@ class Kind(msgspec.Struct, frozen=True):
     """The JSON form of a value; None where the value is its own JSON form."""
     restore: Callable[..., object] | None = None
     """A value from its JSON form, which is known to be good; None where they are the same."""
+    native: type | None = None
+    """The type that msgspec restores from the JSON form by itself; None where it has none."""
     sort_key: Callable[..., bytes] | None = None
     """A byte string that sorts like the values; None where they have no order."""
     quantity: bool = False
@@ -342,6 +344,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             expected="a string",
             coerce=_coerce_string,
             datatype=XSD + "string",
+            native=str,
             sort_key=_sort_text,
             text=True,
         ),
@@ -351,6 +354,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             expected="true or false",
             coerce=_coerce_bool,
             datatype=XSD + "boolean",
+            native=bool,
             lexical=_lexical_bool,
             parse=lambda text: text in {"true", "1"},
             sort_key=_sort_bool,
@@ -361,6 +365,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             expected="an integer of at most 64 bits",
             coerce=_coerce_int,
             datatype=XSD + "integer",
+            native=int,
             parse=int,
             sort_key=_sort_int,
             quantity=True,
@@ -384,6 +389,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             expected="a finite number",
             coerce=_coerce_float,
             datatype=XSD + "double",
+            native=float,
             lexical=_lexical_float,
             parse=float,
             sort_key=_sort_float,
@@ -409,6 +415,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             expected="a date like '2026-03-01'",
             coerce=_coerce_date,
             datatype=XSD + "date",
+            native=date,
             lexical=date.isoformat,
             parse=date.fromisoformat,
             plain=date.isoformat,
@@ -422,6 +429,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             expected="a date and time with time zone, like '2026-03-01T09:30:00Z'",
             coerce=_coerce_datetime,
             datatype=XSD + "dateTime",
+            native=datetime,
             lexical=_lexical_datetime,
             parse=datetime.fromisoformat,
             plain=_lexical_datetime,

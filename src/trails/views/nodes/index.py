@@ -14,15 +14,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import msgspec
 
 from trails.errors import CorruptionError, StorageError, StorageFullError
 from trails.log.storage import connect, storage_errors
 from trails.model.history import Position
-from trails.model.nodes import NodeState, split_handle
-from trails.model.types import Schema
+from trails.model.iris import decode_id
+from trails.model.nodes import NodeState
+from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
 from trails.views.nodes.keys import Extract, Slot, all_slots
 from trails.views.turns import Turns
 
@@ -65,6 +66,7 @@ class Docs:
     def __init__(self, schema: Schema) -> None:
         self._plain: dict[str, list[tuple[str, Callable[..., object], bool]]] = {}
         self._native: dict[str, list[tuple[str, Callable[..., object]]]] = {}
+        self._typed: dict[str, _Reader] = {}
         for descriptor in schema.types:
             plain: list[tuple[str, Callable[..., object], bool]] = []
             native: list[tuple[str, Callable[..., object]]] = []
@@ -79,6 +81,7 @@ class Docs:
                     native.append((field.name, restore))
             self._plain[descriptor.name] = plain
             self._native[descriptor.name] = native
+            self._typed[descriptor.name] = _Reader(descriptor, native)
 
     def encode(self, type_name: str, values: Mapping[str, object]) -> bytes:
         """Values as stored: the same bytes whichever way they came about."""
@@ -95,12 +98,38 @@ class Docs:
 
     def decode(self, type_name: str, doc: bytes) -> dict[str, object]:
         """Values as the engine uses them."""
-        values: dict[str, object] = _DECODER.decode(doc)
-        for name, restore in self._native[type_name]:
+        typed = self._typed[type_name]
+        try:
+            values, native = typed.decode(doc), typed.rest
+        except msgspec.ValidationError:
+            # Written without validation, so perhaps of another type than declared.
+            values, native = _DECODER.decode(doc), self._native[type_name]
+        for name, restore in native:
             value = values.get(name)
             if value is not None:
                 values[name] = restore(value)
         return values
+
+
+class _Reader:
+    """One type's documents, with the values restored that msgspec can restore itself."""
+
+    def __init__(
+        self, descriptor: TypeDescriptor, native: list[tuple[str, Callable[..., object]]]
+    ) -> None:
+        types = {field.name: _json_type(field) for field in descriptor.fields}
+        typed_dict: Any = TypedDict  # made at run time, it is beyond a type checker
+        document = typed_dict("document", types, total=False)
+        self.decode: Callable[[bytes], dict[str, object]] = msgspec.json.Decoder(document).decode
+        self.rest = [each for each in native if types[each[0]] is object]
+
+
+def _json_type(field: PredicateDescriptor) -> object:
+    row = field.type.scalar.row
+    native = str if row is None else row.native
+    if native is None:
+        return object
+    return tuple[native, ...] if field.many else native  # type: ignore[valid-type]
 
 
 def _each(restore: Callable[..., object]) -> Callable[..., object]:
@@ -299,7 +328,8 @@ class NodeIndex:
     def state(self, handle: str, doc: bytes) -> NodeState:
         """A row's node."""
         try:
-            type_name, identifier = split_handle(handle)
+            type_name, _, segment = handle.partition("/")
+            identifier = decode_id(segment) if "%" in segment else segment
             return NodeState(type_name, identifier, self.docs.decode(type_name, doc))
         except (KeyError, TypeError, ValueError, ArithmeticError, msgspec.MsgspecError) as error:
             self.damaged = True

@@ -106,7 +106,8 @@ class Selector:
         """A page of nodes in order."""
         descriptor = self._descriptor(selection)
         tree = self._compiler.compile(selection.type, selection.where)
-        position = self._read_cursor(selection)
+        signature = _signature(selection)
+        position = _read_cursor(selection.after, signature)
         limit = selection.limit if selection.limit is not None else None
         wanted = None if limit is None else min(limit + selection.offset + 1, _MOST)
         if limit == 0:
@@ -119,7 +120,7 @@ class Selector:
         if not more or not page:
             return Found(rows, None)
         key = _Ranker(descriptor, selection.order).key(rows[-1].values)
-        return Found(rows, _write_cursor(_Position(_signature(selection), key, page[-1][0])))
+        return Found(rows, _write_cursor(_Position(signature, key, page[-1][0])))
 
     def count(self, selection: Selection) -> int:
         """How many nodes match."""
@@ -162,16 +163,17 @@ class Selector:
         residue = self._residue(tree, scan)
         if tree is None or not residue:
             return self._walk(scan, _Filters(), position, wanted)
-        nids = self._gather(tree, _FEW)
-        if nids is None and wanted is not None:
+        few = self._few_rows(tree)
+        if few is not None:
+            return self._sorted(few, tree, descriptor, order, position, wanted)
+        if wanted is not None:
             page = self._glimpse(scan, self._filters(residue), position, wanted)
             if page is not None:
                 return iter(page)
         total = self._index.live(self._db, self._schema.family(descriptor.name))
         balance = isqrt((wanted or total) * total)
-        if nids is None and balance // 2 > _FEW:
-            # Up to here fetching and sorting all candidates beats walking until enough match.
-            nids = self._gather(tree, balance // 2)
+        # Up to here fetching and sorting all candidates beats walking until enough match.
+        nids = self._gather(tree, balance // 2) if balance // 2 > _FEW else None
         if nids is not None:
             return self._sorted(self._rows(nids), tree, descriptor, order, position, wanted)
         # A set of this size is worth making to spare the walk the documents of other nodes.
@@ -303,7 +305,7 @@ class Selector:
             elif ranges.exact and ranges.point:
                 checks.append(_PROBE)
                 values += (self._index.slot_number(ranges.slot), ranges.spans[0][0])
-            elif self._holds_at_most(ranges, largest):
+            elif largest and self._holds_at_most(largest, ranges.slot, ranges.spans[0]):
                 checks.append(_AMONG)
                 values += (self._index.slot_number(ranges.slot), *ranges.spans[0])
                 if not ranges.exact:
@@ -313,13 +315,11 @@ class Selector:
         test = (lambda node: all(holds(node) for holds in tests)) if tests else None
         return _Filters(tuple(checks), tuple(values), test)
 
-    def _holds_at_most(self, ranges: Ranges, count: int) -> bool:
-        """Whether a range has no more keys than that."""
-        if not count:
-            return False
+    def _holds_at_most(self, count: int, slot: str, span: tuple[bytes, bytes]) -> bool:
+        """Whether a span has no more keys than that."""
         found = self._db.execute(
             "SELECT 1 FROM keys WHERE sid = ? AND key >= ? AND key < ? LIMIT 1 OFFSET ?",
-            (self._index.slot_number(ranges.slot), *ranges.spans[0], count),
+            (self._index.slot_number(slot), *span, count),
         ).fetchone()
         return found is None
 
@@ -360,6 +360,22 @@ class Selector:
 
     # --- gathering ---------------------------------------------------------------
 
+    def _few_rows(self, tree: Compiled) -> Iterable[_Row] | None:
+        """All nodes that can match, where some condition allows only a few."""
+        for each in _conjuncts(tree):
+            if each.op or each.ranges is None or len(each.ranges.spans) != 1:
+                nids = self._gather(each, _FEW)
+                if nids is not None:
+                    return self._rows(nids)
+            elif self._holds_at_most(_FEW, each.ranges.slot, each.ranges.spans[0]):
+                rows = self._db.execute(
+                    "SELECT n.nid, n.handle, n.doc FROM keys k CROSS JOIN nodes n ON n.nid = k.nid "
+                    "WHERE k.sid = ? AND k.key >= ? AND k.key < ?",
+                    (self._index.slot_number(each.ranges.slot), *each.ranges.spans[0]),
+                )
+                return {row[0]: row for row in rows}.values()
+        return None
+
     def _gather(self, tree: Compiled, cap: int) -> set[int] | None:
         """All nodes that can match, or None when there are more than ``cap``."""
         if tree.op == "and":
@@ -396,13 +412,13 @@ class Selector:
     def _gather_ranges(self, ranges: Ranges, cap: int) -> set[int] | None:
         sid = self._index.slot_number(ranges.slot)
         nids: set[int] = set()
-        for low, high in ranges.spans:
-            rows = self._db.execute(
-                "SELECT nid FROM keys WHERE sid = ? AND key >= ? AND key < ? LIMIT ?",
-                (sid, low, high, cap - len(nids) + 1),
-            ).fetchall()
-            if len(rows) > cap - len(nids):
+        for span in ranges.spans:
+            # Counting first is cheap, and there are often more.
+            if not self._holds_at_most(cap - len(nids), ranges.slot, span):
                 return None
+            rows = self._db.execute(
+                "SELECT nid FROM keys WHERE sid = ? AND key >= ? AND key < ?", (sid, *span)
+            )
             nids.update(nid for (nid,) in rows)
         return nids
 
@@ -424,15 +440,15 @@ class Selector:
         """Fetch, test and sort candidates."""
         rank = _Ranker(descriptor, order)
         after = None if position is None else rank.place(position.key, position.nid)
+        read, test = self._index.state, None if tree is None else tree.test
 
         def matching() -> Iterator[tuple[tuple[object, ...], int, NodeState]]:
             for nid, handle, doc in rows:
-                state = self._index.state(handle, doc)
-                if tree is not None and not tree.test(state.values):
-                    continue
-                place = rank.place(rank.key(state.values), nid)
-                if after is None or place > after:
-                    yield place, nid, state
+                state = read(handle, doc)
+                if test is None or test(state.values):
+                    place = rank.place(rank.key(state.values), nid)
+                    if after is None or place > after:
+                        yield place, nid, state
 
         if wanted is None:
             best = sorted(matching(), key=_by_place)
@@ -459,23 +475,6 @@ class Selector:
             )
         return found
 
-    def _read_cursor(self, selection: Selection) -> _Position | None:
-        if selection.after is None:
-            return None
-        try:
-            padded = selection.after + "=" * (-len(selection.after) % 4)
-            position = msgspec.msgpack.decode(base64.urlsafe_b64decode(padded), type=_Position)
-        except (TypeError, ValueError, msgspec.MsgspecError):
-            raise QueryError(
-                "this cursor can't be read; use one exactly as an earlier page returned it"
-            ) from None
-        if position.selection != _signature(selection):
-            raise QueryError(
-                "this cursor belongs to another selection; keep type, conditions and order the "
-                "same from page to page"
-            )
-        return position
-
 
 class _Ranker:
     """Keys that sort nodes by several fields, each up or down."""
@@ -483,27 +482,26 @@ class _Ranker:
     def __init__(self, descriptor: TypeDescriptor, order: Sequence[Order]) -> None:
         self._single_descending = len(order) == 1 and order[0].descending
         self._fields = [
-            (each.field, encoder(descriptor.by_name[each.field]), each.descending) for each in order
+            (each.field, encode, each.descending)
+            for each in order
+            if (encode := encoder(descriptor.by_name[each.field])) is not None
         ]
 
     def key(self, values: Values) -> bytes:
         """The key of a node: of one field as the slot has it, of several joined."""
         if len(self._fields) == 1:
             name, encode, _ = self._fields[0]
-            return self._one(name, encode, values)
+            value = values.get(name)
+            return MISSING if value is None else encode(value)
         parts = []
         for name, encode, descending in self._fields:
-            part = escape(self._one(name, encode, values))
-            if descending and values.get(name) is not None:
+            value = values.get(name)
+            part = escape(MISSING if value is None else encode(value))
+            if descending and value is not None:
                 part = bytes(255 - byte for byte in part)
                 part = b"\x01" + part  # before missing values, as ascending ones are
             parts.append(part)
         return b"".join(parts)
-
-    @staticmethod
-    def _one(name: str, encode: object, values: Values) -> bytes:
-        value = values.get(name)
-        return MISSING if value is None else encode(value)  # type: ignore[operator]
 
     def place(self, key: bytes, nid: int) -> tuple[object, ...]:
         """Where a node stands; smaller comes first."""
@@ -605,6 +603,24 @@ def _resume(
 
 def _write_cursor(position: _Position) -> str:
     return base64.urlsafe_b64encode(msgspec.msgpack.encode(position)).decode().rstrip("=")
+
+
+def _read_cursor(text: str | None, signature: str) -> _Position | None:
+    if text is None:
+        return None
+    try:
+        padded = text + "=" * (-len(text) % 4)
+        position = msgspec.msgpack.decode(base64.urlsafe_b64decode(padded), type=_Position)
+    except (TypeError, ValueError, msgspec.MsgspecError):
+        raise QueryError(
+            "this cursor can't be read; use one exactly as an earlier page returned it"
+        ) from None
+    if position.selection != signature:
+        raise QueryError(
+            "this cursor belongs to another selection; keep type, conditions and order the "
+            "same from page to page"
+        )
+    return position
 
 
 def _signature(selection: Selection) -> str:

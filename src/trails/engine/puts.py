@@ -1,0 +1,196 @@
+"""A node that shall be put: check its values, find out which node it is, merge it.
+
+What a change of one node means, before any other node is looked at. Pure but for
+the clock in new ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import msgspec
+
+from trails.engine.validate import Validator
+from trails.errors import FieldError, NotFoundError
+from trails.model.ids import edge_id, uuid7
+from trails.model.iris import id_problem, normal_id
+from trails.model.nodes import NodeState, make_handle
+from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
+from trails.views.nodes.index import Stored
+
+Mode = Literal["create", "update", "upsert"]
+
+
+class Put(msgspec.Struct, frozen=True):
+    """Create or change a node: its raw values, and its id where the type has no key."""
+
+    type: str
+    values: Mapping[str, object]
+    id: str | None = None
+    mode: Mode = "create"
+    loaded: Mapping[str, object] | None = None
+    """For an update: the values that were read; only what differs from them is written."""
+
+
+class Wanted(msgspec.Struct):
+    """A node that shall be put: its values, what is wrong with them, and which node it is."""
+
+    label: str
+    values: dict[str, object]
+    errors: list[FieldError]
+    id: str | None = None
+    handle: str | None = None
+
+
+def check_put(schema: Schema, validator: Validator, change: Put, prefix: str | None) -> Wanted:
+    """Validate one node's own values and find out which node it is."""
+    descriptor = schema.by_name.get(change.type)
+    if descriptor is None:
+        raise NotFoundError(
+            f"this graph has no type {change.type!r}; it has "
+            f"{', '.join(schema.by_name) or 'none yet'}"
+        )
+    errors: list[FieldError] = []
+    label = prefix if prefix is not None else _batch_prefix(descriptor, change)
+    values = validator.check(change.type, change.values, label, errors)
+    identifier = _identify(descriptor, change, values, label, errors)
+    if identifier is None:
+        return Wanted(label, values, errors)
+    return Wanted(label, values, errors, identifier, make_handle(change.type, identifier))
+
+
+def settle_put(
+    schema: Schema, change: Put, wanted: Wanted, before: Stored | None
+) -> NodeState | None:
+    """The state that a node shall have, given what is there; None when it can't be put."""
+    identifier, handle, values = wanted.id, wanted.handle, wanted.values
+    if identifier is None or handle is None:
+        return None
+    if before is None:
+        if change.mode == "update":
+            raise NotFoundError(
+                f"{handle} does not exist any more; it was deleted after it was read",
+                handle=handle,
+            )
+        return NodeState(change.type, identifier, values)
+    descriptor = schema.by_name[change.type]
+    if change.mode == "create":
+        wanted.errors.append(_exists(descriptor, handle, identifier, wanted.label))
+        return None
+    if change.loaded is not None:
+        values = _merge(before.state.values, change.loaded, values, descriptor)
+    fixed = _changed_identity(descriptor, before.state.values, values, wanted.label)
+    if fixed:
+        wanted.errors.extend(fixed)
+        return None
+    return NodeState(change.type, identifier, values)
+
+
+def _identify(
+    descriptor: TypeDescriptor,
+    change: Put,
+    values: Mapping[str, object],
+    label: str,
+    errors: list[FieldError],
+) -> str | None:
+    if change.mode == "update" and change.id is not None:
+        return change.id
+    if descriptor.edge is not None:
+        source, target = values.get("source"), values.get("target")
+        if source is None or target is None:
+            return None
+        return edge_id(str(source), str(target))
+    key = descriptor.key
+    if key is None:
+        return change.id or uuid7()
+    value, row = values.get(key.name), key.type.row
+    if value is None or row is None:
+        return None
+    identifier = normal_id(row.lexical(value))
+    problem = id_problem(identifier)
+    if problem is not None:
+        path = label + key.name
+        message = f"{path} can't be a key: {problem}"
+        errors.append(FieldError(path, "datatype", message, identifier))
+        return None
+    return identifier
+
+
+def misnamed(schema: Schema, state: NodeState) -> Iterator[FieldError]:
+    """A node's IRI is derived from its key, an edge's from its ends."""
+    descriptor, handle = schema.by_name[state.type], state.handle
+    errors: list[FieldError] = []
+    change = Put(state.type, state.values, state.id)
+    identifier = _identify(descriptor, change, state.values, f"{handle}.", errors)
+    if identifier not in {None, state.id}:
+        field = "target" if descriptor.key is None else descriptor.key.name
+        yield FieldError(
+            f"{handle}.{field}",
+            "immutable_key",
+            f"{handle}.{field} gives this node the id {identifier!r}; a node's IRI follows "
+            "from its key, and an edge's from its ends",
+            identifier,
+            state.id,
+        )
+    yield from errors
+
+
+def _batch_prefix(descriptor: TypeDescriptor, change: Put) -> str:
+    """How errors name a node among many."""
+    key = descriptor.key
+    name = change.values.get(key.name) if key is not None else change.id
+    return f"{descriptor.name}/{name if name is not None else '?'}."
+
+
+def _exists(descriptor: TypeDescriptor, handle: str, identifier: str, label: str) -> FieldError:
+    if descriptor.edge is not None:
+        field = "target"
+        what = "this edge exists already between the same two nodes"
+    else:
+        field = descriptor.key.name if descriptor.key is not None else "id"
+        what = f"{handle} exists already"
+    message = f"{label}{field}: {what}; get it and change it, or save with upsert=True"
+    return FieldError(label + field, "unique", message, identifier, True)
+
+
+def _merge(
+    stored: Mapping[str, object],
+    loaded: Mapping[str, object],
+    wanted: Mapping[str, object],
+    descriptor: TypeDescriptor,
+) -> dict[str, object]:
+    """What is stored, with only those fields replaced that the caller changed."""
+    merged = dict(stored)
+    for field in descriptor.fields:
+        value = wanted.get(field.name)
+        if value != loaded.get(field.name):
+            if value is None:
+                merged.pop(field.name, None)
+            else:
+                merged[field.name] = value
+    return merged
+
+
+def _changed_identity(
+    descriptor: TypeDescriptor,
+    before: Mapping[str, object],
+    after: Mapping[str, object],
+    label: str,
+) -> list[FieldError]:
+    """A key never changes, nor do the ends of an edge."""
+    fixed: list[PredicateDescriptor] = [field for field in descriptor.fields if field.key]
+    if descriptor.edge is not None:
+        fixed += [descriptor.by_name["source"], descriptor.by_name["target"]]
+    return [
+        FieldError(
+            label + field.name,
+            "immutable_key",
+            f"{label}{field.name} identifies the node and can't change from "
+            f"{before.get(field.name)!r}; make a new node and delete this one",
+            str(after.get(field.name)),
+            str(before.get(field.name)),
+        )
+        for field in fixed
+        if before.get(field.name) != after.get(field.name)
+    ]
