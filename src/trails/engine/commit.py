@@ -35,6 +35,8 @@ from trails.model.history import Commit, Draft, Position
 from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema
 from trails.views.nodes.index import Stored
+from trails.views.quads import BULK
+from trails.views.staging import StagedLoad
 
 MAX_ERRORS: Final = 1000
 _CHUNK: Final = 2000
@@ -78,6 +80,8 @@ class Write:
         self._stack = ExitStack()
         self._touched: dict[str, Touched] = {}
         self._payload: PayloadWriter | None = None
+        self._unstaged: list[tuple[bytes, bytes, int]] = []
+        self._staged: StagedLoad | None = None
         self._broken = False
         self.fate = Fate()
         self.replayed: Commit | None = None
@@ -159,6 +163,8 @@ class Write:
         try:
             if self._payload is not None:
                 self._payload.discard()
+            if self._staged is not None:
+                self._staged.discard()
         finally:
             try:
                 self._graph.nodes.rollback()
@@ -175,6 +181,8 @@ class Write:
                 self._undo()
                 self.fate.landed = True
                 return None
+            if self._staged is not None:
+                graph.quads.finish(self._staged)
             step("before_append")
             head = graph.log.head(MAIN)
             commit = append(graph.log, self._draft, payload, graph.schema, head)
@@ -194,9 +202,13 @@ class Write:
         graph, step = self._graph, self._graph.on_step
         try:
             step("after_append")
-            graph.nodes.commit(Position(commit.seq, commit.id))
+            position = Position(commit.seq, commit.id)
+            graph.nodes.commit(position)
             step("mid_apply")
-            graph.apply_quads(graph.quads, commit, payload)
+            if self._staged is not None:
+                graph.quads.swap(self._staged, position)
+            else:
+                graph.apply_quads(graph.quads, commit, payload)
         except StorageError as error:
             graph.nodes.rollback()
             try:
@@ -285,7 +297,7 @@ class Write:
         nodes.put_all(self._seq, puts)
         changes = [(None if put[0] is None else put[0].state, put[2]) for put in puts]
         if not errors:
-            self._emit(changes)
+            self._stage(*self._emit(changes))
         for old, new in changes:
             self._rules.watch(old, new)
 
@@ -379,19 +391,40 @@ class Write:
         while some := list(islice(changes, _CHUNK)):
             self._emit(some)
 
-    def _emit(self, changes: Iterable[tuple[NodeState | None, NodeState | None]]) -> None:
-        """Write the statements between the states before and after into the payload."""
+    def _stage(self, removed: bytes, added: bytes, count: int) -> None:
+        """Load a commit that turns out to be large while the rest of it is being checked."""
+        if self._staged is None:
+            self._unstaged.append((removed, added, count))
+            if sum(each[2] for each in self._unstaged) <= BULK:
+                return
+            self._staged = self._graph.quads.stage()
+            if self._staged is None:
+                self._unstaged.clear()
+                return
+            for earlier in self._unstaged[:-1]:
+                self._staged.feed(earlier[0], earlier[1])
+            self._unstaged.clear()
+        self._staged.feed(removed, added)
+
+    def _emit(
+        self, changes: Iterable[tuple[NodeState | None, NodeState | None]]
+    ) -> tuple[bytes, bytes, int]:
+        """Write the statements between states into the payload: (removed, added, how many)."""
         removed: list[str] = []
         added: list[str] = []
         for before, after in changes:
-            gone, come = self._graph.terms.difference(before, after)
-            removed += gone
-            added += come
+            lost, won = self._graph.terms.difference(before, after)
+            removed += lost
+            added += won
         payload = self._writer()
-        if removed:
-            payload.removed.write("".join(removed).encode(), len(removed))
-        if added:
-            payload.added.write("".join(added).encode(), len(added))
+        gone, come = "".join(removed).encode(), "".join(added).encode()
+        for part, text, count in (
+            (payload.removed, gone, len(removed)),
+            (payload.added, come, len(added)),
+        ):
+            if count:
+                part.write(text, count)
+        return gone, come, len(removed) + len(added)
 
     def _writer(self) -> PayloadWriter:
         if self._payload is None:

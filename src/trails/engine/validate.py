@@ -14,7 +14,7 @@ from trails.errors import FieldError
 from trails.model.constraints import Coerce, compile_field, showable
 from trails.model.iris import Names
 from trails.model.kinds import KindError
-from trails.model.nodes import make_handle
+from trails.model.nodes import make_handle, split_handle
 from trails.model.types import REF, Schema
 
 
@@ -48,7 +48,7 @@ class Validator:
         get = raw.get
         for name, check in self._checks[type_name]:
             value = check(get(name), prefix + name, errors)
-            if value is not None and value != ():
+            if value or (value is not None and value != ()):
                 values[name] = value
         if not raw.keys() <= self._known[type_name]:
             errors.extend(self._unknown(type_name, raw, prefix))
@@ -74,6 +74,14 @@ class Validator:
         return errors
 
 
+def _spelled_as_stored(handle: str) -> str:
+    """A handle with its id percent-encoded, as every handle that is written must be."""
+    try:
+        return make_handle(*split_handle(handle))
+    except UnicodeDecodeError:
+        raise KindError("its id is not text") from None
+
+
 def reference_coercer(schema: Schema, names: Names) -> Coerce:
     """Accept an instance, an IRI, an MCP handle or a plain handle; give the handle."""
     known = schema.by_name
@@ -84,7 +92,7 @@ def reference_coercer(schema: Schema, names: Names) -> Coerce:
             if parsed is not None and parsed[0] in known:
                 return make_handle(*parsed)
             if value.isascii() and value.count("/") == 1 and value.partition("/")[0] in known:
-                return value
+                return _spelled_as_stored(value)
         elif isinstance(value, Node) or hasattr(value, "__trails__"):
             handle = getattr(value, "handle", None)
             if handle is not None:

@@ -121,6 +121,6 @@ def compile_pattern(pattern: str) -> Callable[[str], bool]:
     match = matcher.Match
 
     def occurs(text: str) -> bool:
-        return match(text) is not None
+        return match(text.encode()) is not None
 
     return occurs

@@ -2,8 +2,9 @@
 
 The position in the log is a statement in a named graph of its own, moved in the
 same update as the data: an apply is atomic or did not happen. A large commit is
-loaded in bulk instead, before its position is written, while no one reads;
-loading it again after a crash adds the same statements and changes nothing.
+loaded in bulk instead: into a copy that then takes the store's place (``staging``),
+or, when the log is folded, in place while no one reads; loading it again after a
+crash adds the same statements and changes nothing.
 """
 
 from __future__ import annotations
@@ -21,14 +22,13 @@ from trails.errors import CorruptionError, StorageError
 from trails.log.storage import full, storage_errors
 from trails.model.history import Position
 from trails.model.iris import TRAILS
+from trails.views.staging import StagedLoad, batches, pieces
 from trails.views.turns import Turns
 
 _META: Final = f"<{TRAILS}view>"
 _POSITION: Final = f"<{TRAILS}position>"
 BULK: Final = 20_000
 """Statements from which a bulk load beats one update."""
-_PIECE: Final = 48 * 2**20
-"""Bytes loaded at once: about half a million statements, and half a gigabyte while they load."""
 
 # RocksDB hands on the text of a failed system call, not its number.
 _FULL: Final = ("No space left", "File too large", "Disk quota exceeded")
@@ -67,7 +67,8 @@ class QuadsView:
         try:
             with self._errors("open the quads view"):
                 self._folder.parent.mkdir(parents=True, exist_ok=True)
-                shutil.rmtree(self._kept(self._folder), ignore_errors=True)
+                for beside in (self._kept(self._folder), self._staged(self._folder)):
+                    shutil.rmtree(beside, ignore_errors=True)
                 for debris in self._folder.glob("bulk-*.sst"):  # of a load that failed
                     debris.unlink()
                 self._store = ox.Store(self._folder)
@@ -133,6 +134,11 @@ class QuadsView:
         """Where the state before a bulk load is, while it runs."""
         return folder.with_name("quads.kept")
 
+    @staticmethod
+    def _staged(folder: Path) -> Path:
+        """Where the state after a large commit is made, before it takes this one's place."""
+        return folder.with_name("quads.staged")
+
     def clear(self) -> None:
         """Forget everything; the log will be applied from its start."""
         with self._turns.exclusive():
@@ -186,13 +192,17 @@ class QuadsView:
     def apply(self, position: Position, removed: bytes, added: bytes) -> None:
         """Apply one commit atomically, position included."""
         with self._writing():
-            self.store.update(
-                f"DELETE DATA {{ {removed.decode()} GRAPH {_META} "
-                f"{{ {_META} {_POSITION} {ox.Literal(str(self.position))} }} }} ;\n"
-                f"INSERT DATA {{ {added.decode()} GRAPH {_META} "
-                f"{{ {_META} {_POSITION} {ox.Literal(str(position))} }} }}"
-            )
+            self.store.update(self._move(position, removed.decode(), added.decode()))
         self.position = position
+
+    def _move(self, position: Position, removed: str, added: str) -> str:
+        """The update that takes the store from its position to another."""
+        return (
+            f"DELETE DATA {{ {removed} GRAPH {_META} "
+            f"{{ {_META} {_POSITION} {ox.Literal(str(self.position))} }} }} ;\n"
+            f"INSERT DATA {{ {added} GRAPH {_META} "
+            f"{{ {_META} {_POSITION} {ox.Literal(str(position))} }} }}"
+        )
 
     def apply_stream(
         self, position: Position, removed: IO[bytes], added: IO[bytes], count: int
@@ -203,11 +213,47 @@ class QuadsView:
             return
         with self._turns.exclusive(), self._whole_or_not():
             with self._writing():
-                for lines in _batches(removed):
+                for lines in batches(removed):
                     self.store.update(f"DELETE DATA {{ {lines} }}")
-                for piece in _pieces(added):
+                for piece in pieces(added):
                     self.store.bulk_load(piece, format=ox.RdfFormat.N_QUADS, lenient=True)
             self.apply(position, b"", b"")
+
+    def stage(self) -> StagedLoad | None:
+        """Begin to load a commit that the log does not have yet; None for a view in memory."""
+        if self._folder is None:
+            return None
+        with self._errors("stage a load"):
+            return StagedLoad(self.store, self._staged(self._folder))
+
+    def finish(self, staged: StagedLoad) -> None:
+        """Wait for a staged load; after this only the swap is left."""
+        with self._errors("stage a load"):
+            staged.finish()
+
+    def swap(self, staged: StagedLoad, position: Position) -> None:
+        """Let a staged load, which the log has now, take the store's place."""
+        folder = self._folder
+        assert folder is not None  # noqa: S101 - nothing is staged for a view in memory
+        try:
+            with self._errors("update the quads view"):
+                staged.seal(self._move(position, "", ""))
+        except BaseException:
+            staged.discard()
+            raise
+        kept = self._kept(folder)
+        with self._turns.exclusive(), self._writing():
+            shutil.rmtree(kept, ignore_errors=True)
+            self._store = None
+            folder.rename(kept)
+            staged.folder.rename(folder)
+            self.position = position
+            try:
+                self._store = ox.Store(folder)
+            except BaseException:
+                self._open_read_only()
+                raise
+        shutil.rmtree(kept, ignore_errors=True)
 
     @contextmanager
     def _whole_or_not(self) -> Iterator[None]:
@@ -279,19 +325,3 @@ def _sizes(folder: Path) -> dict[str, int]:
         for path in folder.glob(pattern)
         if not path.name.startswith("bulk-")
     }
-
-
-def _pieces(lines: IO[bytes]) -> Iterator[bytes]:
-    while piece := lines.read(_PIECE):
-        yield piece + lines.readline()
-
-
-def _batches(lines: IO[bytes], size: int = 5_000) -> Iterator[str]:
-    batch: list[bytes] = []
-    for line in lines:
-        batch.append(line)
-        if len(batch) >= size:
-            yield b"".join(batch).decode()
-            batch.clear()
-    if batch:
-        yield b"".join(batch).decode()

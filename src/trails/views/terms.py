@@ -42,32 +42,33 @@ class _TypeTerms:
         self.main_class = classes[0]
         rdf_type = str(ox.NamedNode(RDF_TYPE))
         self.class_lines = [f" {rdf_type} {ox.NamedNode(each)} .\n" for each in classes]
-        self.encoders: dict[str, tuple[str, Encode, bool]] = {}
+        self.encoders: dict[str, tuple[Encode, bool]] = {}
         self.fields: dict[str, PredicateDescriptor] = {}
         for field in descriptor.fields:
             iri = names.term(field.iri)
-            middle = f" {ox.NamedNode(iri)} "
-            self.encoders[field.name] = (middle, _encoder(field, names), field.many)
+            self.encoders[field.name] = (_encoder(field, iri, names), field.many)
             self.fields[iri] = field
 
 
-def _encoder(field: PredicateDescriptor, names: Names) -> Encode:
-    """Value → term. What can't need escaping is spelled out: a bulk save is mostly this."""
+def _encoder(field: PredicateDescriptor, iri: str, names: Names) -> Encode:
+    """Value → what follows the subject. What can't need escaping is spelled out here."""
     row = field.type.scalar.row
+    predicate = f" {ox.NamedNode(iri)} "
     if row is None:
-        start = f"<{names.nodes}"
-        return lambda handle: f"{start}{handle}>"
+        start = f"{predicate}<{names.nodes}"
+        return lambda handle: f"{start}{handle}> .\n"
     datatype, lexical = ox.NamedNode(row.datatype), row.lexical
-    suffix = str(ox.Literal("", datatype=datatype)).removeprefix('""')
+    start = f'{predicate}"'
+    end = str(ox.Literal("", datatype=datatype)).removeprefix('"') + " .\n"
     if not row.text:
         # Numbers, dates and truth values: their lexical forms are plain ASCII.
-        return lambda value: f'"{lexical(value)}"{suffix}'
+        return lambda value: f"{start}{lexical(value)}{end}"
 
     def encode(value: object) -> str:
         text = lexical(value)
         if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
-            return f'"{text}"{suffix}'
-        return str(ox.Literal(text, datatype=datatype))
+            return f"{start}{text}{end}"
+        return f"{predicate}{ox.Literal(text, datatype=datatype)} .\n"
 
     return encode
 
@@ -92,11 +93,11 @@ class Terms:
         subject = self.subject(state.handle)
         lines = [subject + line for line in terms.class_lines]
         for name, value in state.values.items():
-            middle, encode, many = terms.encoders[name]
+            encode, many = terms.encoders[name]
             if many:
-                lines += [f"{subject}{middle}{encode(item)} .\n" for item in value]  # type: ignore[attr-defined]
+                lines += [subject + encode(item) for item in value]  # type: ignore[attr-defined]
             else:
-                lines.append(f"{subject}{middle}{encode(value)} .\n")
+                lines.append(subject + encode(value))
         return lines
 
     def difference(

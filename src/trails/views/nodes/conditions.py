@@ -5,6 +5,7 @@ The test alone decides; the key ranges only say where to look.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Final
@@ -241,10 +242,10 @@ def _comparison(lookup: str) -> Lookup:
 
 
 _COMPARE: Final[Mapping[str, Callable[..., bool]]] = {
-    "gt": lambda a, b: a > b,
-    "gte": lambda a, b: a >= b,
-    "lt": lambda a, b: a < b,
-    "lte": lambda a, b: a <= b,
+    "gt": operator.gt,
+    "gte": operator.ge,
+    "lt": operator.lt,
+    "lte": operator.le,
 }
 
 

@@ -76,6 +76,15 @@ class _Scan(msgspec.Struct, frozen=True):
         return self.prefix + escape(key) if self.prefix else key
 
 
+class _Keys(msgspec.Struct, frozen=True):
+    """Where a walk goes along, in SQL."""
+
+    table: str
+    where: str
+    order: str
+    bounds: tuple[object, ...]
+
+
 class _Filters(msgspec.Struct, frozen=True):
     """What a walk checks: on keys, in SQL, and on the values of the nodes that are left."""
 
@@ -262,7 +271,8 @@ class Selector:
             if place is None:
                 continue
             left = -1 if wanted is None or test is not None else wanted - found
-            with closing(self._keys(scan, span, place, filters, within, left)) as rows:
+            keys = _keys_from(scan, span, place)
+            with closing(self._found(keys, filters, within, left)) as rows:
                 for nid, handle, doc in rows:
                     state = read(handle, doc)
                     if test is None or test(state.values):
@@ -312,8 +322,7 @@ class Selector:
                     tests.append(each.test)
             else:
                 tests.append(each.test)
-        test = (lambda node: all(holds(node) for holds in tests)) if tests else None
-        return _Filters(tuple(checks), tuple(values), test)
+        return _Filters(tuple(checks), tuple(values), _together(tests))
 
     def _holds_at_most(self, count: int, slot: str, span: tuple[bytes, bytes]) -> bool:
         """Whether a span has no more keys than that."""
@@ -323,30 +332,24 @@ class Selector:
         ).fetchone()
         return found is None
 
-    def _keys(
-        self,
-        scan: _Scan,
-        span: tuple[bytes, bytes],
-        place: tuple[bytes, int],
-        filters: _Filters,
-        within: int | None,
-        limit: int,
+    def _found(
+        self, keys: _Keys, filters: _Filters, within: int | None, limit: int
     ) -> sqlite3.Cursor:
-        """The rows of a span from a place on that pass the checks."""
-        keys, bounds = _keys_from(scan, span, place)
-        checks = " AND ".join(filters.checks) or "1"
-        values: tuple[object, ...]
-        if within is None:
-            keys = keys.format(checks)
-            values = (*bounds, *filters.values, limit)
-        else:
-            keys = f"SELECT key, nid FROM ({keys.format('1')} LIMIT ?) k WHERE {checks}"  # noqa: S608
-            values = (*bounds, within, *filters.values, limit)
-        # The left side of a CROSS JOIN is the outer loop, so its order is the result's.
+        """The nodes of some keys, in their order, that pass the checks."""
+        checks = " AND ".join(filters.checks)
+        if within is not None and checks:
+            # An inner loop over so many keys, whose order is that of the result.
+            return self._db.execute(
+                f"SELECT k.nid, n.handle, n.doc FROM (SELECT nid FROM {keys.table} k "  # noqa: S608
+                f"WHERE {keys.where} ORDER BY {keys.order} LIMIT ?) k "
+                f"CROSS JOIN nodes n ON n.nid = k.nid WHERE {checks} LIMIT ?",
+                (*keys.bounds, within, *filters.values, limit),
+            )
         return self._db.execute(
-            "SELECT k.nid, n.handle, n.doc "  # noqa: S608
-            f"FROM ({keys} LIMIT ?) k CROSS JOIN nodes n ON n.nid = k.nid",
-            values,
+            f"SELECT k.nid, n.handle, n.doc FROM {keys.table} k "  # noqa: S608
+            "CROSS JOIN nodes n ON n.nid = k.nid "
+            f"WHERE {keys.where} AND {checks or '1'} ORDER BY {keys.order} LIMIT ?",
+            (*keys.bounds, *filters.values, limit if within is None else within),
         )
 
     def _rows(self, nids: Iterable[int]) -> Iterator[_Row]:
@@ -535,21 +538,9 @@ class _Reversed:
 _PROBE: Final = "EXISTS (SELECT 1 FROM keys p WHERE p.sid = ? AND p.key = ? AND p.nid = k.nid)"
 _AMONG: Final = "k.nid IN (SELECT p.nid FROM keys p WHERE p.sid = ? AND p.key >= ? AND p.key < ?)"
 
-_UPWARDS: Final = (
-    "SELECT key, nid FROM keys k WHERE sid = ? AND (key, nid) > (?, ?) AND key < ? AND {} "
-    "ORDER BY key, nid"
-)
-_DOWNWARDS: Final = (
-    "SELECT key, nid FROM keys k WHERE sid = ? AND (key, nid) < (?, ?) AND key >= ? AND {} "
-    "ORDER BY key DESC, nid DESC"
-)
-_NODES: Final = "SELECT x'' AS key, nid FROM nodes k WHERE nid > ? AND nid < ? AND {} ORDER BY nid"
 
-
-def _keys_from(
-    scan: _Scan, span: tuple[bytes, bytes], place: tuple[bytes, int]
-) -> tuple[str, tuple[object, ...]]:
-    """The keys of a span from a place on, in order; braces stand where more is checked.
+def _keys_from(scan: _Scan, span: tuple[bytes, bytes], place: tuple[bytes, int]) -> _Keys:
+    """The keys of a span from a place on.
 
     The place is the only bound on its side: of two, SQLite might take the other one to
     start from, and walk all that lies between.
@@ -557,10 +548,20 @@ def _keys_from(
     low, high = span
     if not scan.sid:
         start, end = int.from_bytes(low, "big"), int.from_bytes(high, "big")
-        return _NODES, (max(place[1], start - 1), end)
+        bounds = (max(place[1], start - 1), end)
+        return _Keys("nodes", "k.nid > ? AND k.nid < ?", "k.nid", bounds)
     if scan.descending:
-        return _DOWNWARDS, (scan.sid, *place, low)
-    return _UPWARDS, (scan.sid, *place, high)
+        where = "k.sid = ? AND (k.key, k.nid) < (?, ?) AND k.key >= ?"
+        return _Keys("keys", where, "k.key DESC, k.nid DESC", (scan.sid, *place, low))
+    where = "k.sid = ? AND (k.key, k.nid) > (?, ?) AND k.key < ?"
+    return _Keys("keys", where, "k.key, k.nid", (scan.sid, *place, high))
+
+
+def _together(tests: list[Test]) -> Test | None:
+    """One test for all."""
+    if len(tests) <= 1:
+        return tests[0] if tests else None
+    return lambda values: all(holds(values) for holds in tests)
 
 
 def _by_place(entry: tuple[tuple[object, ...], int, NodeState]) -> Any:  # noqa: ANN401
