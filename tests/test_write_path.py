@@ -1160,3 +1160,16 @@ def test_a_key_is_unique_over_all_types_that_inherit_it() -> None:
             Firm(slug="a").save(ctx)
         assert [(error.field, error.code) for error in caught.value.fields] == [("slug", "unique")]
         assert type(Party.get(ctx, "a")) is Human
+
+
+def test_an_instance_that_was_only_read_can_be_deleted_and_saved_again(
+    app: App, ctx: GraphContext
+) -> None:
+    """Its fields survive its deletion, though none of them was looked at before."""
+    Person(email="zoe@x", name="Zoe").save(ctx)
+    (zoe,) = Person.objects(ctx).where(email="zoe@x").fetch()
+    assert zoe.save(ctx) is None
+    zoe.delete(ctx)
+    assert zoe.name == "Zoe"
+    assert zoe.save(ctx) is not None
+    assert Person.get(ctx, "zoe@x").name == "Zoe"

@@ -103,12 +103,13 @@ class Node:
     if not TYPE_CHECKING:  # a checker that saw these would let every misspelled field pass
 
         def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any field's type
-            """Load a reference when one of its fields is first read."""
+            """Set the fields when one is first read; those of a reference are loaded then."""
             descriptor = type(self).__trails__
             state: State | None = self.__dict__.get(_STATE)
             if name not in descriptor.by_name or state is None or state.ctx is None:
                 raise AttributeError(f"{descriptor.name} has no attribute {name!r}")
-            self.refresh(state.ctx)
+            if not unfold(self):
+                self.refresh(state.ctx)
             return self.__dict__[name]
 
         def __setattr__(self, name: str, value: object) -> None:
@@ -319,8 +320,23 @@ def blank(cls: type[N], ctx: Context, identifier: str, handle: str) -> N:
 
 
 def loaded(cls: type[N], ctx: Context, identifier: str, values: Mapping[str, object]) -> N:
-    """An instance that stands for a stored node, with its fields."""
+    """An instance that stands for a stored node; its values become fields when one is read."""
     node = cls.__new__(cls)
     node.__dict__[_STATE] = State(identifier, None, ctx, True, values)
-    _set_fields(node, ctx, values)
     return node
+
+
+def unfold(node: Node) -> bool:
+    """Turn the values that an instance was read with into its fields; False if it has none."""
+    state = state_of(node)
+    if state.loaded is None or state.ctx is None:
+        return False
+    if not is_unfolded(node):
+        _set_fields(node, state.ctx, state.loaded)
+    return True
+
+
+def is_unfolded(node: Node) -> bool:
+    """Whether the fields of an instance are set; until then none can have been changed."""
+    fields = type(node).__trails__.fields
+    return not fields or fields[0].name in node.__dict__

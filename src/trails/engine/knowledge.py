@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from trails.authoring.nodes import Node, state_of
+from trails.authoring.nodes import Node, is_unfolded, state_of, unfold
 from trails.engine.commit import Write
 from trails.engine.graph import Graph
 from trails.engine.puts import Put
@@ -234,12 +234,12 @@ class Knowledge:
                 _remember(node, state, write)
 
     def _change(self, node: object, *, upsert: bool) -> Put | None:
-        """What saving an instance asks for; None when nothing of it was ever loaded."""
+        """What saving an instance asks for; None when none of its fields was ever looked at."""
         descriptor = getattr(type(node), "__trails__", None)
         state = getattr(node, "__dict__", {}).get("_trails_state")
         if descriptor is None or state is None:
             raise TransactionError(f"{node!r} is not an instance of a node type")
-        if state.stored and state.loaded is None:
+        if state.stored and not is_unfolded(node):  # type: ignore[arg-type]
             return None
         own = node.__dict__
         values = {
@@ -265,6 +265,7 @@ class Knowledge:
         with self._writing(message, expected_head, idempotency_key) as outcome:
             if outcome.write.replayed is None:
                 outcome.write.remove(handle, cascade=cascade)
+                unfold(node)  # type: ignore[arg-type]
                 state_of(node).remember(  # type: ignore[arg-type]
                     stored=False, values=None, fate=outcome.write.fate
                 )
