@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 import msgspec
 
@@ -23,7 +23,8 @@ from trails.log.storage import connect, storage_errors
 from trails.model.history import Position
 from trails.model.iris import decode_id
 from trails.model.nodes import NodeState
-from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
+from trails.model.types import Schema
+from trails.views.nodes.docs import Docs
 from trails.views.nodes.keys import Extract, Slot, all_slots
 from trails.views.turns import Turns
 
@@ -60,82 +61,6 @@ class Stored(msgspec.Struct, frozen=True):
     state: NodeState
 
 
-class Docs:
-    """Node values ↔ the JSON document of a row."""
-
-    def __init__(self, schema: Schema) -> None:
-        self._plain: dict[str, list[tuple[str, Callable[..., object], bool]]] = {}
-        self._native: dict[str, list[tuple[str, Callable[..., object]]]] = {}
-        self._typed: dict[str, _Reader] = {}
-        for descriptor in schema.types:
-            plain: list[tuple[str, Callable[..., object], bool]] = []
-            native: list[tuple[str, Callable[..., object]]] = []
-            for field in descriptor.fields:
-                row = field.type.scalar.row
-                if row is not None and row.plain is not None:
-                    plain.append((field.name, row.plain, field.many))
-                restore = None if row is None else row.restore
-                if field.many:
-                    native.append((field.name, tuple if restore is None else _each(restore)))
-                elif restore is not None:
-                    native.append((field.name, restore))
-            self._plain[descriptor.name] = plain
-            self._native[descriptor.name] = native
-            self._typed[descriptor.name] = _Reader(descriptor, native)
-
-    def encode(self, type_name: str, values: Mapping[str, object]) -> bytes:
-        """Values as stored: the same bytes whichever way they came about."""
-        plain = self._plain[type_name]
-        if plain:
-            values = dict(values)
-            for name, convert, many in plain:
-                value = values.get(name)
-                if value is not None:
-                    values[name] = (
-                        [convert(item) for item in value] if many else convert(value)  # type: ignore[attr-defined]
-                    )
-        return msgspec.json.encode(values, order="deterministic")
-
-    def decode(self, type_name: str, doc: bytes) -> dict[str, object]:
-        """Values as the engine uses them."""
-        typed = self._typed[type_name]
-        try:
-            values, native = typed.decode(doc), typed.rest
-        except msgspec.ValidationError:
-            # Written without validation, so perhaps of another type than declared.
-            values, native = _DECODER.decode(doc), self._native[type_name]
-        for name, restore in native:
-            value = values.get(name)
-            if value is not None:
-                values[name] = restore(value)
-        return values
-
-
-class _Reader:
-    """One type's documents, with the values restored that msgspec can restore itself."""
-
-    def __init__(
-        self, descriptor: TypeDescriptor, native: list[tuple[str, Callable[..., object]]]
-    ) -> None:
-        types = {field.name: _json_type(field) for field in descriptor.fields}
-        typed_dict: Any = TypedDict  # made at run time, it is beyond a type checker
-        document = typed_dict("document", types, total=False)
-        self.decode: Callable[[bytes], dict[str, object]] = msgspec.json.Decoder(document).decode
-        self.rest = [each for each in native if types[each[0]] is object]
-
-
-def _json_type(field: PredicateDescriptor) -> object:
-    row = field.type.scalar.row
-    native = str if row is None else row.native
-    if native is None:
-        return object
-    return tuple[native, ...] if field.many else native  # type: ignore[valid-type]
-
-
-def _each(restore: Callable[..., object]) -> Callable[..., object]:
-    return lambda items: tuple(map(restore, items))
-
-
 def _position(row: tuple[str] | None, types: list[tuple[object, ...]]) -> Position:
     try:
         if row is not None:
@@ -149,9 +74,6 @@ def _position(row: tuple[str] | None, types: list[tuple[object, ...]]) -> Positi
 
 def _names(slots: Iterable[Slot]) -> set[str]:
     return {slot.name for slot in slots}
-
-
-_DECODER = msgspec.json.Decoder(dict[str, object])
 
 
 class NodeIndex:

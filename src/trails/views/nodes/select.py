@@ -9,26 +9,27 @@ matches are common; only then the number of candidates decides.
 
 from __future__ import annotations
 
-import base64
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from heapq import nsmallest
 from itertools import islice
 from math import isqrt
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from trails.errors import QueryError
 from trails.model.constraints import Coerce
-from trails.model.digests import digest_of
 from trails.model.nodes import NodeState
 from trails.model.selections import Order, Selection
 from trails.model.types import Schema, TypeDescriptor
 from trails.views.nodes.conditions import Compiled, Compiler, Ranges, Test, Values
+from trails.views.nodes.cursors import Cursor, read_cursor, signature_of, write_cursor
 from trails.views.nodes.index import NodeIndex, marks
 from trails.views.nodes.keys import MISSING, encoder, escape, handle_key, slot_name
+from trails.views.nodes.ranking import Ranker
+from trails.views.nodes.scans import Keys, Scan, keys_from, resume
 
 _END: Final = b"\xff" * 9
 _START: Final = b""
@@ -48,41 +49,6 @@ class Found(msgspec.Struct, frozen=True):
 
     rows: tuple[NodeState, ...]
     next: str | None
-
-
-class _Position(msgspec.Struct, array_like=True, frozen=True):
-    """Where a page ended: the selection it belongs to, and the last key and node."""
-
-    selection: str
-    key: bytes
-    nid: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-
-
-class _Scan(msgspec.Struct, frozen=True):
-    """A walk over one slot (or, with sid 0, over the nodes themselves) in key order."""
-
-    sid: int
-    spans: tuple[tuple[bytes, bytes], ...]
-    descending: bool = False
-    prefix: bytes = b""
-    """For a slot of two fields: what the keys start with, the first field being given."""
-    given: str = ""
-    """For a slot of two fields: the slot of the first field."""
-    by_node: bool = False
-    """Whether the wanted order is that of the nodes, whatever slot is walked."""
-
-    def full(self, key: bytes) -> bytes:
-        """The slot's key for the ordered field's own, which is what a cursor has."""
-        return self.prefix + escape(key) if self.prefix else key
-
-
-class _Keys(msgspec.Struct, frozen=True):
-    """Where a walk goes along, in SQL."""
-
-    table: str
-    where: str
-    order: str
-    bounds: tuple[object, ...]
 
 
 class _Filters(msgspec.Struct, frozen=True):
@@ -115,8 +81,8 @@ class Selector:
         """A page of nodes in order."""
         descriptor = self._descriptor(selection)
         tree = self._compiler.compile(selection.type, selection.where)
-        signature = _signature(selection)
-        position = _read_cursor(selection.after, signature)
+        signature = signature_of(selection)
+        position = read_cursor(selection.after, signature)
         limit = selection.limit if selection.limit is not None else None
         wanted = None if limit is None else min(limit + selection.offset + 1, _MOST)
         if limit == 0:
@@ -128,8 +94,8 @@ class Selector:
         rows = tuple([state for _, state in page])
         if not more or not page:
             return Found(rows, None)
-        key = _Ranker(descriptor, selection.order).key(rows[-1].values)
-        return Found(rows, _write_cursor(_Position(signature, key, page[-1][0])))
+        key = Ranker(descriptor, selection.order).key(rows[-1].values)
+        return Found(rows, write_cursor(Cursor(signature, key, page[-1][0])))
 
     def count(self, selection: Selection) -> int:
         """How many nodes match."""
@@ -160,7 +126,7 @@ class Selector:
         descriptor: TypeDescriptor,
         tree: Compiled | None,
         order: Sequence[Order],
-        position: _Position | None,
+        position: Cursor | None,
         wanted: int | None,
     ) -> Iterator[_Picked]:
         self._check_order(descriptor, order)
@@ -205,7 +171,7 @@ class Selector:
 
     def _scan_for(
         self, descriptor: TypeDescriptor, tree: Compiled | None, order: Sequence[Order]
-    ) -> _Scan | None:
+    ) -> Scan | None:
         """The slot whose order is the wanted one, narrowed by what the conditions allow."""
         conjuncts = _conjuncts(tree)
         points = [
@@ -216,8 +182,8 @@ class Selector:
         if not order:
             # All keys of one value are in node order.
             for point in points:
-                return _Scan(self._index.slot_number(point.slot), point.spans, by_node=True)
-            return _Scan(0, self._node_spans(descriptor), by_node=True)
+                return Scan(self._index.slot_number(point.slot), point.spans, by_node=True)
+            return Scan(0, self._node_spans(descriptor), by_node=True)
         if len(order) > 1:
             return None
         field, descending = order[0].field, order[0].descending
@@ -229,14 +195,14 @@ class Selector:
                 whole = self._order_spans(((_START, _END),), descending=descending)
                 spans = tuple((prefix + low, prefix + high) for low, high in whole)
                 number = self._index.slot_number(name)
-                return _Scan(number, spans, descending, prefix, given=point.slot)
+                return Scan(number, spans, descending, prefix, given=point.slot)
         spans = ((_START, _END),)
         for each in conjuncts:
             if each.ranges is not None and each.ranges.field == field and each.ranges.spans:
                 spans = each.ranges.spans
                 break
         sid = self._index.slot_number(slot_name(descriptor.name, (field,)))
-        return _Scan(sid, self._order_spans(spans, descending=descending), descending)
+        return Scan(sid, self._order_spans(spans, descending=descending), descending)
 
     def _node_spans(self, descriptor: TypeDescriptor) -> tuple[tuple[bytes, bytes], ...]:
         ranges = self._index.ranges(self._schema.family(descriptor.name))
@@ -257,9 +223,9 @@ class Selector:
 
     def _walk(
         self,
-        scan: _Scan,
+        scan: Scan,
         filters: _Filters,
-        position: _Position | None,
+        position: Cursor | None,
         wanted: int | None,
         within: int | None = None,
     ) -> Iterator[_Picked]:
@@ -267,11 +233,11 @@ class Selector:
         test, read = filters.test, self._index.state
         found = 0
         for span in scan.spans:
-            place = _resume(scan, position, *span)
+            place = resume(scan, position, *span)
             if place is None:
                 continue
             left = -1 if wanted is None or test is not None else wanted - found
-            keys = _keys_from(scan, span, place)
+            keys = keys_from(scan, span, place)
             with closing(self._found(keys, filters, within, left)) as rows:
                 for nid, handle, doc in rows:
                     state = read(handle, doc)
@@ -284,13 +250,13 @@ class Selector:
                 return
 
     def _glimpse(
-        self, scan: _Scan, filters: _Filters, position: _Position | None, wanted: int
+        self, scan: Scan, filters: _Filters, position: Cursor | None, wanted: int
     ) -> list[_Picked] | None:
         """The page, where matches are so common that a short walk finds all of it."""
         page = list(self._walk(scan, filters, position, wanted, within=wanted * 6))
         return page if len(page) == wanted else None
 
-    def _residue(self, tree: Compiled | None, scan: _Scan) -> list[Compiled]:
+    def _residue(self, tree: Compiled | None, scan: Scan) -> list[Compiled]:
         """The conditions that a walk does not meet by itself."""
         return [
             each
@@ -298,7 +264,7 @@ class Selector:
             if each.ranges is None or not each.ranges.exact or not self._covers(scan, each.ranges)
         ]
 
-    def _covers(self, scan: _Scan, ranges: Ranges) -> bool:
+    def _covers(self, scan: Scan, ranges: Ranges) -> bool:
         if scan.given == ranges.slot:
             return ranges.point and scan.prefix == escape(ranges.spans[0][0])
         return scan.sid == self._index.slot_number(ranges.slot) and scan.spans == ranges.spans
@@ -333,7 +299,7 @@ class Selector:
         return found is None
 
     def _found(
-        self, keys: _Keys, filters: _Filters, within: int | None, limit: int
+        self, keys: Keys, filters: _Filters, within: int | None, limit: int
     ) -> sqlite3.Cursor:
         """The nodes of some keys, in their order, that pass the checks."""
         checks = " AND ".join(filters.checks)
@@ -437,11 +403,11 @@ class Selector:
         tree: Compiled | None,
         descriptor: TypeDescriptor,
         order: Sequence[Order],
-        position: _Position | None,
+        position: Cursor | None,
         wanted: int | None,
     ) -> Iterator[_Picked]:
         """Fetch, test and sort candidates."""
-        rank = _Ranker(descriptor, order)
+        rank = Ranker(descriptor, order)
         after = None if position is None else rank.place(position.key, position.nid)
         read, test = self._index.state, None if tree is None else tree.test
 
@@ -479,82 +445,8 @@ class Selector:
         return found
 
 
-class _Ranker:
-    """Keys that sort nodes by several fields, each up or down."""
-
-    def __init__(self, descriptor: TypeDescriptor, order: Sequence[Order]) -> None:
-        self._single_descending = len(order) == 1 and order[0].descending
-        self._fields = [
-            (each.field, encode, each.descending)
-            for each in order
-            if (encode := encoder(descriptor.by_name[each.field])) is not None
-        ]
-
-    def key(self, values: Values) -> bytes:
-        """The key of a node: of one field as the slot has it, of several joined."""
-        if len(self._fields) == 1:
-            name, encode, _ = self._fields[0]
-            value = values.get(name)
-            return MISSING if value is None else encode(value)
-        parts = []
-        for name, encode, descending in self._fields:
-            value = values.get(name)
-            part = escape(MISSING if value is None else encode(value))
-            if descending and value is not None:
-                part = bytes(255 - byte for byte in part)
-                part = b"\x01" + part  # before missing values, as ascending ones are
-            parts.append(part)
-        return b"".join(parts)
-
-    def place(self, key: bytes, nid: int) -> tuple[object, ...]:
-        """Where a node stands; smaller comes first."""
-        if not self._single_descending:
-            return key, nid
-        if key >= MISSING:
-            return 1, _Reversed((key, nid))
-        return 0, _Reversed((key, nid))
-
-
-class _Reversed:
-    """Sorts the other way round."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: tuple[bytes, int]) -> None:
-        self.value = value
-
-    def __lt__(self, other: _Reversed) -> bool:
-        return other.value < self.value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Reversed) and other.value == self.value
-
-    def __gt__(self, other: _Reversed) -> bool:
-        return other.value > self.value
-
-    __hash__ = None  # type: ignore[assignment]
-
-
 _PROBE: Final = "EXISTS (SELECT 1 FROM keys p WHERE p.sid = ? AND p.key = ? AND p.nid = k.nid)"
 _AMONG: Final = "k.nid IN (SELECT p.nid FROM keys p WHERE p.sid = ? AND p.key >= ? AND p.key < ?)"
-
-
-def _keys_from(scan: _Scan, span: tuple[bytes, bytes], place: tuple[bytes, int]) -> _Keys:
-    """The keys of a span from a place on.
-
-    The place is the only bound on its side: of two, SQLite might take the other one to
-    start from, and walk all that lies between.
-    """
-    low, high = span
-    if not scan.sid:
-        start, end = int.from_bytes(low, "big"), int.from_bytes(high, "big")
-        bounds = (max(place[1], start - 1), end)
-        return _Keys("nodes", "k.nid > ? AND k.nid < ?", "k.nid", bounds)
-    if scan.descending:
-        where = "k.sid = ? AND (k.key, k.nid) < (?, ?) AND k.key >= ?"
-        return _Keys("keys", where, "k.key DESC, k.nid DESC", (scan.sid, *place, low))
-    where = "k.sid = ? AND (k.key, k.nid) > (?, ?) AND k.key < ?"
-    return _Keys("keys", where, "k.key, k.nid", (scan.sid, *place, high))
 
 
 def _together(tests: list[Test]) -> Test | None:
@@ -575,56 +467,3 @@ def _conjuncts(tree: Compiled | None) -> list[Compiled]:
     if tree.op == "and":
         return [leaf for part in tree.parts for leaf in _conjuncts(part)]
     return [tree]
-
-
-def _resume(
-    scan: _Scan, position: _Position | None, low: bytes, high: bytes
-) -> tuple[bytes, int] | None:
-    """Where to go on in a span: its start, after the position, or None when it is behind."""
-    start = (high, -1) if scan.descending else (low, -1)
-    if position is None:
-        return start
-    if scan.by_node:
-        # Of a walk over one key the node alone tells the place.
-        key = low if scan.sid else position.nid.to_bytes(9, "big")
-    else:
-        key = scan.full(position.key)
-    if not scan.descending:
-        if key >= high:
-            return None
-        return (key, position.nid) if key >= low else start
-    missing = scan.prefix + MISSING
-    if key >= missing:
-        # The walk is among the missing values, which come last: all others are behind.
-        return (key, position.nid) if low >= missing else None
-    if low >= missing or key >= high:
-        return start
-    return (key, position.nid) if key >= low else None
-
-
-def _write_cursor(position: _Position) -> str:
-    return base64.urlsafe_b64encode(msgspec.msgpack.encode(position)).decode().rstrip("=")
-
-
-def _read_cursor(text: str | None, signature: str) -> _Position | None:
-    if text is None:
-        return None
-    try:
-        padded = text + "=" * (-len(text) % 4)
-        position = msgspec.msgpack.decode(base64.urlsafe_b64decode(padded), type=_Position)
-    except (TypeError, ValueError, msgspec.MsgspecError):
-        raise QueryError(
-            "this cursor can't be read; use one exactly as an earlier page returned it"
-        ) from None
-    if position.selection != signature:
-        raise QueryError(
-            "this cursor belongs to another selection; keep type, conditions and order the "
-            "same from page to page"
-        )
-    return position
-
-
-def _signature(selection: Selection) -> str:
-    return digest_of([selection.type, msgspec.to_builtins(selection.order), repr(selection.where)])[
-        :16
-    ]

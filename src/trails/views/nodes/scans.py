@@ -1,0 +1,78 @@
+"""Scans: a walk over one slot in key order, and where it starts or goes on."""
+
+from __future__ import annotations
+
+import msgspec
+
+from trails.views.nodes.cursors import Cursor
+from trails.views.nodes.keys import MISSING, escape
+
+
+class Scan(msgspec.Struct, frozen=True):
+    """A walk over one slot (or, with sid 0, over the nodes themselves) in key order."""
+
+    sid: int
+    spans: tuple[tuple[bytes, bytes], ...]
+    descending: bool = False
+    prefix: bytes = b""
+    """For a slot of two fields: what the keys start with, the first field being given."""
+    given: str = ""
+    """For a slot of two fields: the slot of the first field."""
+    by_node: bool = False
+    """Whether the wanted order is that of the nodes, whatever slot is walked."""
+
+    def full(self, key: bytes) -> bytes:
+        """The slot's key for the ordered field's own, which is what a cursor has."""
+        return self.prefix + escape(key) if self.prefix else key
+
+
+class Keys(msgspec.Struct, frozen=True):
+    """Where a walk goes along, in SQL."""
+
+    table: str
+    where: str
+    order: str
+    bounds: tuple[object, ...]
+
+
+def keys_from(scan: Scan, span: tuple[bytes, bytes], place: tuple[bytes, int]) -> Keys:
+    """The keys of a span from a place on.
+
+    The place is the only bound on its side: of two, SQLite might take the other one to
+    start from, and walk all that lies between.
+    """
+    low, high = span
+    if not scan.sid:
+        start, end = int.from_bytes(low, "big"), int.from_bytes(high, "big")
+        bounds = (max(place[1], start - 1), end)
+        return Keys("nodes", "k.nid > ? AND k.nid < ?", "k.nid", bounds)
+    if scan.descending:
+        where = "k.sid = ? AND (k.key, k.nid) < (?, ?) AND k.key >= ?"
+        return Keys("keys", where, "k.key DESC, k.nid DESC", (scan.sid, *place, low))
+    where = "k.sid = ? AND (k.key, k.nid) > (?, ?) AND k.key < ?"
+    return Keys("keys", where, "k.key, k.nid", (scan.sid, *place, high))
+
+
+def resume(
+    scan: Scan, position: Cursor | None, low: bytes, high: bytes
+) -> tuple[bytes, int] | None:
+    """Where to go on in a span: its start, after the position, or None when it is behind."""
+    start = (high, -1) if scan.descending else (low, -1)
+    if position is None:
+        return start
+    if scan.by_node:
+        # Of a walk over one key the node alone tells the place.
+        key = low if scan.sid else position.nid.to_bytes(9, "big")
+    else:
+        key = scan.full(position.key)
+    if not scan.descending:
+        if key >= high:
+            return None
+        return (key, position.nid) if key >= low else start
+    missing = scan.prefix + MISSING
+    if key >= missing:
+        # The walk is among the missing values, which come last: all others are behind.
+        return (key, position.nid) if low >= missing else None
+    if low >= missing or key >= high:
+        return start
+    return (key, position.nid) if key >= low else None
