@@ -13,6 +13,7 @@ from trails.errors import (
     NotFoundError,
     SchemaMismatchError,
     SettingsError,
+    StorageError,
     TrailsError,
     ValidationError,
 )
@@ -360,3 +361,23 @@ def test_types_can_be_registered_while_running(people):
     Pet(name="Rex", owner=Person.get(ctx, "ann@x")).save(ctx)
     assert Pet.objects(ctx).where(owner__name="Ann").count() == 1
     assert len(heard) == 1
+
+
+def test_a_staged_load_that_is_not_needed_leaves_nothing(tmp_path):
+    """The index fails after the append: the log feeds both views, and the copy is gone."""
+    folder = make_project(tmp_path / "acme", "note: str | None = predicate()")
+    with App.open(folder) as app:
+        graph, ctx = app.graph(), app.context()
+        task = app.registry().classes["Task"]
+
+        def fail_once(step):
+            if step == "after_append":
+                graph.on_step = lambda later: None
+                raise StorageError("the disk had a moment")
+
+        graph.on_step = fail_once
+        ctx.kg.save_all(task(title=f"t{number}", note="x") for number in range(9_000))
+        branch = folder / ".trails/graphs/main/branches/main"
+        assert not (branch / "quads.staged").exists()
+        assert task.objects(ctx).count() == 9_000
+        assert len(ctx.kg.sparql("SELECT ?t WHERE { ?t a :Task }")) == 9_000

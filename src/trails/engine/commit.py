@@ -217,6 +217,8 @@ class Write:
                 raise _landed(error, commit) from error
         finally:
             graph.nodes.rollback()
+            if self._staged is not None:
+                self._staged.discard()  # nothing is left of it once it was swapped in
         step("after_apply")
 
     # --- changes ---------------------------------------------------------------------
