@@ -8,7 +8,6 @@ instance that knows its id and loads the rest when a field is first asked for.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import msgspec
@@ -20,6 +19,7 @@ from trails.model.history import Commit
 from trails.model.ids import uuid7
 from trails.model.iris import normal_id
 from trails.model.kinds import KindError
+from trails.model.names import suggest
 from trails.model.nodes import make_handle
 from trails.model.selections import Selection
 from trails.model.types import TypeDescriptor
@@ -252,8 +252,7 @@ class Edge(Node):
 
 def unknown_field(descriptor: TypeDescriptor, name: str, value: object) -> FieldError:
     """The error for a field that the type does not have, with the nearest one."""
-    near = get_close_matches(name, descriptor.by_name, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(descriptor.by_name)}"
+    hint = suggest(name, descriptor.by_name)
     return FieldError(
         name, "unknown_field", f"{descriptor.name} has no field {name!r}; {hint}", repr(value)
     )

@@ -7,13 +7,13 @@ needs a look at other nodes is the write path's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 
 from trails.authoring.nodes import Node
 from trails.errors import FieldError
 from trails.model.constraints import Coerce, compile_field, showable
 from trails.model.iris import Names
 from trails.model.kinds import KindError
+from trails.model.names import suggest
 from trails.model.nodes import make_handle, split_handle
 from trails.model.types import REF, Schema
 
@@ -65,9 +65,7 @@ class Validator:
         errors = []
         for name in raw:
             if name not in known:
-                near = get_close_matches(name, known, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
-                message = f"{prefix}{name} is not a field of {type_name}; {hint}"
+                message = f"{prefix}{name} is not a field of {type_name}; {suggest(name, known)}"
                 errors.append(
                     FieldError(prefix + name, "unknown_field", message, showable(raw[name]))
                 )

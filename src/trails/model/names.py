@@ -7,6 +7,8 @@ surface free of escaping rules.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from difflib import get_close_matches
 from typing import Final
 
 from trails.errors import DeclarationError
@@ -156,6 +158,12 @@ def meta_id_of_tool(tool: str) -> str:
     identifier = tool.replace("_", ".")
     check_meta_id(identifier)
     return identifier
+
+
+def suggest(name: str, known: Collection[str]) -> str:
+    """What to write instead of an unknown name: the nearest one, or all there are."""
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
 
 
 def portable_name(name: str) -> str:

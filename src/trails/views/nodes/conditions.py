@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from typing import Final
 
 import msgspec
@@ -15,6 +14,7 @@ import msgspec
 from trails.errors import QueryError
 from trails.model.constraints import Coerce, coercer_of, shorten
 from trails.model.kinds import KindError
+from trails.model.names import suggest
 from trails.model.selections import Condition, Group
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor, ValueType
 from trails.views.nodes.keys import MISSING, PRESENT, after_prefix, encoder, is_long, slot_name
@@ -143,8 +143,7 @@ def _hop_ranges(descriptor: TypeDescriptor, field: PredicateDescriptor) -> Range
 
 
 def _unknown_field(descriptor: TypeDescriptor, name: str) -> QueryError:
-    near = get_close_matches(name, descriptor.by_name, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(descriptor.by_name)}"
+    hint = suggest(name, descriptor.by_name)
     return QueryError(f"{descriptor.name} has no field {name!r}; {hint}", field=name)
 
 
