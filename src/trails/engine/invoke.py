@@ -106,9 +106,9 @@ def _check(
 
 def _load(graph: Graph, ctx: GraphContext, wanted: ValueType, value: object) -> Node:
     """The instance that a reference names."""
-    handle = str(reference_coercer(graph.schema, graph.names)(value))
+    handle = str(reference_coercer(ctx.kg.schema, graph.names)(value))
     target = wanted.target or ""
-    if not graph.schema.is_a(handle.partition("/")[0], target):
+    if not ctx.kg.schema.is_a(handle.partition("/")[0], target):
         raise DanglingError(f"{handle} is not a {target}")
     row = ctx.kg.find(target, handle)
     if row is None:
