@@ -32,7 +32,7 @@ from trails.errors import (
 from trails.log.append import append
 from trails.log.payloads import Payload, PayloadWriter
 from trails.log.protocol import head_moved
-from trails.model.history import Commit, Draft, Merged, Position
+from trails.model.history import Commit, Draft, Position
 from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema
 from trails.views.nodes.index import Change, Stored
@@ -70,7 +70,7 @@ class Write:
             )
         self._graph = graph
         self._line = line
-        self._merged: Merged | None = None
+        self._merged: str | None = None
         self._draft = Draft(
             branch=line.name,
             actor=actor,
@@ -247,9 +247,9 @@ class Write:
         self._draft = msgspec.structs.replace(self._draft, schema=schema.digest)
         self._rules = Rules(line.rules, line.nodes, self._db)
 
-    def merge_of(self, merged: Merged) -> None:
+    def merge_of(self, commit: str) -> None:
         """The commit will have a second parent."""
-        self._merged = merged
+        self._merged = commit
 
     def put(self, change: Put, *, prefix: str = "", alone: bool = False) -> NodeState | None:
         """Create or change one node now; violations of its own rules raise at once.
