@@ -122,4 +122,3 @@ def _check_merged(graph: Graph, name: str, heads: dict[str, Head]) -> None:
         unmerged=[commit.id for commit in unmerged[-20:]],
         head=head.commit,
     )
-

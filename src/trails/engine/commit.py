@@ -21,7 +21,7 @@ from trails.authoring.nodes import Fate
 from trails.engine.graph import Graph, now
 from trails.engine.lines import Line
 from trails.engine.puts import Put, check_put, misnamed, settle_put
-from trails.engine.rules import Rules
+from trails.engine.rules import Rules, Violation
 from trails.errors import (
     FieldError,
     NotFoundError,
@@ -66,7 +66,8 @@ class Write:
     ) -> None:
         if line.fixed:
             raise TransactionError(
-                f"snapshot {line.name[1:]} is the past and can't be written; create a branch from it"
+                f"snapshot {line.name[1:]} is the past, which can't be written; create a branch "
+                "from it"
             )
         self._graph = graph
         self._line = line
@@ -371,6 +372,28 @@ class Write:
             if alone:
                 self._rules.settle(errors)
             raise ValidationError(errors)
+
+    def before(self, handle: str, now_there: NodeState | None) -> NodeState | None:
+        """A node as it was before this write."""
+        touched = self._touched.get(handle)
+        if touched is None:
+            return now_there
+        return None if touched.before is None else touched.before.state
+
+    def judge(self, states: Mapping[str, NodeState | None]) -> list[Violation]:
+        """Put nodes into states, and say what is wrong with them and between them."""
+        found: list[Violation] = []
+        stored = self._line.nodes.find_all(self._db, list(states))
+        for handle, state in states.items():
+            if state is not None:
+                errors = list(misnamed(self._schema, state))
+                self._line.validator.check(state.type, state.values, f"{handle}.", errors)
+                found.extend(Violation((handle,), error) for error in errors)
+            before = stored.get(handle)
+            if (None if before is None else before.state) != state:
+                self._store(before, handle, state)
+        found.extend(self._rules.violations())
+        return found
 
     def bypass(self, removed: bytes, added: bytes, counts: tuple[int, int]) -> None:
         """Log these statements as they are, whatever state they lead to."""

@@ -197,15 +197,16 @@ class Graph:
             self._owner = None
             self._lock.release()
 
-    def prepare(self, line: Line) -> None:
-        """Make a line ready to be written; called with the writer's lock."""
+    def prepare(self, line: Line, *, settled: bool = True) -> None:
+        """Make a line ready to be written, or moved; called with the writer's lock."""
         if self.file.damaged or not self.file.whole:
             self.catch_up()
         self.bring_line(line)
         if line is self.main:
             self._bring_main_quads()
             line.head = self.log_head(MAIN)
-            self.settle()
+            if settled:
+                self.settle()
 
     # --- views follow the log ------------------------------------------------------
 
@@ -225,9 +226,7 @@ class Graph:
         if self.file.damaged:
             self._progress("the node index is damaged; rebuilding it from the log")
             self._clear_file()
-        elif main.known and not all(
-            self.known(each.position) for each in self.file.segments
-        ):
+        elif main.known and not all(self.known(each.position) for each in self.file.segments):
             self._progress("the node index belongs to another history; rebuilding it from the log")
             self._clear_file()
         if not main.known:
@@ -377,8 +376,8 @@ class Graph:
             root.commit(Position(head.seq, head.commit))
 
     def forward(self, line: Line, source: Line) -> None:
-        """Let a branch, whose head the log has moved, be where another one is."""
-        head = source.head
+        """Let a branch, whose head the log has moved, be where another line is."""
+        head = self.log_head(line.name)
         self.stand(line, head, near=source)
         if line is self.main:
             if len(self.file.segments.lineage(line.nodes.segment.number)) > _DEEP:
