@@ -20,6 +20,7 @@ from trails.engine.evolve import adopt_schema
 from trails.engine.graph import Graph
 from trails.engine.invoke import invoke
 from trails.engine.snapshots import snapshot_line
+from trails.engine.versions import Versions
 from trails.errors import NotFoundError, SettingsError, TrailsError
 from trails.registry.cell import RegistryCell
 from trails.registry.discover import Declarations, collect, discover
@@ -162,11 +163,13 @@ class App:
         snapshot: str | None = None,
     ) -> GraphContext:
         """What an actor does, it does through a context: on a branch, or at a past commit."""
-        if not actor or len(actor) > 256 or not actor.isprintable():
-            raise TrailsError(f"{actor!r} can't be an actor: 1 to 256 printable characters")
         found = self.graph(graph)
         line = found.line(branch) if snapshot is None else snapshot_line(found, snapshot)
-        return GraphContext(found, self.registry(graph), actor=actor, line=line)
+        return GraphContext(found, self.registry(graph), actor=_checked(actor), line=line)
+
+    def versions(self, graph: str = "main", actor: str = "local") -> Versions:
+        """The history of a graph: branches, commits, differences, merges."""
+        return Versions(self.graph(graph), _checked(actor))
 
     def call(
         self, ctx: GraphContext, name: str, arguments: Mapping[str, object] | None = None
@@ -195,6 +198,12 @@ class App:
     ) -> None:
         """Close."""
         self.close()
+
+
+def _checked(actor: str) -> str:
+    if not actor or len(actor) > 256 or not actor.isprintable():
+        raise TrailsError(f"{actor!r} can't be an actor: 1 to 256 printable characters")
+    return actor
 
 
 def load_module(folder: Path, file: str, graph: str) -> ModuleType:

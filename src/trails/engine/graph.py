@@ -40,6 +40,8 @@ _RETRY_SECONDS = 1.0
 """How often reads try to bring up a view that the disk refused a commit."""
 _DEEP: Final = 6
 """Segments above the root from which ``main`` is folded back into it at once."""
+_OPEN_STORES: Final = 16
+"""Stores that are open beside that of ``main``; each has some twenty files open."""
 T = TypeVar("T")
 
 
@@ -54,6 +56,9 @@ class View(Protocol):
 
     def reading(self) -> AbstractContextManager[None]:
         """Keep what is read in place."""
+
+
+V = TypeVar("V", bound=View)
 
 
 def _ignore(what: object) -> None:
@@ -273,7 +278,7 @@ class Graph:
             self.stand(line, head)
             return
         at = nodes.position.commit
-        line.use(self.compiled(self._schema_at(at)))
+        line.use(self.compiled(self.schema_at(at)))
         path = self.ancestry.path(at, head.commit)
         if path.undo:
             self._move_anew(line, head)
@@ -293,7 +298,8 @@ class Graph:
             self.stand(line, head)
         line.use(self.compiled(head.schema))
 
-    def _schema_at(self, commit: str) -> str:
+    def schema_at(self, commit: str) -> str:
+        """The digest of the schema with which a commit is read."""
         return Schema().digest if commit == GENESIS else self.ancestry.commit(commit).schema
 
     @contextmanager
@@ -321,7 +327,7 @@ class Graph:
         at = base.nodes.position.commit
         with self.file.turns.exclusive(), self._index_step():
             self.file.segments.stand(self.file.db, line.name, base.nodes.segment.number)
-            line.use(self.compiled(self._schema_at(at)))
+            line.use(self.compiled(self.schema_at(at)))
             self.folding.walk_nodes(line.nodes, self.ancestry.path(at, head.commit))
             self.file.segments.sweep(self.file.db)
             line.nodes.commit(Position(head.seq, head.commit))
@@ -351,6 +357,7 @@ class Graph:
         for name in names:
             line = self._lines.pop(name, None) if name != MAIN else None
             if line is not None and line.quads is not None:
+                line.quads.whole = False
                 line.quads.close()
             folder = self._line_folder(name)
             if folder is not None and name != MAIN:
@@ -367,7 +374,7 @@ class Graph:
     def _into_root(self, head: Head) -> None:
         """Take the root to a commit, and let ``main`` stand on it."""
         root = NodeIndex(self.file, ROOT_NAME)
-        root.follow(self.compiled(self._schema_at(root.position.commit)).schema)
+        root.follow(self.compiled(self.schema_at(root.position.commit)).schema)
         path = self.ancestry.path(root.position.commit, head.commit)
         with self.file.turns.exclusive(), self._index_step():
             self.folding.walk_nodes(root, path, head.seq)
@@ -460,8 +467,29 @@ class Graph:
                 line.quads = QuadsView(folder)
                 if folder is None:
                     line.quads.copy(self.main_quads())
+            line.quads_used = monotonic()
             self._bring_quads(line, line.quads, line.head)
-            return line.quads
+            found = line.quads
+        self._close_idle_stores(line)
+        return found
+
+    def _close_idle_stores(self, used: Line) -> None:
+        """Let go of the stores that were used longest ago, where there are too many."""
+        others = [
+            line
+            for line in list(self._lines.values())
+            if line.quads is not None and line.folder is not None and line not in (used, self.main)
+        ]
+        others.sort(key=lambda line: line.quads_used)
+        for line in others[: max(0, len(others) + 1 - _OPEN_STORES)]:
+            if line.quads_lock.acquire(blocking=False):
+                try:
+                    if line.quads is not None:
+                        quads, line.quads = line.quads, None
+                        quads.whole = False  # whoever holds it asks for another
+                        quads.close()
+                finally:
+                    line.quads_lock.release()
 
     def _seed_quads(self, folder: Path | None) -> None:
         """Begin a line's store as a checkpoint of main's, by hard links."""
@@ -484,25 +512,25 @@ class Graph:
 
     def reading_nodes(self, line: Line, read: Callable[[NodeIndex], T]) -> T:
         """Read from a line's node index."""
-        return self._reading(line, lambda: self.file, lambda: read(line.nodes))
+        return self._reading(line, lambda: self.file, lambda _: read(line.nodes))
 
     def reading_quads(self, line: Line, read: Callable[[QuadsView], T]) -> T:
         """Read from a line's quads view."""
-        return self._reading(line, lambda: self.quads_of(line), lambda: read(self.quads_of(line)))
+        return self._reading(line, lambda: self.quads_of(line), read)
 
-    def _reading(self, line: Line, view_of: Callable[[], View], read: Callable[[], T]) -> T:
+    def _reading(self, line: Line, view_of: Callable[[], V], read: Callable[[V], T]) -> T:
         """Read from a view that is whole; one that turns out to be damaged is rebuilt first."""
         mine = self._owner == threading.get_ident()
         attempts = 1 if mine else _READ_ATTEMPTS
         while True:
             attempts -= 1
             view = view_of()
-            if not mine:
+            if not mine and (line is self.main or view is self.file):
                 self._bring_up(line, view)
             try:
                 with view.reading():
                     if view.whole or mine:
-                        return read()
+                        return read(view)
             except CorruptionError:
                 if not view.damaged or not attempts:
                     raise

@@ -44,6 +44,7 @@ class Line:
         self.nodes = NodeIndex(file, name)
         self.quads: QuadsView | None = None
         self.quads_lock = threading.RLock()
+        self.quads_used = 0.0
         self.head = head
         """Where it is, as far as readers can see.
 

@@ -39,7 +39,7 @@ def _make(graph: Graph, name: str, commit: Commit) -> Line:
     return graph.add_snapshot(name, Head(commit.id, commit.seq, commit.schema))
 
 
-def make_room(graph: Graph, most: int, most_rows: int) -> list[str]:
+def make_room(graph: Graph, most: int, most_rows: int, *, dry_run: bool = False) -> list[str]:
     """Drop snapshots until no more are left than that; which ones were dropped."""
     segments = graph.file.segments
     names = segments.oldest([name for name in segments.refs if name.startswith(SNAPSHOT)])
@@ -49,7 +49,7 @@ def make_room(graph: Graph, most: int, most_rows: int) -> list[str]:
     dropped: list[str] = []
     while names and (len(names) > most or sum(sizes[name] for name in names) > most_rows):
         dropped.append(names.pop(0))
-    if dropped:
+    if dropped and not dry_run:
         graph.forget_lines(dropped)
     return [name.removeprefix(SNAPSHOT) for name in dropped]
 

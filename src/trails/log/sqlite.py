@@ -7,6 +7,7 @@ refuse the rest.
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
@@ -387,6 +388,33 @@ class SqliteLog:
             except sqlite3.DatabaseError as error:
                 return [str(error)]
         return [text for (text,) in rows if text != "ok"]
+
+    def copy_to(self, folder: Path) -> None:
+        """Write a copy that is whole, whatever is appended meanwhile."""
+        with storage_errors("copy the log"):
+            make_folder(folder)
+            copy = sqlite3.connect(folder / "log.db")
+            try:
+                with self._lock:
+                    self._db.backup(copy)
+                named = {
+                    name
+                    for row in copy.execute("SELECT removed_segment, added_segment FROM commits")
+                    for name in row
+                    if name is not None
+                }
+            finally:
+                copy.close()
+            if self._segments is not None and named:
+                make_folder(folder / "segments")
+                for name in sorted(named):
+                    shutil.copyfile(self._segments / name, folder / "segments" / name)
+
+    def compact(self) -> None:
+        """Move what is in the WAL into the file."""
+        with self._lock, storage_errors("compact the log"):
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._db.execute("PRAGMA optimize")
 
     def close(self) -> None:
         """Close the file."""

@@ -219,6 +219,11 @@ class QuadsView:
                     self.store.bulk_load(piece, format=ox.RdfFormat.N_QUADS, lenient=True)
             self.apply(position, b"", b"")
 
+    def optimize(self) -> None:
+        """Compact the store; takes the files apart that it shares with others."""
+        with self._writing():
+            self.store.optimize()
+
     def copy(self, other: QuadsView) -> None:
         """Become what another view is; in memory, where there are no files to link."""
         with other.reading():

@@ -20,7 +20,8 @@ from typing import Any, Final
 from trails.errors import StorageError, StorageFullError
 from trails.log.storage import connect, storage_errors
 from trails.model.types import Schema
-from trails.views.nodes.segments import Segments
+from trails.views.nodes.keys import all_slots
+from trails.views.nodes.segments import FOREVER, ROOT, Segments
 from trails.views.turns import Turns
 
 INDEX_FORMAT: Final = 2
@@ -320,6 +321,44 @@ class NodeFile:
                 self.db.execute(many, list(chain.from_iterable(rows[at : at + _ROWS])))
         if whole < len(rows):
             self.db.executemany(f"{start} VALUES {row}", rows[whole:])
+
+    # --- upkeep --------------------------------------------------------------------
+
+    def purge(self) -> int:
+        """Drop versions that no segment sees any more; how many rows that freed."""
+        freed = 0
+        with self.turns.exclusive(), self.transaction():
+            freed += self.segments.sweep(self.db)
+            for segment in self.segments:
+                forks = [each.fork for each in self.segments.children(segment.number)]
+                seen = " OR ".join(f"(seq <= {fork} AND until > {fork})" for fork in forks) or "0"
+                for table in ("rows", "row_keys"):
+                    freed += self.db.execute(
+                        f"DELETE FROM {table} WHERE seg = ? AND until < ? AND NOT ({seen})",  # noqa: S608
+                        (segment.number, FOREVER),
+                    ).rowcount
+            if not self.segments.children(ROOT):
+                self._drop_lost_slots()
+        return freed
+
+    def _drop_lost_slots(self) -> None:
+        """Keys that only segments of the past would have read."""
+        schema = self.segments[ROOT].schema
+        if not schema:
+            return
+        wanted = {
+            slot.name for slots in all_slots(self.schema_of(schema)).values() for slot in slots
+        }
+        for name, sid in self._slots.items():
+            if name not in wanted:
+                self.db.execute("DELETE FROM keys WHERE sid = ?", (sid,))
+
+    def compact(self) -> None:
+        """Give unused space back and refresh what the planner knows."""
+        with self.turns.exclusive(), self.errors("compact the node index"):
+            self.db.execute("PRAGMA optimize")
+            self.db.execute("VACUUM")
+            self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     # --- history of nodes --------------------------------------------------------
 

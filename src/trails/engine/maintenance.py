@@ -1,0 +1,178 @@
+"""Upkeep of a graph: drop what nobody needs, compact, copy, and bring a copy back.
+
+The log is never touched: every commit stays. What goes are views, which can be made again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from trails.engine.graph import MAIN, Graph, now
+from trails.engine.snapshots import make_room
+from trails.errors import CorruptionError, StorageError
+from trails.log.storage import storage_errors
+from trails.model.names import branch_folder
+
+MANIFEST: Final = "manifest.json"
+BACKUP_FORMAT: Final = 1
+_KEPT_SNAPSHOTS: Final = 8
+
+
+class Cleaned(msgspec.Struct, frozen=True):
+    """What a cleanup dropped."""
+
+    snapshots: tuple[str, ...]
+    folders: tuple[str, ...]
+    rows: int
+    bytes: int
+    dry_run: bool = False
+
+
+def cleanup(graph: Graph, *, keep: int = _KEPT_SNAPSHOTS, dry_run: bool = False) -> Cleaned:
+    """Drop old snapshots, files of branches that are gone, and versions that nothing sees."""
+    with graph.writing():
+        graph.catch_up()
+        before = _size(graph)
+        folders = _unreachable(graph)
+        if dry_run:
+            snapshots = tuple(make_room(graph, keep, 2**62, dry_run=True))
+            return Cleaned(snapshots, tuple(path.name for path in folders), 0, 0, dry_run=True)
+        snapshots = tuple(make_room(graph, keep, 2**62))
+        for path in folders:
+            shutil.rmtree(path, ignore_errors=True)
+        rows = graph.file.purge()
+        freed = max(0, before - _size(graph))
+    return Cleaned(snapshots, tuple(path.name for path in folders), rows, freed)
+
+
+def _unreachable(graph: Graph) -> list[Path]:
+    """Folders of branches and snapshots that exist no more."""
+    if graph.folder is None:
+        return []
+    wanted = {branch_folder(name) for name in (MAIN, *graph.log.branches())}
+    wanted_snapshots = {name[1:] for name in graph.file.segments.refs if name.startswith("@")}
+    return [
+        path
+        for parent, names in (("branches", wanted), ("snapshots", wanted_snapshots))
+        for path in sorted((graph.folder / parent).glob("*"))
+        if path.is_dir() and path.name not in names
+    ]
+
+
+def _size(graph: Graph) -> int:
+    if graph.folder is None:
+        return 0
+    return sum(path.stat().st_size for path in graph.folder.rglob("*") if path.is_file())
+
+
+class Optimized(msgspec.Struct, frozen=True):
+    """Bytes on disk before and after."""
+
+    before: int
+    after: int
+
+
+def optimize(graph: Graph, progress: Callable[[str], None]) -> Optimized:
+    """Compact the files of a graph. Branches are left alone: their stores share main's files."""
+    with graph.writing():
+        graph.catch_up()
+        graph.settle()
+        before = _size(graph)
+        progress("compacting the node index")
+        graph.file.purge()
+        graph.file.compact()
+        progress("compacting the quads view of main")
+        graph.main_quads().optimize()
+        graph.log.compact()
+        return Optimized(before, _size(graph))
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a backup holds."""
+
+    format: int
+    graph: str
+    base_iri: str
+    made: str
+    heads: dict[str, str]
+    files: dict[str, str]
+    """Path → SHA-256."""
+
+
+def backup(graph: Graph, folder: Path, progress: Callable[[str], None]) -> Manifest:
+    """Copy the log of a graph, while it is in use, into a new folder."""
+    if folder.exists() and any(folder.iterdir()):
+        raise StorageError(f"{folder} is not empty; give a folder that does not exist yet")
+    progress(f"copying the log of {graph.name}")
+    with graph.writing():
+        heads = {name: head.commit for name, head in graph.log.branches().items()}
+        graph.log.copy_to(folder)
+    with storage_errors("write the backup"):
+        files = {
+            str(path.relative_to(folder)): _digest(path)
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
+        header = graph.log.header
+        manifest = Manifest(BACKUP_FORMAT, graph.name, header.base_iri, now(), heads, files)
+        (folder / MANIFEST).write_bytes(
+            msgspec.json.format(msgspec.json.encode(manifest, order="sorted"))
+        )
+    return manifest
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """What a backup says it holds, with every file compared."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise StorageError(f"{folder} is not a backup: it has no {MANIFEST}")
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except msgspec.DecodeError as error:
+        raise CorruptionError(f"{path} can't be read: {error}") from None
+    if manifest.format != BACKUP_FORMAT:
+        raise StorageError(
+            f"{folder} has backup format {manifest.format}; this version reads {BACKUP_FORMAT}"
+        )
+    for name, digest in manifest.files.items():
+        file = (folder / name).resolve()
+        if not file.is_relative_to(folder.resolve()):
+            raise CorruptionError(f"the backup names {name}, which is outside of it")
+        if not file.is_file() or _digest(file) != digest:
+            raise CorruptionError(f"the backup is damaged: {name} is missing or was changed")
+    return manifest
+
+
+def restore(backup_folder: Path, graph_folder: Path, *, force: bool = False) -> Path | None:
+    """Put a backup in a graph's place; where data was moved to that stood there before."""
+    manifest = read_manifest(backup_folder)
+    aside = None
+    with storage_errors("restore the backup"):
+        if graph_folder.exists() and any(graph_folder.iterdir()):
+            if not force:
+                raise StorageError(
+                    f"graph {manifest.graph!r} has data here already; restore by force to move it "
+                    "aside and put the backup in its place"
+                )
+            stamp = now().replace(":", "").replace(".", "")
+            aside = graph_folder.with_name(f"{graph_folder.name}.replaced-{stamp}")
+            graph_folder.rename(aside)
+        for name in manifest.files:
+            target = graph_folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(backup_folder / name, target)
+    return aside
+
+
+def _digest(path: Path) -> str:
+    digest = sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,62 @@
+"""Versions: what an actor can do with the history of a graph."""
+
+from __future__ import annotations
+
+from trails.engine.branches import BranchInfo, create_branch, delete_branch, list_branches
+from trails.engine.graph import MAIN, Graph
+from trails.engine.history import (
+    CommitDetail,
+    CommitFilter,
+    CommitPage,
+    Difference,
+    diff,
+    list_commits,
+    show_commit,
+)
+from trails.engine.merge import merge
+from trails.model.merges import MergeRequest, MergeResult
+
+
+class Versions:
+    """Branches, commits, differences and merges of one graph, on behalf of one actor."""
+
+    def __init__(self, graph: Graph, actor: str) -> None:
+        self._graph = graph
+        self._actor = actor
+
+    def branches(self) -> list[BranchInfo]:
+        """All branches, ``main`` first."""
+        return list_branches(self._graph)
+
+    def create_branch(self, name: str, source: str = MAIN) -> BranchInfo:
+        """Make a branch where another branch is, or at any commit."""
+        return create_branch(self._graph, name, source=source, actor=self._actor)
+
+    def delete_branch(self, name: str, *, force: bool = False) -> BranchInfo:
+        """Delete a branch; refused while it has commits that are merged nowhere."""
+        return delete_branch(self._graph, name, force=force, actor=self._actor)
+
+    def merge(self, request: MergeRequest) -> MergeResult:
+        """Merge a branch or commit into a branch."""
+        return merge(self._graph, request, actor=self._actor)
+
+    def commits(
+        self,
+        branch: str | None = MAIN,
+        *,
+        actor: str | None = None,
+        node: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> CommitPage:
+        """A page of commits, newest first; ``branch=None`` lists all that the log holds."""
+        wanted = CommitFilter(branch, actor, node)
+        return list_commits(self._graph, wanted, after=after, limit=limit)
+
+    def commit(self, reference: str, *, limit: int = 1000) -> CommitDetail:
+        """A commit with what it changed, per node and field."""
+        return show_commit(self._graph, reference, limit=limit)
+
+    def diff(self, start: str, end: str, *, limit: int = 1000) -> Difference:
+        """What turns one state into another, per node and field."""
+        return diff(self._graph, start, end, limit=limit)
