@@ -89,9 +89,9 @@ def read_header(header: str) -> Mapping[str, Entry]:
         raise ProblemsError(
             Problem(f"the header is longer than {MAX_HEADER // 1024} KiB; make it shorter")
         )
-    _refuse_aliases(header)
-    loader = yaml.SafeLoader(header)
     try:
+        _refuse_aliases(header)
+        loader = yaml.SafeLoader(header)
         node = loader.get_single_node()
         entry = _entry(loader, node, "") if node is not None else Entry(1, {})
     except yaml.MarkedYAMLError as error:
@@ -109,8 +109,6 @@ def read_header(header: str) -> Mapping[str, Entry]:
         ) from None
     except RecursionError:
         raise ProblemsError(Problem("the header nests too deep; flatten it")) from None
-    finally:
-        loader.dispose()
     if entry.mapping is None:
         raise ProblemsError(
             Problem("the header must be keys with values, like '#+ description: …'", entry.line)
@@ -151,18 +149,15 @@ def _items(
 
 def _refuse_aliases(header: str) -> None:
     """Anchors let a small text stand for a huge one, and say nothing that can't be written out."""
-    try:
-        for event in yaml.parse(header, Loader=yaml.SafeLoader):
-            anchor = getattr(event, "anchor", None)
-            if anchor is not None:
-                raise ProblemsError(
-                    Problem(
-                        f"anchors and aliases ({anchor[:40]!r}) are not available; write it out",
-                        event.start_mark.line + 1,
-                    )
+    for event in yaml.parse(header, Loader=yaml.SafeLoader):
+        anchor = getattr(event, "anchor", None)
+        if anchor is not None:
+            raise ProblemsError(
+                Problem(
+                    f"anchors and aliases ({anchor[:40]!r}) are not available; write it out",
+                    event.start_mark.line + 1,
                 )
-    except (yaml.YAMLError, RecursionError):
-        return  # what is wrong is told when it is read
+            )
 
 
 def unknown_keys(
