@@ -86,6 +86,11 @@ def test_every_stored_query_runs(app_with_data):
         answer = app.query(ctx, name, params)
         assert answer.rows, name
         assert answer.variables == query.columns
+    assert len(app.query(ctx, "incidents_by_component")) >= len(
+        app.query(ctx, "incidents_by_component", QUERIES["incidents_by_component"])
+    )
+    with pytest.raises(ValidationError, match=r"params\.req_id must match"):
+        app.query(ctx, "requirement_trace", {"req_id": "17"})
 
 
 def test_capabilities_work_end_to_end(tmp_path):

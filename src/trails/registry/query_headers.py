@@ -15,6 +15,7 @@ import yaml
 from trails.model.names import suggest
 
 MAX_HEADER: Final = 16 * 1024
+MAX_DEPTH: Final = 8
 MARK: Final = "#+"
 
 
@@ -90,7 +91,7 @@ def read_header(header: str) -> Mapping[str, Entry]:
             Problem(f"the header is longer than {MAX_HEADER // 1024} KiB; make it shorter")
         )
     try:
-        _refuse_aliases(header)
+        _refuse_excess(header)
         loader = yaml.SafeLoader(header)
         node = loader.get_single_node()
         entry = _entry(loader, node, "") if node is not None else Entry(1, {})
@@ -98,7 +99,7 @@ def read_header(header: str) -> Mapping[str, Entry]:
         line = 1 if error.problem_mark is None else error.problem_mark.line + 1
         raise ProblemsError(
             Problem(
-                f"the header is not YAML: {error.problem or 'it can not be read'}; write "
+                f"the header is not YAML: {(error.problem or 'it can not be read')[:200]}; write "
                 "'#+ key: value' and put quotes around texts with ': ' or '#' in them",
                 line,
             )
@@ -107,8 +108,6 @@ def read_header(header: str) -> Mapping[str, Entry]:
         raise ProblemsError(
             Problem("the header has characters that YAML does not allow; remove them")
         ) from None
-    except RecursionError:
-        raise ProblemsError(Problem("the header nests too deep; flatten it")) from None
     if entry.mapping is None:
         raise ProblemsError(
             Problem("the header must be keys with values, like '#+ description: …'", entry.line)
@@ -147,9 +146,16 @@ def _items(
         yield key, Entry(line, value.value)
 
 
-def _refuse_aliases(header: str) -> None:
-    """Anchors let a small text stand for a huge one, and say nothing that can't be written out."""
+def _refuse_excess(header: str) -> None:
+    """Anchors, which let a small text stand for a huge one, and depth, which nothing here needs."""
+    depth = 0
     for event in yaml.parse(header, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            # Noticed on the way: the library takes seconds for some thousand levels.
+            line = event.start_mark.line + 1
+            raise ProblemsError(Problem("the header nests too deep; flatten it", line))
         anchor = getattr(event, "anchor", None)
         if anchor is not None:
             raise ProblemsError(
