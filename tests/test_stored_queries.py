@@ -2,6 +2,7 @@
 
 import os
 from datetime import UTC, date, datetime
+from pathlib import Path
 
 import pytest
 from tests.broken_queries import BROKEN, GOOD, OK, with_params
@@ -558,6 +559,15 @@ def test_a_value_that_is_too_long_is_an_error_of_the_query(project):
     project.add("by_title", with_params("{ p: String }"))
     with pytest.raises(QueryError, match="64 KiB"):
         project.run("by_title", p="x" * 70_000)
+
+
+def test_the_example_of_the_guide_is_a_sound_query(read):
+    """What docs/how-to/stored-queries.md shows can be copied."""
+    guide = Path(__file__).parent.parent / "docs/how-to/stored-queries.md"
+    example = guide.read_text().split("```sparql\n")[1].split("```")[0]
+    loaded = read(due_tasks=example)
+    assert [str(each) for each in loaded.problems] == []
+    assert len(loaded.queries[0].params) == 5
 
 
 def test_dates_of_a_header_may_be_written_bare(read):

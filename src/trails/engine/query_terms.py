@@ -18,6 +18,7 @@ from trails.model.iris import RDF_TYPE, Names
 from trails.model.types import Schema
 
 Role = Literal["class", "predicate", "term"]
+_WORDS: Final = frozenset({"name", "word"})
 _WORDS_OF_ROLE: Final = {"class": "class", "predicate": "field", "term": "class or field"}
 
 
@@ -31,7 +32,7 @@ class Piece(msgspec.Struct, frozen=True):
     @property
     def word(self) -> str:
         """A keyword, in capitals; empty for anything else."""
-        return self.text.upper() if self.kind == "name" and ":" not in self.text else ""
+        return self.text.upper() if self.kind in _WORDS and ":" not in self.text else ""
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -221,7 +222,7 @@ class _Reader:
         while (piece := self._next()) is not None:
             if wanted and piece.text in {"^", "!", "("}:
                 depth += piece.text == "("
-            elif wanted and piece.kind in {"name", "iri", "variable"}:
+            elif wanted and piece.kind in {*_WORDS, "iri", "variable"}:
                 last = RDF_TYPE if piece.text == "a" else self._iri(piece)
                 self._note("predicate", piece)
                 wanted = False

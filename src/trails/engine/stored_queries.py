@@ -28,6 +28,7 @@ from trails.model.kinds import BigInt, Blob, Iri
 from trails.model.names import check_tool_name
 from trails.model.types import REF, PredicateDescriptor, Schema, ValueType
 from trails.registry.query_headers import (
+    MARK,
     MAX_HEADER,
     Entry,
     Problem,
@@ -165,7 +166,9 @@ class _Reader:
         try:
             tokens = tokenize(source.body)
         except QueryError as error:
-            raise ProblemsError(*problems, Problem(error.message, source.lines + 1)) from None
+            place = _LINE.search(error.message)
+            line = int(place[1]) if place else source.lines + 1
+            raise ProblemsError(*problems, Problem(error.message, line)) from None
         pieces = pieces_of(tokens)
         first = source.lines + 1
         problems += _late_header(tokens)
@@ -294,11 +297,19 @@ _CHANGES: Final = frozenset({"INSERT", "DELETE"})
 _MANAGES: Final = frozenset({"LOAD", "CLEAR", "DROP", "CREATE", "ADD", "MOVE", "COPY"})
 
 
+_COMMENT: Final = re.compile(r"#[^\n]*")
+_LINE: Final = re.compile(r"\bline (\d+)")
+
+
 def _late_header(tokens: list[Token]) -> Iterator[Problem]:
     line = 1
     for token in tokens:
-        if token.kind == "space" and token.text.startswith("#+"):
-            yield Problem("header lines stand together at the top of the file; move it up", line)
+        for comment in _COMMENT.finditer(token.text) if token.kind == "space" else ():
+            if comment.group().startswith(MARK):
+                yield Problem(
+                    "header lines stand together at the top of the file; move it up",
+                    line + token.text.count("\n", 0, comment.start()),
+                )
         line += token.text.count("\n")
 
 
