@@ -82,7 +82,7 @@ def _ours(folder: Path, text: Path, count: int) -> Measured:
         seconds = clock(lambda: ctx.kg.save_all(nodes(Part, count)))
         peak = _peak_mb()
         graph = app.graph()
-        commit = graph.log.commit(graph.head.commit)
+        commit = graph.log.commit(graph.main.head.commit)
         if commit is None:
             raise AssertionError("nothing was saved")
         with graph.log.open_added(commit) as statements, text.open("wb") as file:

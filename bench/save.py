@@ -76,7 +76,7 @@ class Bare:
 
     def last_commit(self) -> tuple[tuple[object, ...], str]:
         """The bytes that our log holds for the newest commit, and its statements."""
-        commit = self._graph.log.commit(self._graph.head.commit)
+        commit = self._graph.log.commit(self._graph.main.head.commit)
         if commit is None:
             raise AssertionError("nothing was saved")
         record = self._log.execute(

@@ -17,7 +17,7 @@ from bench.parts import COLUMNS, Item, columns, make_project, nodes, values
 from trails import App
 from trails.model.digests import digest_of
 from trails.model.history import LOG_FORMAT
-from trails.views.nodes.index import INDEX_FORMAT
+from trails.views.nodes.file import INDEX_FORMAT
 
 BATCH: Final = 100_000
 PEER: Final = "peer.db"

@@ -87,7 +87,7 @@ def test_verify_finds_what_was_tampered_with_and_repairs_views(project):
     """A changed view is a problem until it is rebuilt from the log."""
     import sqlite3
 
-    nodes = project / ".trails/graphs/main/branches/main/nodes.db"
+    nodes = project / ".trails/graphs/main/nodes.db"
     db = sqlite3.connect(nodes)
     db.execute("UPDATE nodes SET doc = replace(doc, 'Ann', 'Eve')")
     db.commit()

@@ -35,10 +35,13 @@ from trails.authoring.queries import Query
 from trails.engine.context import GraphContext
 from trails.engine.graph import Graph
 from trails.errors import NotFoundError, QueryError, ValidationError
+from trails.model.history import Position
 from trails.model.nodes import NodeState
 from trails.model.selections import Order, Selection
 from trails.views.nodes.conditions import Compiled
+from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
+from trails.views.nodes.segments import ROOT_NAME
 from trails.views.nodes.select import Found, Selector
 from trails.views.quads import QuadsView
 
@@ -439,8 +442,8 @@ def run(way: type[Selector], where: World, selection: Selection) -> Found:
 
 def run_on(graph: Graph, way: type[Selector], selection: Selection) -> Found:
     """The same on any graph."""
-    with graph.nodes.reader() as db:
-        selector = way(graph.nodes, db, graph.schema, graph.validator.special)
+    with graph.file.reader() as db:
+        selector = way(graph.main.nodes, db, graph.main.schema, graph.main.validator.special)
         return selector.select(selection)
 
 
@@ -614,13 +617,15 @@ def test_composite_index_is_walked() -> None:
     """The cases above do use the declared index: the walk is over its slot, from one prefix."""
     where = world(0)
     graph = where.app.graph()
-    with graph.nodes.reader() as db:
-        selector = Selector(graph.nodes, db, graph.schema, graph.validator.special)
+    with graph.file.reader() as db:
+        selector = Selector(
+            graph.main.nodes, db, graph.main.schema, graph.main.validator.special
+        )
         tree = selector._compiler.compile("Thing", to_q(COMPOSITE[0][0]).tree)
-        scan = selector._scan_for(graph.schema.by_name["Thing"], tree, (Order("rank"),))
+        scan = selector._scan_for(graph.main.schema.by_name["Thing"], tree, (Order("rank"),))
         assert scan is not None
         assert scan.prefix
-        assert scan.sid == graph.nodes.slot_number("Thing(kind,rank)")
+        assert scan.sid == graph.file.slot_number("Thing(kind,rank)")
 
 
 # --- paging while others write ---------------------------------------------------------------
@@ -977,10 +982,14 @@ ITEM_VALUES = st.fixed_dictionaries(
 
 def folded(graph: Graph) -> tuple[list[tuple[object, ...]], list[str]]:
     """Both views, made from nothing but the log."""
-    nodes, quads = NodeIndex(None), QuadsView(None)
-    for commit in graph.log.commits():
-        graph.fold_nodes(nodes, commit)
-        graph.apply_quads(quads, commit)
+    file = NodeFile(None, lambda digest: graph.compiled(digest).schema)
+    nodes, quads = NodeIndex(file, ROOT_NAME), QuadsView(None)
+    head = graph.main.head
+    path = graph.ancestry.path("", head.commit)
+    file.begin()
+    graph.folding.walk_nodes(nodes, path)
+    nodes.commit(Position(head.seq, head.commit))
+    graph.folding.walk_quads(quads, path)
     return list(nodes.dump()), sorted(map(str, quads.data()))
 
 
@@ -1097,8 +1106,8 @@ class Writing(RuleBasedStateMachine):
         if hasattr(self, "app"):
             graph = self.app.graph()
             nodes, quads = folded(graph)
-            assert list(graph.nodes.dump()) == nodes
-            assert sorted(map(str, graph.quads.data())) == quads
+            assert list(graph.main.nodes.dump()) == nodes
+            assert sorted(map(str, graph.main_quads().data())) == quads
             self.app.close()
 
 

@@ -251,7 +251,7 @@ def test_declarations_alone_are_not_judged(folder, breakage):
     break_it(folder, BREAKAGES[breakage][0])
     with App.open(folder, declarations=False) as app:
         assert not app.quarantined
-        assert app.graph("bad").head.seq == 2
+        assert app.context("bad").kg.head.seq == 2
 
 
 def doctor(folder):

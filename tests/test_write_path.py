@@ -164,9 +164,9 @@ def task(**values: object) -> Task:
 def snapshot(graph: Graph) -> tuple[object, ...]:
     """Everything a write could change: head, both views."""
     return (
-        graph.head,
-        list(graph.nodes.dump()),
-        sorted(str(quad) for quad in graph.quads.data()),
+        graph.main.head,
+        list(graph.main.nodes.dump()),
+        sorted(str(quad) for quad in graph.main_quads().data()),
     )
 
 
@@ -598,7 +598,7 @@ def test_raw_statements_replace_and_delete(app: App, ctx: GraphContext, ann: Per
     assert Person.get(ctx, "ann@x").name == "Anna"
     ctx.kg.raw_sparql(f'DELETE DATA {{ <{iri}> a :Person ; :email "ann@x" ; :name "Anna" }}')
     assert Person.objects(ctx).count() == 0
-    assert not list(app.graph().quads.data())
+    assert not list(app.graph().main_quads().data())
 
 
 # --- one commit, or none ----------------------------------------------------------------------
@@ -709,7 +709,7 @@ def test_cascading_ends_in_a_circle(ctx: GraphContext) -> None:
         ring.kg.save_all(nodes)
         nodes[2].delete(ring, cascade=True)
         assert Ring.objects(ring).count() == 0
-        assert not list(app.graph().quads.data())
+        assert not list(app.graph().main_quads().data())
 
 
 def test_edges_are_counted_at_both_ends(app: App, ctx: GraphContext, ann: Person) -> None:
@@ -1006,7 +1006,7 @@ def test_any_text_is_kept_as_it_is(app: App, ctx: GraphContext, kind: str) -> No
     word.save(ctx)
     assert Word.get(ctx, "k").text == text + "!"
     word.delete(ctx)
-    assert not list(app.graph().quads.data())
+    assert not list(app.graph().main_quads().data())
 
 
 KEYS = [

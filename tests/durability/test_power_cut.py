@@ -32,7 +32,7 @@ def cut_power(project, wal, rng):
     folder = graph_folder(project)
     cut_log(folder / "log.db-wal", wal, rng)
     branch = folder / "branches" / "main"
-    for name in (folder / "log.db-shm", branch / "nodes.db-shm", branch / "nodes.db-wal"):
+    for name in (folder / "log.db-shm", folder / "nodes.db-shm", folder / "nodes.db-wal"):
         name.unlink(missing_ok=True)
     newest = max((branch / "quads").glob("*.log"), key=lambda path: path.stat().st_mtime_ns)
     spoil_tail(newest, rng.randint(0, newest.stat().st_size), rng)

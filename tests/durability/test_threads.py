@@ -45,7 +45,7 @@ def count_up(folder, threads, times):
         Counter(name="c", value=0).save(ctx)
         run_all([threading.Thread(target=increment, args=(app,)) for _ in range(threads)])
         assert not failures
-        assert app.graph().head.seq == 2 + threads * times
+        assert app.graph().main.head.seq == 2 + threads * times
         if folder is not None:
             assert_sound(app)
         return Counter.get(ctx, "c").value

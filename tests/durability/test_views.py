@@ -64,9 +64,14 @@ def branch(project):
     return graph_folder(project) / "branches" / "main"
 
 
+def nodes_of(branch):
+    """The node index, which all branches share."""
+    return branch.parents[1] / "nodes.db"
+
+
 def delete_nodes(branch, rng):
     """No node index."""
-    (branch / "nodes.db").unlink()
+    nodes_of(branch).unlink()
 
 
 def delete_quads(branch, rng):
@@ -77,42 +82,43 @@ def delete_quads(branch, rng):
 def delete_both(branch, rng):
     """No views."""
     shutil.rmtree(branch)
+    nodes_of(branch).unlink()
 
 
 def empty_nodes(branch, rng):
     """A node index of no bytes."""
-    os.truncate(branch / "nodes.db", 0)
+    os.truncate(nodes_of(branch), 0)
 
 
 def truncate_nodes(branch, rng):
     """A node index cut off at any byte."""
-    os.truncate(branch / "nodes.db", rng.randrange(1, (branch / "nodes.db").stat().st_size))
+    os.truncate(nodes_of(branch), rng.randrange(1, nodes_of(branch).stat().st_size))
 
 
 def no_database(branch, rng):
     """Noise in the place of the node index."""
-    (branch / "nodes.db").write_bytes(rng.randbytes(50_000))
+    nodes_of(branch).write_bytes(rng.randbytes(50_000))
 
 
 def other_database(branch, rng):
     """Some other program's SQLite file."""
-    (branch / "nodes.db").unlink()
-    db = sqlite3.connect(branch / "nodes.db")
+    nodes_of(branch).unlink()
+    db = sqlite3.connect(nodes_of(branch))
     db.execute("CREATE TABLE meta (a, b, c)")
     db.close()
 
 
 def no_position(branch, rng):
     """A node index that does not say how far it is."""
-    db = sqlite3.connect(branch / "nodes.db")
-    db.execute("DELETE FROM meta WHERE name = 'position'")
+    db = sqlite3.connect(nodes_of(branch))
+    db.execute("DELETE FROM segs")
     db.commit()
     db.close()
 
 
 def spoil_first_pages(branch, rng):
     """Noise over the tables that are read when the index is opened."""
-    with (branch / "nodes.db").open("r+b") as file:
+    with nodes_of(branch).open("r+b") as file:
         file.seek(PAGE)
         file.write(rng.randbytes(4 * PAGE))
 
@@ -214,7 +220,7 @@ def single(number):
 @pytest.mark.parametrize("pages", [1, 5, 40])
 def test_noise_over_pages_of_the_node_index_is_found(project, branch, original, pages):
     """Reads that meet an unreadable page rebuild the index, and answer right."""
-    spoil_pages(branch / "nodes.db", pages, random.Random(fresh_seed()))
+    spoil_pages(nodes_of(branch), pages, random.Random(fresh_seed()))
     with App.open(project) as app:
         assert items_of(app) == original[1]
 
@@ -225,7 +231,7 @@ def test_noise_over_pages_of_the_node_index_is_found_a_hundred_times(original, t
     rng = random.Random(fresh_seed())
     for number in range(100):
         project = shutil.copytree(original[0], tmp_path / f"project-{number}")
-        path = graph_folder(project) / "branches" / "main" / "nodes.db"
+        path = graph_folder(project) / "nodes.db"
         spoil_pages(path, rng.randint(1, 60), rng)
         with App.open(project) as app:
             assert items_of(app) == original[1]
@@ -242,7 +248,7 @@ def spoil_pages(path, count, rng):
 
 def test_a_write_that_meets_damage_is_refused_and_the_next_one_lands(project, branch, original):
     """No write is based on an unreadable index, and the index is rebuilt for the next."""
-    spoil_pages(branch / "nodes.db", (branch / "nodes.db").stat().st_size // PAGE // 2, random)
+    spoil_pages(nodes_of(branch), nodes_of(branch).stat().st_size // PAGE // 2, random)
     with App.open(project) as app:
         ctx, item_type = app.context(), app.registry().classes["Item"]
         head = ctx.kg.head

@@ -34,7 +34,7 @@ def main() -> None:
         if given.die:
             app.graph().on_step = dying(given.die)
         rng = random.Random(given.seed)
-        first = app.graph().head.seq
+        first = app.graph().main.head.seq
         for number in range(first, first + given.commits):
             if number - first in given.bulk_at:
                 operation = bulk(BULK, number)

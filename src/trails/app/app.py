@@ -18,6 +18,7 @@ from trails.engine.context import GraphContext
 from trails.engine.evolve import adopt_schema
 from trails.engine.graph import Graph
 from trails.engine.invoke import invoke, invoke_query
+from trails.engine.snapshots import snapshot_line
 from trails.engine.sparql import Answer
 from trails.engine.stored_queries import load_queries
 from trails.errors import (
@@ -206,12 +207,18 @@ class App:
         return found
 
     def context(
-        self, graph: str = "main", actor: str = "local", branch: str = "main"
+        self,
+        graph: str = "main",
+        actor: str = "local",
+        branch: str = "main",
+        snapshot: str | None = None,
     ) -> GraphContext:
-        """What an actor does, it does through a context."""
+        """What an actor does, it does through a context: on a branch, or at a past commit."""
         if not actor or len(actor) > 256 or not actor.isprintable():
             raise TrailsError(f"{actor!r} can't be an actor: 1 to 256 printable characters")
-        return GraphContext(self.graph(graph), self.registry(graph), actor=actor, branch=branch)
+        found = self.graph(graph)
+        line = found.line(branch) if snapshot is None else snapshot_line(found, snapshot)
+        return GraphContext(found, self.registry(graph), actor=actor, line=line)
 
     def call(
         self, ctx: GraphContext, name: str, arguments: Mapping[str, object] | None = None

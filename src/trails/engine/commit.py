@@ -18,7 +18,8 @@ from typing import Final
 import msgspec
 
 from trails.authoring.nodes import Fate
-from trails.engine.graph import MAIN, Graph, now
+from trails.engine.graph import Graph, now
+from trails.engine.lines import Line
 from trails.engine.puts import Put, check_put, misnamed, settle_put
 from trails.engine.rules import Rules
 from trails.errors import (
@@ -31,10 +32,10 @@ from trails.errors import (
 from trails.log.append import append
 from trails.log.payloads import Payload, PayloadWriter
 from trails.log.protocol import head_moved
-from trails.model.history import Commit, Draft, Position
+from trails.model.history import Commit, Draft, Merged, Position
 from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema
-from trails.views.nodes.index import Stored
+from trails.views.nodes.index import Change, Stored
 from trails.views.quads import BULK
 from trails.views.staging import StagedLoad
 
@@ -45,11 +46,8 @@ _CHUNK: Final = 2000
 class Touched(msgspec.Struct):
     """A node as it was before this write, and as it is now."""
 
-    before: NodeState | None
-    nid: int | None
+    before: Stored | None
     after: NodeState | None
-    seq: int = 0
-    """The commit in which it was last changed."""
 
 
 class Write:
@@ -58,6 +56,7 @@ class Write:
     def __init__(
         self,
         graph: Graph,
+        line: Line,
         *,
         actor: str,
         message: str = "",
@@ -65,9 +64,15 @@ class Write:
         expected_head: str | None = None,
         idempotency_key: str | None = None,
     ) -> None:
+        if line.fixed:
+            raise TransactionError(
+                f"snapshot {line.name[1:]} is the past and can't be written; create a branch from it"
+            )
         self._graph = graph
+        self._line = line
+        self._merged: Merged | None = None
         self._draft = Draft(
-            branch=MAIN,
+            branch=line.name,
             actor=actor,
             time=now(),
             schema="",
@@ -91,27 +96,32 @@ class Write:
 
     def begin(self) -> None:
         """Take the lock, check the expected head, open the index's transaction."""
-        graph = self._graph
+        graph, line = self._graph, self._line
         self._stack.enter_context(graph.writing())
         try:
-            graph.catch_up()
-            head = graph.log_head()
+            graph.prepare(line)
+            head = graph.log_head(line.name)
             key = self._draft.idempotency_key
             if key is not None:
-                self.replayed = graph.log.by_idempotency_key(MAIN, key)
+                self.replayed = graph.log.by_idempotency_key(line.name, key)
             if self._expected not in {None, head.commit} and self.replayed is None:
-                raise head_moved(MAIN, str(self._expected), head.commit)  # noqa: TRY301
+                raise head_moved(line.name, str(self._expected), head.commit)  # noqa: TRY301
             self._head = head
-            self._schema = graph.schema
-            self._draft = msgspec.structs.replace(self._draft, schema=graph.schema.digest)
-            self._seq = max((h.seq for h in graph.log.branches().values()), default=0) + 1
-            graph.nodes.begin()
+            self._schema = line.schema
+            self._draft = msgspec.structs.replace(self._draft, schema=line.schema.digest)
+            self._seq = graph.log.last_seq() + 1
+            graph.file.begin()
         except BaseException:
             self._stack.close()
             raise
-        with graph.nodes.writer() as db:
+        with graph.file.writer() as db:
             self._db = db
-        self._rules = Rules(graph.rules, graph.nodes, db)
+        self._rules = Rules(line.rules, line.nodes, db)
+
+    @property
+    def line(self) -> Line:
+        """The branch that is written."""
+        return self._line
 
     @property
     def db(self) -> sqlite3.Connection:
@@ -167,25 +177,26 @@ class Write:
                 self._staged.discard()
         finally:
             try:
-                self._graph.nodes.rollback()
+                self._graph.file.rollback()
                 if self._former_schema is not None:
-                    self._graph.use_schema(self._former_schema)
+                    self._line.use(self._graph.compile(self._former_schema))
             finally:
                 self._stack.close()
 
     def _commit(self) -> Commit | None:
-        graph, step = self._graph, self._graph.on_step
+        graph, line, step = self._graph, self._line, self._graph.on_step
         try:
             payload = (self._payload or graph.log.new_payload()).seal()
-            if payload.empty and self._draft.schema == self._head.schema:
+            same_schema = self._draft.schema == self._head.schema
+            if payload.empty and same_schema and self._merged is None:
                 self._undo()
                 self.fate.landed = True
                 return None
             if self._staged is not None:
-                graph.quads.finish(self._staged)
+                graph.main_quads().finish(self._staged)
             step("before_append")
-            head = graph.log.head(MAIN)
-            commit = append(graph.log, self._draft, payload, graph.schema, head)
+            head = graph.log.head(line.name)
+            commit = append(graph.log, self._draft, payload, line.schema, head, self._merged)
         except BaseException:
             self.abandon()
             raise
@@ -193,30 +204,33 @@ class Write:
         self.fate.landed = True
         with self._stack:
             self._apply(commit, payload)
-            graph.show_head()
+            line.head = graph.log_head(line.name)
         step("before_acknowledge")
         return commit
 
     def _apply(self, commit: Commit, payload: Payload) -> None:
-        """Bring both views to a commit that the log has."""
-        graph, step = self._graph, self._graph.on_step
+        """Bring the views to a commit that the log has.
+
+        A branch's quads view follows when it is next read: many branches never are.
+        """
+        graph, line, step = self._graph, self._line, self._graph.on_step
         try:
             step("after_append")
             position = Position(commit.seq, commit.id)
-            graph.nodes.commit(position)
+            line.nodes.commit(position)
             step("mid_apply")
             if self._staged is not None:
-                graph.quads.swap(self._staged, position)
-            else:
-                graph.apply_quads(graph.quads, commit, payload)
+                graph.main_quads().swap(self._staged, position)
+            elif line is graph.main:
+                graph.folding.apply_quads(graph.main_quads(), commit, payload)
         except StorageError as error:
-            graph.nodes.rollback()
+            graph.file.rollback()
             try:
                 graph.catch_up()  # the cause may have passed, and only opening again shows it
             except StorageError:
                 raise _landed(error, commit) from error
         finally:
-            graph.nodes.rollback()
+            graph.file.rollback()
             if self._staged is not None:
                 self._staged.discard()  # nothing is left of it once it was swapped in
         step("after_apply")
@@ -225,13 +239,17 @@ class Write:
 
     def change_schema(self, schema: Schema) -> None:
         """From this commit on the graph has these types; call it before any other change."""
-        graph = self._graph
-        self._former_schema = graph.schema
-        graph.nodes.adopt(schema)
-        graph.use_schema(schema)
+        line = self._line
+        self._former_schema = line.schema
+        line.nodes.adopt(schema)
+        line.use(self._graph.compile(schema))
         self._schema = schema
         self._draft = msgspec.structs.replace(self._draft, schema=schema.digest)
-        self._rules = Rules(graph.rules, graph.nodes, self._db)
+        self._rules = Rules(line.rules, line.nodes, self._db)
+
+    def merge_of(self, merged: Merged) -> None:
+        """The commit will have a second parent."""
+        self._merged = merged
 
     def put(self, change: Put, *, prefix: str = "", alone: bool = False) -> NodeState | None:
         """Create or change one node now; violations of its own rules raise at once.
@@ -239,10 +257,10 @@ class Write:
         ``alone``: nothing else follows that could mend what other nodes' rules find, so a
         refusal tells that as well.
         """
-        wanted = check_put(self._schema, self._graph.validator, change, prefix)
+        wanted = check_put(self._schema, self._line.validator, change, prefix)
         before = None
         if wanted.handle is not None:
-            before = self._graph.nodes.find(self._db, wanted.handle)
+            before = self._line.nodes.find(self._db, wanted.handle)
         state = settle_put(self._schema, change, wanted, before)
         if state is not None and (alone or not wanted.errors):
             self._store(before, state.handle, state)
@@ -273,12 +291,12 @@ class Write:
         errors: list[FieldError],
         done: Callable[[Put, NodeState], None],
     ) -> None:
-        nodes, validator = self._graph.nodes, self._graph.validator
+        nodes, validator = self._line.nodes, self._line.validator
         wanted = [check_put(self._schema, validator, change, None) for change in chunk]
         handles = [each.handle for each in wanted if each.handle is not None]
         there = nodes.find_all(self._db, handles)
         seen: set[str] = set()
-        puts: list[tuple[Stored | None, str, NodeState | None, int | None]] = []
+        puts: list[Change] = []
         for change, each in zip(chunk, wanted, strict=True):
             before = None if each.handle is None else there.get(each.handle)
             state = settle_put(self._schema, change, each, before)
@@ -293,11 +311,11 @@ class Write:
             seen.add(handle)
             done(change, state)
             if before is None or before.state.values != state.values:
-                puts.append((before, handle, state, None))
+                puts.append(Change(before, handle, state))
         # Also what is refused goes into the index, with those of its values that are valid:
         # the rules between nodes are then told of every node, and all is rolled back.
         nodes.put_all(self._seq, puts)
-        changes = [(None if put[0] is None else put[0].state, put[2]) for put in puts]
+        changes = [(None if put.before is None else put.before.state, put.after) for put in puts]
         if not errors:
             self._stage(*self._emit(changes))
         for old, new in changes:
@@ -308,7 +326,7 @@ class Write:
         pending = [handle]
         while pending:
             current = pending.pop()
-            before = self._graph.nodes.find(self._db, current)
+            before = self._line.nodes.find(self._db, current)
             if before is None:
                 if current == handle:
                     raise NotFoundError(f"{handle} does not exist", handle=handle)
@@ -319,7 +337,7 @@ class Write:
 
     def _release(self, gone: NodeState) -> Iterator[str]:
         """Empty the references to a deleted node; yield the nodes that can't live without."""
-        nodes = self._graph.nodes
+        nodes = self._line.nodes
         for holder, field in list(self._rules.inbound(gone)):
             stored = nodes.find(self._db, holder)
             if stored is None:
@@ -343,9 +361,9 @@ class Write:
         ``validate`` checks them, beside the violations that were found in the statements.
         """
         for handle, state in states.items():
-            before = self._graph.nodes.find(self._db, handle)
+            before = self._line.nodes.find(self._db, handle)
             if state is not None and validate:
-                self._graph.validator.check(state.type, state.values, f"{handle}.", errors)
+                self._line.validator.check(state.type, state.values, f"{handle}.", errors)
                 errors.extend(misnamed(self._schema, state))
             if state is not None or before is not None:
                 self._store(before, handle, state)
@@ -367,15 +385,13 @@ class Write:
     def _store(self, before: Stored | None, handle: str, after: NodeState | None) -> None:
         touched = self._touched.get(handle)
         if touched is None:
-            touched = Touched(None, None, after)
-            if before is not None:
-                touched = Touched(before.state, before.nid, after, before.seq)
-            self._touched[handle] = touched
+            touched = self._touched[handle] = Touched(before, after)
         touched.after = after
-        reuse = touched.nid if before is None else None
+        # A node that was deleted and comes back in the same write is the same node.
+        nid = touched.before.nid if before is None and touched.before is not None else None
         self._check_unbroken()
         try:
-            self._graph.nodes.put_all(self._seq, [(before, handle, after, reuse)])
+            self._line.nodes.put_all(self._seq, [Change(before, handle, after, nid)])
         except BaseException:
             self.spoil()
             raise
@@ -384,12 +400,18 @@ class Write:
     def _emit_touched(self) -> None:
         """Write the net difference of every touched node into the payload."""
         # What is as it was before keeps its place in history, as it does in the log.
-        self._graph.nodes.date(
-            (each.nid, each.seq)
-            for each in self._touched.values()
-            if each.nid is not None and each.before == each.after
+        self._line.nodes.restore(
+            self._seq,
+            [
+                each.before
+                for each in self._touched.values()
+                if each.before is not None and each.before.state == each.after
+            ],
         )
-        changes = ((each.before, each.after) for each in self._touched.values())
+        changes = (
+            (None if each.before is None else each.before.state, each.after)
+            for each in self._touched.values()
+        )
         while some := list(islice(changes, _CHUNK)):
             self._emit(some)
 
@@ -399,7 +421,8 @@ class Write:
             self._unstaged.append((removed, added, count))
             if sum(each[2] for each in self._unstaged) <= BULK:
                 return
-            self._staged = self._graph.quads.stage()
+            if self._line is self._graph.main:
+                self._staged = self._graph.main_quads().stage()
             if self._staged is None:
                 self._unstaged.clear()
                 return
@@ -415,7 +438,7 @@ class Write:
         removed: list[str] = []
         added: list[str] = []
         for before, after in changes:
-            lost, won = self._graph.terms.difference(before, after)
+            lost, won = self._line.terms.difference(before, after)
             removed += lost
             added += won
         payload = self._writer()

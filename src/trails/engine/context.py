@@ -1,18 +1,19 @@
-"""The Context that capabilities are handed: an actor on a branch of a graph."""
+"""The Context that capabilities are handed: an actor on a branch or snapshot of a graph."""
 
 from __future__ import annotations
 
 from trails.authoring.context import Row
 from trails.authoring.nodes import Node, blank, loaded
-from trails.engine.graph import MAIN, Graph
+from trails.engine.graph import Graph
 from trails.engine.knowledge import Knowledge
+from trails.engine.lines import SNAPSHOT, Line
 from trails.errors import NotFoundError
 from trails.model.nodes import split_handle
 from trails.registry.registry import Registry
 
 
 class GraphContext:
-    """One actor's view of one branch, with the registry that was current when it began."""
+    """One actor's view of one line, with the registry that was current when it began."""
 
     def __init__(
         self,
@@ -20,23 +21,23 @@ class GraphContext:
         registry: Registry,
         *,
         actor: str,
-        branch: str = MAIN,
+        line: Line,
         activity: str | None = None,
     ) -> None:
-        if branch != MAIN:
-            raise NotFoundError(f"there is no branch {branch!r}; there is only {MAIN!r}")
         self._graph = graph
+        self._line = line
         self.registry = registry
         self._classes = registry.classes
         self.actor = actor
-        self.branch = branch
+        self.branch = "" if line.fixed else line.name
+        self.snapshot = line.name.removeprefix(SNAPSHOT) if line.fixed else None
         self.graph = graph.name
-        self.kg = Knowledge(graph, actor, activity)
+        self.kg = Knowledge(graph, line, registry.schema, actor, activity)
 
     def for_activity(self, activity: str) -> GraphContext:
         """The same actor on the same branch, with commits that name an activity."""
         return GraphContext(
-            self._graph, self.registry, actor=self.actor, branch=self.branch, activity=activity
+            self._graph, self.registry, actor=self.actor, line=self._line, activity=activity
         )
 
     def hydrate(self, row: Row) -> Node:

@@ -29,12 +29,12 @@ def examine_machine() -> Iterator[Finding]:
 
 def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
     """One graph: its log, its views, its types, its disk."""
-    head = graph.head
+    line, head = graph.main, graph.main.head
     where = f"commit {head.commit[:12]}" if head.commit else "no commit yet"
     yield Finding("log", "ok", f"{head.seq} commit(s), at {where}")
     for name, position in (
-        ("node index", graph.nodes.position),
-        ("quads view", graph.quads.position),
+        ("node index", line.nodes.position),
+        ("quads view", graph.main_quads().position),
     ):
         if position.seq == head.seq:
             yield Finding(name, "ok", f"at commit {position.seq}")
@@ -46,8 +46,8 @@ def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
                 "free disk space and open the project again; views catch up by themselves",
             )
     yield _examine_schema(graph, declared)
-    with graph.nodes.reader() as db:
-        counts = {each.name: graph.nodes.live(db, (each.name,)) for each in graph.schema.types}
+    with graph.file.reader() as db:
+        counts = {each.name: line.nodes.live(db, (each.name,)) for each in line.schema.types}
     detail = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
     yield Finding("instances", "ok", detail or "none yet")
     if graph.folder is not None:
@@ -62,8 +62,8 @@ def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
 
 def _examine_schema(graph: Graph, declared: Schema | None) -> Finding:
     if declared is None:
-        return Finding("types", "note", f"{len(graph.schema.types)} stored; none declared here")
-    changes = describe_changes(graph.schema, declared)
+        return Finding("types", "note", f"{len(graph.main.schema.types)} stored; none declared here")
+    changes = describe_changes(graph.main.schema, declared)
     if changes:
         return Finding(
             "types",

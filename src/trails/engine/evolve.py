@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trails.engine.commit import Write
 from trails.engine.graph import Graph
+from trails.engine.lines import Line
 from trails.engine.schema_change import check_change, describe_changes
 from trails.errors import SchemaMismatchError
 from trails.model.history import GENESIS
@@ -18,21 +19,38 @@ def adopt_schema(graph: Graph, schema: Schema, *, apply: bool) -> None:
     On a graph without data any schema fits. A new graph takes its first schema even
     where ``apply`` is false, because there is nothing to protect yet.
     """
-    old = graph.schema
+    line = graph.main
+    old = line.schema
     if old.digest == schema.digest:
         return
     changes = describe_changes(old, schema)
-    if not apply and graph.head.commit != GENESIS:
+    if not apply and line.head.commit != GENESIS:
         raise SchemaMismatchError(
             "the declared types differ from the stored ones, and env is 'production': "
             + "; ".join(changes)
             + ". Open once with apply_schema=True to apply the change if it fits the data",
             changes=changes,
         )
-    write = Write(graph, actor=ACTOR, message="schema: " + "; ".join(changes)[:2000])
+    _apply(graph, line, schema, changes)
+
+
+def adopt_on_branch(graph: Graph, line: Line, schema: Schema) -> None:
+    """Before a branch is written with declared types: take over those that ``main`` has.
+
+    A branch that left ``main`` before its types changed would else refuse what the
+    declarations allow. Other differences wait for a merge or a migration.
+    """
+    if line is graph.main or line.fixed or line.schema.digest == schema.digest:
+        return
+    if schema.digest == graph.main.schema.digest:
+        _apply(graph, line, schema, describe_changes(line.schema, schema))
+
+
+def _apply(graph: Graph, line: Line, schema: Schema, changes: list[str]) -> None:
+    write = Write(graph, line, actor=ACTOR, message="schema: " + "; ".join(changes)[:2000])
     write.begin()
     try:
-        check_change(graph, schema)
+        check_change(graph, line, schema)
         write.change_schema(schema)
     except BaseException:
         write.abandon()

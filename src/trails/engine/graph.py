@@ -1,51 +1,51 @@
-"""A Graph: one log, the views that follow it, and the lock that makes writers take turns.
+"""A Graph: one log, the lines that follow it, and the lock that makes writers take turns.
 
 Opening catches the views up with the log; a view that is missing, damaged or
 of another history is rebuilt. Reading code asks for a view and gets one that
-has reached the head.
+has reached the head of its line.
 """
 
 from __future__ import annotations
 
-import sqlite3
+import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
-from io import BytesIO
 from pathlib import Path
 from time import monotonic
-from typing import IO, Literal, Protocol, TypeVar
+from typing import Final, Literal, Protocol, TypeVar
 
-from trails.engine.rules import RuleBook
-from trails.engine.validate import Validator
-from trails.errors import CorruptionError, StorageError, TransactionError
-from trails.log.payloads import Payload
+from trails.engine.ancestry import Ancestry
+from trails.engine.folding import Folding
+from trails.engine.lines import SNAPSHOT, Compiled, Line
+from trails.errors import CorruptionError, NotFoundError, StorageError, TransactionError
 from trails.log.protocol import Log
 from trails.log.sqlite import SqliteLog
-from trails.model.history import GENESIS, Commit, Head, Position
+from trails.model.history import GENESIS, Head, Position
 from trails.model.iris import Names
-from trails.model.nodes import NodeState
+from trails.model.names import branch_folder, suggest
 from trails.model.types import Schema
-from trails.views.nodes.index import NodeIndex, Stored
+from trails.views.nodes.file import NodeFile
+from trails.views.nodes.index import NodeIndex
+from trails.views.nodes.segments import ROOT, ROOT_NAME
 from trails.views.quads import QuadsView
-from trails.views.terms import Change, Terms
 
-MAIN = "main"
+MAIN: Final = "main"
 Step = Literal["before_append", "after_append", "mid_apply", "after_apply", "before_acknowledge"]
 """Moments of a write at which a process may die; tests stop there."""
 
-_FOLD_BATCH = 50_000
 _READ_ATTEMPTS = 3
 _RETRY_SECONDS = 1.0
 """How often reads try to bring up a view that the disk refused a commit."""
+_DEEP: Final = 6
+"""Segments above the root from which ``main`` is folded back into it at once."""
 T = TypeVar("T")
 
 
 class View(Protocol):
     """What a Graph needs to know of a view."""
 
-    position: Position
     damaged: bool
     whole: bool
 
@@ -54,9 +54,6 @@ class View(Protocol):
 
     def reading(self) -> AbstractContextManager[None]:
         """Keep what is read in place."""
-
-
-V = TypeVar("V", bound=View)
 
 
 def _ignore(what: object) -> None:
@@ -86,64 +83,87 @@ class Graph:
         self.allow_bypass = allow_bypass
         self.on_step = on_step
         self._progress = progress
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+        self._retry_at = 0.0
+        self._compiled: dict[str, Compiled] = {}
+        self._lines: dict[str, Line] = {}
         with ExitStack() as opened:
             self.log: Log = SqliteLog(folder, name, base_iri, now())
             opened.callback(self.log.close)
-            branch = None if folder is None else folder / "branches" / MAIN
-            self.nodes = NodeIndex(None if branch is None else branch / "nodes.db")
-            opened.callback(self.nodes.close)
-            self.quads = QuadsView(None if branch is None else branch / "quads")
-            opened.callback(self.quads.close)
             self.names = Names(self.log.header.base_iri)
-            self._terms: dict[str, Terms] = {}
-            self._lock = threading.Lock()
-            self._owner: int | None = None
-            self._retry_at = 0.0
-            head = self._visible = self.log_head()
-            self.use_schema(Schema() if head.commit == GENESIS else self.schema_at(head.schema))
+            self.ancestry = Ancestry(self.log)
+            self.folding = Folding(self.log, self.ancestry, self.compiled)
+            self.file = NodeFile(
+                None if folder is None else folder / "nodes.db",
+                lambda digest: self.compiled(digest).schema,
+            )
+            opened.callback(self.file.close)
+            opened.callback(self._close_quads)
+            self.main = self._add_line(MAIN, self.log_head(MAIN))
+            self.main.quads = QuadsView(self._quads_folder(self.main))
             self.catch_up()
             opened.pop_all()
 
     # --- where things are --------------------------------------------------------
 
+    def log_head(self, branch: str) -> Head:
+        """Where a branch is in the log."""
+        return self.log.head(branch) or Head(GENESIS, 0, Schema().digest)
+
+    def compiled(self, digest: str) -> Compiled:
+        """What a stored schema means, compiled once."""
+        found = self._compiled.get(digest)
+        if found is None:
+            schema = Schema() if digest == Schema().digest else self.log.schema(digest)
+            if schema is None:
+                raise CorruptionError(f"schema {digest} is named by a commit but not in the log")
+            found = self._compiled[digest] = Compiled(schema, self.names)
+        return found
+
+    def compile(self, schema: Schema) -> Compiled:
+        """What a schema means that may not be stored yet."""
+        return self._compiled.setdefault(schema.digest, Compiled(schema, self.names))
+
+    def line(self, branch: str) -> Line:
+        """A branch; on its first use here its index is made or brought up."""
+        found = self._lines.get(branch)
+        if found is not None:
+            return found
+        head = self.log.head(branch) if not branch.startswith(SNAPSHOT) else None
+        if head is None:
+            known = self.log.branches()
+            hint = suggest(branch, known) if known else f"there is only {MAIN!r}"
+            raise NotFoundError(f"there is no branch {branch!r}; {hint}", branch=branch)
+        with self.writing():
+            return self._lines.get(branch) or self.bring_line(self._add_line(branch, head))
+
+    def add_snapshot(self, name: str, head: Head) -> Line:
+        """The graph as of a commit; called with the writer's lock."""
+        line = self._add_line(name, head)
+        if not line.nodes.known:
+            self.stand(line, head)
+        self._lines[name] = line
+        return line
+
     @property
-    def head(self) -> Head:
-        """Where the branch is, as far as readers can see it.
+    def lines(self) -> dict[str, Line]:
+        """The lines in use, by name."""
+        return dict(self._lines)
 
-        It moves after the views have, so what is read later than a head is never older
-        than it: a compare-and-swap against it can't miss a write.
-        """
-        return self._visible
+    def _add_line(self, name: str, head: Head) -> Line:
+        line = Line(self.file, name, self._line_folder(name), head)
+        line.use(self.compiled(head.schema))
+        if name == MAIN:
+            self._lines[name] = line
+        return line
 
-    def log_head(self) -> Head:
-        """Where the branch is in the log."""
-        return self.log.head(MAIN) or Head(GENESIS, 0, Schema().digest)
-
-    def show_head(self) -> None:
-        """Let readers see the log's head, which the views have reached."""
-        self._visible = self.log_head()
-
-    def schema_at(self, digest: str) -> Schema:
-        """A stored schema."""
-        found = self.log.schema(digest)
-        if found is None:
-            raise CorruptionError(f"schema {digest} is named by a commit but is not in the log")
-        return found
-
-    def use_schema(self, schema: Schema) -> None:
-        """Read and write with these types from now on."""
-        self.schema = schema
-        self.terms = self.terms_of(schema)
-        self.validator = Validator(schema, self.names)
-        self.rules = RuleBook(schema)
-        self.nodes.follow(schema)
-
-    def terms_of(self, schema: Schema) -> Terms:
-        """The statements of a schema, compiled once."""
-        found = self._terms.get(schema.digest)
-        if found is None:
-            found = self._terms[schema.digest] = Terms(schema, self.names)
-        return found
+    def _line_folder(self, name: str) -> Path | None:
+        if self.folder is None:
+            return None
+        if name.startswith(SNAPSHOT):
+            return self.folder / "snapshots" / name.removeprefix(SNAPSHOT)
+        return self.folder / "branches" / branch_folder(name)
 
     # --- one writer at a time ------------------------------------------------------
 
@@ -167,152 +187,293 @@ class Graph:
             self._owner = None
             self._lock.release()
 
+    def prepare(self, line: Line) -> None:
+        """Make a line ready to be written; called with the writer's lock."""
+        if self.file.damaged or not self.file.whole:
+            self.catch_up()
+        self.bring_line(line)
+        if line is self.main:
+            self._bring_main_quads()
+            line.head = self.log_head(MAIN)
+            self.settle(line)
+
     # --- views follow the log ------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Bring both views to the head; called by whoever holds the writer's lock."""
-        head = self.log_head()
-        self.quads.revive()
-        self._bring(self.nodes, "the node index", self._follow_nodes)
-        self._bring(self.quads, "the quads view", self._follow_quads)
-        self._visible = head
+        """Bring every view to its head; called by whoever holds the writer's lock."""
+        self._bring_file()
+        for line in list(self._lines.values()):
+            if not line.fixed:
+                self.bring_line(line)
+        self._bring_main_quads()
+        self.file.whole = True
+        self.main.head = self.log_head(MAIN)
 
-    def _bring(self, view: View, name: str, follow: Callable[[], None]) -> None:
-        if view.damaged:
-            self._progress(f"{name} is damaged; rebuilding it from the log")
-            view.clear()
-        elif not self._on_this_history(view.position):
-            self._progress(f"{name} belongs to another history; rebuilding it from the log")
-            view.clear()
-        if view.position.seq < self.log_head().seq:
-            try:
-                follow()
-            except CorruptionError:
-                if not view.damaged:
-                    raise  # then it is the log
-                self._progress(f"{name} is damaged; rebuilding it from the log")
-                view.clear()
-                follow()
-        view.whole = True
+    def _bring_file(self) -> None:
+        """See to it that the node file is sound and of this history."""
+        main = self.main.nodes
+        if self.file.damaged:
+            self._progress("the node index is damaged; rebuilding it from the log")
+            self._clear_file()
+        elif main.known and not all(
+            self.known(each.position) for each in self.file.segments
+        ):
+            self._progress("the node index belongs to another history; rebuilding it from the log")
+            self._clear_file()
+        if not main.known:
+            with self.file.transaction():
+                self.file.segments.point(self.file.db, MAIN, ROOT)
+        branches = {*self.log.branches(), MAIN, ROOT_NAME}
+        gone = [
+            name
+            for name in self.file.segments.refs
+            if name not in branches and not name.startswith(SNAPSHOT)
+        ]
+        if gone:
+            self.forget_lines(gone)
 
-    def _on_this_history(self, position: Position) -> bool:
+    def _clear_file(self) -> None:
+        for name in [name for name, line in self._lines.items() if line.fixed]:
+            del self._lines[name]
+        self.file.clear()
+
+    def bring_line(self, line: Line) -> Line:
+        """Bring a branch's node index to its head; called with the writer's lock."""
+        head = self.log_head(line.name)
+        try:
+            self._bring_nodes(line, head)
+        except CorruptionError:
+            if not self.file.damaged:
+                raise  # then it is the log
+            self._progress("the node index is damaged; rebuilding it from the log")
+            self._bring_file()
+            self._bring_nodes(self.main, self.log_head(MAIN))
+            self._bring_nodes(line, head)
+        self._lines[line.name] = line
+        if line is not self.main:
+            line.head = head
+        return line
+
+    def _bring_nodes(self, line: Line, head: Head) -> None:
+        nodes = line.nodes
+        if nodes.known and nodes.position.commit == head.commit:
+            if nodes.schema.digest != head.schema:
+                line.use(self.compiled(head.schema))
+            return
+        if not nodes.known:
+            self.stand(line, head)
+            return
+        at = nodes.position.commit
+        line.use(self.compiled(self._schema_at(at)))
+        path = self.ancestry.path(at, head.commit)
+        if path.undo:
+            self.forget_lines([line.name])
+            self.stand(line, head)
+            return
+        for commit in path.redo:
+            with self._index_step():
+                self.folding.walk_nodes(nodes, self.ancestry.path(commit.first_parent, commit.id))
+                nodes.commit(Position(commit.seq, commit.id))
+        line.use(self.compiled(head.schema))
+
+    def _schema_at(self, commit: str) -> str:
+        return Schema().digest if commit == GENESIS else self.ancestry.commit(commit).schema
+
+    @contextmanager
+    def _index_step(self) -> Iterator[None]:
+        """A transaction of the node file that its body commits."""
+        self.file.begin()
+        try:
+            yield
+        except BaseException:
+            self.file.rollback()
+            raise
+
+    def known(self, position: Position) -> bool:
+        """Whether a view that is at a position follows this log."""
         if not position.seq:
             return True
         commit = self.log.commit(position.commit)
         return commit is not None and commit.seq == position.seq
 
-    def _follow_nodes(self) -> None:
-        reached = self.log.commit(self.nodes.position.commit)
-        self.nodes.follow(Schema() if reached is None else self.schema_at(reached.schema))
-        for commit in self.log.commits(after=self.nodes.position.seq):
-            self.fold_nodes(self.nodes, commit)
+    # --- where lines stand in the node file ------------------------------------------
 
-    def fold_nodes(self, nodes: NodeIndex, commit: Commit) -> None:
-        """Apply one commit to a node index: its schema, if that is new, and its statements."""
-        terms = self.terms_of(self.schema_at(commit.schema))
-        nodes.begin()
+    def stand(self, line: Line, head: Head) -> None:
+        """Give a line a segment of its own: the nearest state, changed into the wanted one."""
+        base = self._nearest(head.commit)
+        at = base.nodes.position.commit
+        with self._index_step():
+            self.file.segments.stand(self.file.db, line.name, base.nodes.segment.number)
+            line.use(self.compiled(self._schema_at(at)))
+            self.folding.walk_nodes(line.nodes, self.ancestry.path(at, head.commit))
+            line.nodes.commit(Position(head.seq, head.commit))
+        line.use(self.compiled(head.schema))
+
+    def _nearest(self, commit: str) -> Line:
+        """A line in use that has the fewest commits between itself and a commit."""
+        candidates = [self.main]
+        if commit != GENESIS:
+            own = self._lines.get(self.ancestry.commit(commit).branch)
+            candidates += [line for line in (own, self._lines.get(SNAPSHOT + commit)) if line]
+        recent = self.file.segments.oldest(
+            [name for name, line in self._lines.items() if line.fixed]
+        )
+        candidates += [self._lines[name] for name in recent[-3:]]
+        known = [line for line in candidates if line.nodes.known]
+        return min(
+            known, key=lambda line: len(self.ancestry.path(line.nodes.position.commit, commit))
+        )
+
+    def forget_lines(self, names: list[str]) -> None:
+        """Lines are gone: drop what the node file and the disk hold for them alone."""
+        with self.file.turns.exclusive(), self.file.transaction():
+            for name in names:
+                self.file.segments.forget(self.file.db, name)
+            self.file.segments.sweep(self.file.db)
+        for name in names:
+            line = self._lines.pop(name, None) if name != MAIN else None
+            if line is not None and line.quads is not None:
+                line.quads.close()
+            folder = self._line_folder(name)
+            if folder is not None and name != MAIN:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def settle(self, line: Line) -> None:
+        """Before ``main`` is written: fold what a fast-forward put above the root into it."""
+        segment = line.nodes.segment
+        if line is not self.main or segment.number == ROOT:
+            return
+        root = NodeIndex(self.file, ROOT_NAME)
+        position = segment.position
+        root.follow(self.compiled(self.file.segments[ROOT].schema or Schema().digest).schema)
+        path = self.ancestry.path(root.position.commit, position.commit)
+        with self.file.turns.exclusive(), self._index_step():
+            self.folding.walk_nodes(root, path, position.seq)
+            self.file.segments.point(self.file.db, MAIN, ROOT)
+            self.file.segments.sweep(self.file.db)
+            root.commit(position)
+        line.use(self.compiled(line.schema.digest))
+
+    def settle_if_deep(self) -> None:
+        """Keep the lineage of ``main`` short where it is only ever moved forward."""
+        if len(self.file.segments.lineage(self.main.nodes.segment.number)) > _DEEP:
+            self.settle(self.main)
+
+    # --- quads views -------------------------------------------------------------------
+
+    def _quads_folder(self, line: Line) -> Path | None:
+        return None if line.folder is None else line.folder / "quads"
+
+    def has_quads(self, branch: str) -> bool:
+        """Whether a quads view was ever made for a branch."""
+        line = self._lines.get(branch)
+        if line is not None and line.quads is not None:
+            return True
+        folder = self._line_folder(branch)
+        return folder is not None and (folder / "quads").is_dir()
+
+    def main_quads(self) -> QuadsView:
+        """The quads view of ``main``, which is always open."""
+        assert self.main.quads is not None  # noqa: S101 - opened with the graph
+        return self.main.quads
+
+    def _bring_main_quads(self) -> None:
+        quads = self.main_quads()
+        quads.revive()
+        self._bring_quads(self.main, quads, self.log_head(MAIN))
+
+    def _bring_quads(self, line: Line, quads: QuadsView, head: Head) -> None:
+        """Bring a quads view to a head, from wherever it is."""
+        if quads.position.commit == head.commit and quads.whole and not quads.damaged:
+            return
+        name = "the quads view" if line is self.main else f"the quads view of {line.name}"
+        if quads.damaged:
+            self._progress(f"{name} is damaged; rebuilding it from the log")
+            quads.clear()
+        elif not self.known(quads.position):
+            self._progress(f"{name} belongs to another history; rebuilding it from the log")
+            quads.clear()
+        if quads.position.commit != head.commit:
+            try:
+                self._follow_quads(quads, head)
+            except CorruptionError:
+                if not quads.damaged:
+                    raise  # then it is the log
+                self._progress(f"{name} is damaged; rebuilding it from the log")
+                quads.clear()
+                self._follow_quads(quads, head)
+        quads.whole = True
+
+    def _follow_quads(self, quads: QuadsView, head: Head) -> None:
         try:
-            if nodes.schema.digest != commit.schema:
-                nodes.adopt(terms.schema)
-            with nodes.writer() as db, self._statements(commit) as (removed, added):
-                for quads in _batched(terms.parse(removed), _FOLD_BATCH):
-                    self._fold(nodes, db, commit, terms, terms.changes(quads, ()))
-                for quads in _batched(terms.parse(added), _FOLD_BATCH):
-                    self._fold(nodes, db, commit, terms, terms.changes((), quads))
-            nodes.commit(Position(commit.seq, commit.id))
-        except BaseException:
-            nodes.rollback()
-            raise
-
-    @staticmethod
-    def _fold(
-        nodes: NodeIndex,
-        db: sqlite3.Connection,
-        commit: Commit,
-        terms: Terms,
-        changes: Mapping[str, Change],
-    ) -> None:
-        puts: list[tuple[Stored | None, str, NodeState | None, int | None]] = []
-        for handle, change in changes.items():
-            stored = nodes.find(db, handle)
-            before = None if stored is None else stored.state
-            after = terms.state_after(handle, before, change)
-            if after is not None or stored is not None:
-                puts.append((stored, handle, after, None))
-        nodes.put_all(commit.seq, puts)
-
-    def _follow_quads(self) -> None:
-        try:
-            self._apply_missing_quads()
+            self.folding.walk_quads(quads, self.ancestry.path(quads.position.commit, head.commit))
         except StorageError:
             # RocksDB repeats an error until it is opened again, even if its cause is gone.
-            self.quads.revive()
-            self._apply_missing_quads()
+            quads.revive()
+            self.folding.walk_quads(quads, self.ancestry.path(quads.position.commit, head.commit))
 
-    def _apply_missing_quads(self) -> None:
-        for commit in self.log.commits(after=self.quads.position.seq):
-            self.apply_quads(self.quads, commit)
+    def quads_of(self, line: Line) -> QuadsView:
+        """A line's quads view at the head that readers see, made on its first use."""
+        if line is self.main:
+            return self.main_quads()
+        with line.quads_lock:
+            if line.quads is None:
+                folder = self._quads_folder(line)
+                if folder is None or not folder.is_dir():
+                    self._seed_quads(folder)
+                line.quads = QuadsView(folder)
+                if folder is None:
+                    line.quads.copy(self.main_quads())
+            self._bring_quads(line, line.quads, line.head)
+            return line.quads
 
-    def apply_quads(self, quads: QuadsView, commit: Commit, payload: Payload | None = None) -> None:
-        """Apply one commit's statements, still at hand or read from the log, to a quads view."""
-        with self._statements(commit, payload) as (removed, added):
-            quads.apply_stream(
-                Position(commit.seq, commit.id), removed, added, commit.added + commit.removed
-            )
-
-    @contextmanager
-    def _statements(
-        self, commit: Commit, payload: Payload | None = None
-    ) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-        """What a commit removed and added."""
-        if payload is not None and (texts := payload.texts) is not None:
-            yield BytesIO(texts[0]), BytesIO(texts[1])
-            return
-        try:
-            with self.log.open_removed(commit) as removed, self.log.open_added(commit) as added:
-                yield removed, added
-        except (SyntaxError, UnicodeDecodeError) as error:
-            raise CorruptionError(
-                f"the log is damaged: the statements of commit {commit.id} can't be parsed "
-                f"({error}); run 'trails verify' and restore the log from a backup"
-            ) from error
+    def _seed_quads(self, folder: Path | None) -> None:
+        """Begin a line's store as a checkpoint of main's, by hard links."""
+        if folder is not None:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            quads = self.main_quads()
+            with quads.reading():
+                quads.store.backup(folder)
 
     def rebuild(self) -> None:
-        """Forget both views and fold them from the log again."""
+        """Forget all views and fold them from the log again."""
         with self.writing():
-            self.nodes.clear()
-            self.quads.clear()
+            self._clear_file()
+            for line in self._lines.values():
+                if line.quads is not None:
+                    line.quads.clear()
             self.catch_up()
 
     # --- reading ---------------------------------------------------------------------
 
-    def reading_nodes(self, read: Callable[[NodeIndex], T]) -> T:
-        """Read from the node index."""
-        return self._reading(self.nodes, read)
+    def reading_nodes(self, line: Line, read: Callable[[NodeIndex], T]) -> T:
+        """Read from a line's node index."""
+        return self._reading(line, lambda: self.file, lambda: read(line.nodes))
 
-    def reading_quads(self, read: Callable[[QuadsView], T]) -> T:
-        """Read from the quads view."""
-        return self._reading(self.quads, read)
+    def reading_quads(self, line: Line, read: Callable[[QuadsView], T]) -> T:
+        """Read from a line's quads view."""
+        return self._reading(line, lambda: self.quads_of(line), lambda: read(self.quads_of(line)))
 
-    def _reading(self, view: V, read: Callable[[V], T]) -> T:
+    def _reading(self, line: Line, view_of: Callable[[], View], read: Callable[[], T]) -> T:
         """Read from a view that is whole; one that turns out to be damaged is rebuilt first."""
         mine = self._owner == threading.get_ident()
         attempts = 1 if mine else _READ_ATTEMPTS
         while True:
             attempts -= 1
+            view = view_of()
             if not mine:
-                self._bring_up(view)
+                self._bring_up(line, view)
             try:
                 with view.reading():
                     if view.whole or mine:
-                        return read(view)
+                        return read()
             except CorruptionError:
                 if not view.damaged or not attempts:
                     raise
             if not attempts:
                 raise StorageError("a view is being rebuilt again and again; run 'trails verify'")
 
-    def _bring_up(self, view: View) -> None:
+    def _bring_up(self, line: Line, view: View) -> None:
         """See to it that a view can be read.
 
         One that only lags, because the disk refused it a commit, is read as it is when it
@@ -321,26 +482,26 @@ class Graph:
         if view.damaged or not view.whole:
             with self.writing():
                 self.catch_up()
-        elif view.position.seq < self.log_head().seq and monotonic() >= self._retry_at:
+        elif (
+            line is self.main
+            and line.head.seq < self.log_head(MAIN).seq
+            and monotonic() >= self._retry_at
+        ):
             # A writer at work is not waited for: its commit is not acknowledged yet.
             with suppress(StorageError, TransactionError), self.writing(timeout=0):
                 self._retry_at = monotonic() + _RETRY_SECONDS
                 self.catch_up()
                 self._retry_at = 0.0
 
+    def _close_quads(self) -> None:
+        with ExitStack() as stack:
+            for line in self._lines.values():
+                if line.quads is not None:
+                    stack.callback(line.quads.close)
+
     def close(self) -> None:
         """Let go of all files."""
         with ExitStack() as stack:
-            for each in (self.log, self.quads, self.nodes):
-                stack.callback(each.close)
-
-
-def _batched(items: Iterator[T], size: int) -> Iterator[list[T]]:
-    batch: list[T] = []
-    for item in items:
-        batch.append(item)
-        if len(batch) >= size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+            stack.callback(self.log.close)
+            stack.callback(self._close_quads)
+            stack.callback(self.file.close)

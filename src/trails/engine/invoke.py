@@ -56,7 +56,7 @@ def invoke_query(
         raise NotFoundError(f"there is no stored query {name!r}{hint}", query=name)
     with recording(graph, ctx, name, "mutation" if query.mutation else "query") as inner:
         execute = inner.kg.raw_sparql if query.mutation else inner.kg.sparql
-        return run_query(query, params, execute, schema=graph.schema, names=graph.names)
+        return run_query(query, params, execute, schema=inner.kg.schema, names=graph.names)
 
 
 @contextmanager
@@ -128,9 +128,9 @@ def _check(
 
 def _load(graph: Graph, ctx: GraphContext, wanted: ValueType, value: object) -> Node:
     """The instance that a reference names."""
-    handle = str(reference_coercer(graph.schema, graph.names)(value))
+    handle = str(reference_coercer(ctx.kg.schema, graph.names)(value))
     target = wanted.target or ""
-    if not graph.schema.is_a(handle.partition("/")[0], target):
+    if not ctx.kg.schema.is_a(handle.partition("/")[0], target):
         raise DanglingError(f"{handle} is not a {target}")
     row = ctx.kg.find(target, handle)
     if row is None:

@@ -10,7 +10,9 @@ from typing import TypeVar
 
 from trails.authoring.nodes import Node, is_unfolded, state_of, unfold
 from trails.engine.commit import Write
+from trails.engine.evolve import adopt_on_branch
 from trails.engine.graph import Graph
+from trails.engine.lines import Line
 from trails.engine.puts import Put
 from trails.engine.sparql import (
     Answer,
@@ -44,8 +46,17 @@ T = TypeVar("T")
 class Knowledge:
     """A KnowledgeGraph: what ``ctx.kg`` is."""
 
-    def __init__(self, graph: Graph, actor: str, activity: str | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        line: Line,
+        declared: Schema,
+        actor: str,
+        activity: str | None = None,
+    ) -> None:
         self._graph = graph
+        self._line = line
+        self._declared = declared
         self._actor = actor
         self._activity = activity
         self._open: Write | None = None
@@ -55,13 +66,13 @@ class Knowledge:
 
     @property
     def schema(self) -> Schema:
-        """The types of this graph."""
-        return self._graph.schema
+        """The types of this branch or snapshot."""
+        return self._line.schema
 
     @property
     def head(self) -> Head:
         """Where the branch is; its ``commit`` serves as an expected head."""
-        return self._graph.head
+        return self._line.head
 
     def iri(self, handle: str) -> str:
         """The IRI of a node."""
@@ -82,7 +93,7 @@ class Knowledge:
                         return found.state
             return None
 
-        return self._graph.reading_nodes(read)
+        return self._graph.reading_nodes(self._line, read)
 
     def _handles(self, type_name: str, reference: str) -> list[str]:
         """The handles that a reference may stand for, most likely first."""
@@ -107,7 +118,7 @@ class Knowledge:
 
         def read(nodes: NodeIndex) -> T:
             with self._connection(nodes, write) as db:
-                selector = Selector(nodes, db, self.schema, self._graph.validator.special)
+                selector = Selector(nodes, db, self.schema, self._line.validator.special)
                 if write is not None or db.in_transaction:
                     return run(selector)
                 # One read transaction, so that every step sees the same state.
@@ -117,14 +128,14 @@ class Knowledge:
                 finally:
                     db.execute("COMMIT")
 
-        return self._graph.reading_nodes(read)
+        return self._graph.reading_nodes(self._line, read)
 
     @contextmanager
     def _connection(self, nodes: NodeIndex, write: Write | None) -> Iterator[sqlite3.Connection]:
         if write is not None:
             yield write.db
         else:
-            with nodes.reader() as db:
+            with nodes.file.reader() as db:
                 yield db
 
     def sparql(self, text: str, /, **params: object) -> Answer:
@@ -144,7 +155,7 @@ class Knowledge:
         prefixes = {"": self._graph.names.vocabulary}
         try:
             return self._graph.reading_quads(
-                lambda quads: read_answer(quads.query(bound, prefixes))
+                self._line, lambda quads: read_answer(quads.query(bound, prefixes))
             )
         except SyntaxError as error:
             raise QueryError(f"the query can't be parsed: {error}") from None
@@ -300,8 +311,10 @@ class Knowledge:
                 )
             yield Outcome(mine)
             return
+        adopt_on_branch(self._graph, self._line, self._declared)
         write = Write(
             self._graph,
+            self._line,
             actor=self._actor,
             message=message,
             activity=self._activity,
@@ -337,7 +350,7 @@ class Knowledge:
                 "skipping validation is not allowed here: set [validation] allow_bypass = true "
                 "in trails.toml if this project really needs it"
             )
-        terms = self._graph.terms
+        terms = self._line.terms
         removed, added = data_statements(text, {"": self._graph.names.vocabulary})
         alone = self._mine() is None
         with self._writing(message, None, None) as outcome:
@@ -351,7 +364,7 @@ class Knowledge:
             states = {}
             errors: list[FieldError] = []
             for handle, change in terms.changes(gone, come).items():
-                stored = self._graph.nodes.find(outcome.write.db, handle)
+                stored = self._line.nodes.find(outcome.write.db, handle)
                 before = None if stored is None else stored.state
                 state = states[handle] = terms.state_after(handle, before, change)
                 if not skip_validation:

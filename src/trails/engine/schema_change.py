@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trails.engine.graph import Graph
+from trails.engine.lines import Line
 from trails.engine.validate import Validator
 from trails.errors import FieldError, SchemaMismatchError
 from trails.model.types import Schema, TypeDescriptor
@@ -47,9 +48,9 @@ def _field_changes(before: TypeDescriptor, after: TypeDescriptor) -> Iterator[st
             yield f"{what} changed"
 
 
-def check_change(graph: Graph, new: Schema) -> None:
+def check_change(graph: Graph, line: Line, new: Schema) -> None:
     """Raise SchemaMismatchError when stored nodes do not fit the new schema."""
-    problems = list(_problems(graph, new))
+    problems = list(_problems(graph, line, new))
     if problems:
         raise SchemaMismatchError(
             "the declared types do not fit the data of this graph: "
@@ -59,22 +60,22 @@ def check_change(graph: Graph, new: Schema) -> None:
         )
 
 
-def _problems(graph: Graph, new: Schema) -> Iterator[str]:
-    old = graph.schema
+def _problems(graph: Graph, line: Line, new: Schema) -> Iterator[str]:
+    old, nodes = line.schema, line.nodes
     validator = Validator(new, graph.names)
-    with graph.nodes.reader() as db:
+    with graph.file.writer() as db:
         for name, before in old.by_name.items():
             after = new.by_name.get(name)
             if after == before and old.shapes_of(name) == new.shapes_of(name):
                 continue
-            if not graph.nodes.live(db, (name,)):
+            if not nodes.live(db, (name,)):
                 continue
             if after is None:
                 yield f"type {name} is gone, but the graph has instances of it"
                 continue
             yield from _structural(old, new, before, after)
             found = 0
-            for state in graph.nodes.states(db, (name,)):
+            for state in nodes.states(db, (name,)):
                 errors: list[FieldError] = []
                 lost = [field for field in state.values if field not in after.by_name]
                 known = {key: val for key, val in state.values.items() if key not in lost}

@@ -19,7 +19,7 @@ import msgspec
 import pyoxigraph as ox
 
 from trails.engine.query_terms import Piece, Vocabulary, named_terms, pieces_of
-from trails.engine.sparql import MAX_TEXT, Token, tokenize
+from trails.engine.sparql import MAX_TEXT, Token, query_form, tokenize
 from trails.engine.stored import bind_query
 from trails.errors import DeclarationError, QueryError
 from trails.model.capabilities import StoredQuery
@@ -178,6 +178,11 @@ class _Reader:
         prefixes = {"": self._names.vocabulary}
         for named, told in self._vocabulary.unknown(named_terms(pieces, prefixes)):
             problems.append(Problem(told, named.line))
+        if not problems and not mutation:
+            try:
+                query_form(tokens)
+            except QueryError as error:
+                problems.append(Problem(error.message, first))
         if not problems:
             whole = msgspec.structs.replace(query, text=source.body)
             problems += self._parse(whole, first, update=mutation)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from itertools import zip_longest
 from pathlib import Path
 from typing import IO
 
-from trails.engine.graph import Graph
+from trails.engine.graph import MAIN, Graph
 from trails.log.payloads import payload_digest
 from trails.model.digests import digest_of
-from trails.model.history import Commit, Draft, chain_digest, commit_id
+from trails.model.history import GENESIS, Commit, Draft, Position, chain_digest, commit_id
 from trails.model.reports import Finding
+from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
+from trails.views.nodes.segments import ROOT
 from trails.views.quads import QuadsView
 
 _SHOWN = 5
@@ -26,7 +29,7 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
     pages = graph.log.check()
     yield _finding("log file", "sound", pages, "restore the log from a backup")
     broken = list(_check_commits(graph, progress))
-    total = graph.head.seq
+    total = graph.log.last_seq()
     yield _finding(
         "commit chain", f"{total} commit(s), every digest right", broken, "restore from a backup"
     )
@@ -47,7 +50,7 @@ def _finding(name: str, sound: str, problems: list[str], fix: str) -> Finding:
 
 def _check_commits(graph: Graph, progress: Callable[[str], None]) -> Iterator[str]:
     digests: dict[str, str] = {}
-    heads: dict[str, str] = {}
+    commits: list[tuple[int, str, str]] = []
     previous = 0
     for commit in graph.log.commits():
         if commit.seq != previous + 1:
@@ -57,10 +60,32 @@ def _check_commits(graph: Graph, progress: Callable[[str], None]) -> Iterator[st
             progress(f"checked {commit.seq} commits")
         yield from _check_commit(graph, commit, digests)
         digests[commit.id] = commit.digest
-        heads[commit.branch] = commit.id
-    for branch, head in graph.log.branches().items():
-        if heads.get(branch) != head.commit:
-            yield f"branch {branch} points at {head.commit}, but its last commit is another"
+        commits.append((commit.seq, commit.branch, commit.id))
+    yield from _check_heads(graph, commits)
+
+
+def _check_heads(graph: Graph, commits: list[tuple[int, str, str]]) -> Iterator[str]:
+    """Branch heads are what commits and moves, in the order in which they happened, made them."""
+    heads: dict[str, str] = {}
+    waiting = list(graph.log.moves())
+    for seq, branch, identifier in [*commits, (2**62, "", "")]:
+        while waiting and waiting[0].after < seq:
+            move = waiting.pop(0)
+            if heads.get(move.branch, GENESIS) != move.before:
+                yield f"branch {move.branch} was not at {move.before} when it was changed"
+            if move.action == "delete":
+                heads.pop(move.branch, None)
+            else:
+                heads[move.branch] = move.commit
+        if branch:
+            heads[branch] = identifier
+    stored = {name: head.commit for name, head in graph.log.branches().items()}
+    for branch in sorted({*heads, *stored}):
+        if heads.get(branch) != stored.get(branch):
+            yield (
+                f"branch {branch} points at {stored.get(branch)}, but its history ends at "
+                f"{heads.get(branch)}"
+            )
 
 
 def _check_commit(graph: Graph, commit: Commit, digests: dict[str, str]) -> Iterator[str]:
@@ -92,6 +117,7 @@ def _check_commit(graph: Graph, commit: Commit, digests: dict[str, str]) -> Iter
         draft,
         commit.payload,
         f"{commit.removed} {commit.added}",
+        commit.novel,
     )
     if digest != commit.digest or commit_id(digest) != commit.id:
         yield f"commit {commit.id}: its digest does not follow from its content"
@@ -109,35 +135,74 @@ def _digest(stream: IO[bytes]) -> tuple[str, int]:
 
 
 def _check_nodes(graph: Graph, path: Path) -> Finding:
-    fresh = NodeIndex(path)
+    """Fold ``main`` from its first commit, then each branch from there, and compare."""
+    fresh = NodeFile(path, lambda digest: graph.compiled(digest).schema)
+    rows, problems = 0, []
     try:
-        for commit in graph.log.commits():
-            graph.fold_nodes(fresh, commit)
-        rows, differing = 0, 0
-        for ours, theirs in zip_longest(graph.nodes.dump(), fresh.dump()):
-            rows += 1
-            differing += ours != theirs
+        with fresh.transaction():
+            fresh.segments.point(fresh.db, MAIN, ROOT)
+        for name in sorted(graph.log.branches(), key=lambda name: (name != MAIN, name)):
+            seen, differing = _compare_nodes(graph, fresh, name)
+            rows += seen
+            if differing:
+                problems.append(f"{differing} of {seen} rows of {name} differ from the log")
     finally:
         fresh.close()
-    problems = [f"{differing} of {rows} rows differ from the log"] if differing else []
     return _finding(
         "node index", f"{rows} rows, as the log says", problems, "trails verify --repair"
     )
 
 
-def _check_quads(graph: Graph, path: Path) -> Finding:
-    fresh = QuadsView(path)
+def _compare_nodes(graph: Graph, fresh: NodeFile, name: str) -> tuple[int, int]:
+    """(rows, how many differ) of a branch and the same branch folded anew."""
+    head = graph.log_head(name)
+    nodes = NodeIndex(fresh, name)
+    start = NodeIndex(fresh, MAIN).position.commit
+    with _one_transaction(fresh):
+        if name != MAIN:
+            fresh.segments.stand(fresh.db, name, fresh.segments.refs[MAIN])
+            nodes.follow(graph.compiled(graph.log_head(MAIN).schema).schema)
+        graph.folding.walk_nodes(nodes, graph.ancestry.path(start, head.commit))
+        nodes.commit(Position(head.seq, head.commit))
+    nodes.follow(graph.compiled(head.schema).schema)
+    rows, differing = 0, 0
+    for ours, theirs in zip_longest(graph.line(name).nodes.dump(), nodes.dump()):
+        rows += 1
+        differing += ours != theirs
+    return rows, differing
+
+
+@contextmanager
+def _one_transaction(file: NodeFile) -> Iterator[None]:
+    file.begin()
     try:
-        for commit in graph.log.commits():
-            graph.apply_quads(fresh, commit)
-        count, differing = 0, 0
-        for quad in fresh.data():
-            count += 1
-            differing += quad not in graph.quads.store
-        differing += abs(sum(1 for _ in graph.quads.data()) - count)
+        yield
+    except BaseException:
+        file.rollback()
+        raise
+
+
+def _check_quads(graph: Graph, folder: Path) -> Finding:
+    """The same for statements; of branches, those whose views have been made."""
+    problems, total = [], 0
+    fresh = QuadsView(folder)
+    try:
+        branches = [MAIN, *(name for name in graph.log.branches() if graph.has_quads(name))]
+        for name in dict.fromkeys(branches):
+            line = graph.line(name)
+            path = graph.ancestry.path(fresh.position.commit, line.head.commit)
+            graph.folding.walk_quads(fresh, path)
+            quads = graph.quads_of(line)
+            count, differing = 0, 0
+            for quad in fresh.data():
+                count += 1
+                differing += quad not in quads.store
+            differing += abs(sum(1 for _ in quads.data()) - count)
+            total += count
+            if differing:
+                problems.append(f"{differing} statements of {name} differ from the log")
     finally:
         fresh.close()
-    problems = [f"{differing} statements differ from the log"] if differing else []
     return _finding(
-        "quads view", f"{count} statements, as the log says", problems, "trails verify --repair"
+        "quads view", f"{total} statements, as the log says", problems, "trails verify --repair"
     )

@@ -8,21 +8,32 @@ from __future__ import annotations
 from trails.errors import CorruptionError
 from trails.log.payloads import Payload
 from trails.log.protocol import Log
-from trails.model.history import GENESIS, Commit, Draft, Head, chain_digest, commit_id
+from trails.model.history import GENESIS, Commit, Draft, Head, Merged, chain_digest, commit_id
 from trails.model.types import Schema
 
 
-def append(log: Log, draft: Draft, payload: Payload, schema: Schema, head: Head | None) -> Commit:
+def append(
+    log: Log,
+    draft: Draft,
+    payload: Payload,
+    schema: Schema,
+    head: Head | None,
+    merged: Merged | None = None,
+) -> Commit:
     """Append after ``head``; when this returns the commit survives a power cut.
 
-    Raises ConflictError when the branch has moved on from ``head``.
+    ``merged`` names the second parent of a merge. Raises ConflictError when the branch has
+    moved on from ``head``.
     """
-    parents = () if head is None else (head.commit,)
+    parents = () if head is None or head.commit == GENESIS else (head.commit,)
+    novel: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    if merged is not None:
+        parents, novel = (*parents, merged.parent), merged.novel
     parent_digests = tuple(_digest_of(log, parent) for parent in parents)
     counts = f"{payload.removed.count} {payload.added.count}"
-    digest = chain_digest(parent_digests, draft, payload.digest, counts)
+    digest = chain_digest(parent_digests, draft, payload.digest, counts, novel)
     commit = Commit(
-        seq=next_seq(log),
+        seq=log.last_seq() + 1,
         id=commit_id(digest),
         branch=draft.branch,
         parents=parents,
@@ -36,14 +47,10 @@ def append(log: Log, draft: Draft, payload: Payload, schema: Schema, head: Head 
         message=draft.message,
         activity=draft.activity,
         idempotency_key=draft.idempotency_key,
+        novel=novel,
     )
     log.insert(commit, payload, schema, GENESIS if head is None else head.commit)
     return commit
-
-
-def next_seq(log: Log) -> int:
-    """One more than the newest commit of any branch; ``insert`` refuses a stale number."""
-    return max((head.seq for head in log.branches().values()), default=0) + 1
 
 
 def _digest_of(log: Log, identifier: str) -> str:

@@ -21,7 +21,7 @@ from trails.log.payloads import Part, Payload, PayloadWriter, open_part
 from trails.log.protocol import Header, head_moved
 from trails.log.storage import connect, make_folder, storage_errors
 from trails.model.digests import canonical
-from trails.model.history import GENESIS, LOG_FORMAT, Activity, Commit, Head
+from trails.model.history import GENESIS, LOG_FORMAT, Activity, Commit, Head, Move
 from trails.model.types import Schema
 
 _TABLES: Final = """
@@ -45,6 +45,8 @@ CREATE TABLE heads (
 CREATE TABLE schemas (digest TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE activities (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, record BLOB NOT NULL);
 """
+_MOVES: Final = "CREATE TABLE moves (seq INTEGER PRIMARY KEY, record BLOB NOT NULL)"
+"""Logs that were made before there were branches get it when they are opened."""
 _APPEND_ONLY: Final = """
 CREATE TRIGGER {table}_{verb} BEFORE {verb} ON {table}
 BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END;
@@ -52,6 +54,7 @@ BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END;
 
 T = TypeVar("T")
 _COMMIT = msgspec.json.Decoder(Commit)
+_MOVE = msgspec.json.Decoder(Move)
 _ACTIVITY = msgspec.json.Decoder(Activity)
 _SCHEMA = msgspec.json.Decoder(Schema)
 
@@ -78,6 +81,7 @@ class SqliteLog:
         self._db = connect(None if folder is None else folder / "log.db", synchronous="FULL")
         try:
             self._header = self._read_header() or self._create(graph, base_iri, created)
+            self._add_moves()
         except BaseException:
             self._db.close()
             raise
@@ -109,12 +113,23 @@ class SqliteLog:
                 if statement.strip():
                     self._db.execute(statement)
             for table in ("commits", "activities", "schemas", "header"):
-                for verb in ("UPDATE", "DELETE"):
-                    self._db.execute(_APPEND_ONLY.format(table=table, verb=verb))
+                self._protect(table)
             self._db.execute(
                 "INSERT INTO header VALUES (?, ?, ?, ?)", (LOG_FORMAT, graph, base_iri, created)
             )
         return Header(LOG_FORMAT, graph, base_iri, created)
+
+    def _protect(self, table: str) -> None:
+        for verb in ("UPDATE", "DELETE"):
+            self._db.execute(_APPEND_ONLY.format(table=table, verb=verb))
+
+    def _add_moves(self) -> None:
+        with storage_errors("read the log"):
+            known = self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'moves'").fetchone()
+        if not known:
+            with self._transaction("create the log"):
+                self._db.execute(_MOVES)
+                self._protect("moves")
 
     def _read_heads(self) -> dict[str, Head]:
         with storage_errors("read the log"):
@@ -172,6 +187,48 @@ class SqliteLog:
                 commit = _decode(_COMMIT, record)
                 after = commit.seq
                 yield commit
+
+    def newest(self, before: int | None = None) -> Iterator[Commit]:
+        """Commits from the newest to the oldest, those before a position."""
+        bound = 2**62 if before is None else before
+        while True:
+            with self._lock, storage_errors("read the log"):
+                rows = self._db.execute(
+                    "SELECT record FROM commits WHERE seq < ? ORDER BY seq DESC LIMIT 200", (bound,)
+                ).fetchall()
+            if not rows:
+                return
+            for (record,) in rows:
+                commit = _decode(_COMMIT, record)
+                bound = commit.seq
+                yield commit
+
+    def at(self, seq: int) -> Commit | None:
+        """A commit by its place."""
+        return self._one("SELECT record FROM commits WHERE seq = ?", seq)
+
+    def starting_with(self, prefix: str) -> list[str]:
+        """The ids of the first few commits that begin so."""
+        with self._lock, storage_errors("read the log"):
+            rows = self._db.execute(
+                "SELECT id FROM commits WHERE id >= ? AND id < ? ORDER BY id LIMIT 5",
+                (prefix, prefix + "g"),
+            ).fetchall()
+        return [identifier for (identifier,) in rows]
+
+    def last_seq(self) -> int:
+        """The place of the newest commit of any branch, deleted ones included."""
+        # Asked each time: what is remembered may be older, as an interrupt can follow a COMMIT.
+        with self._lock, storage_errors("read the log"):
+            found: int = self._db.execute("SELECT coalesce(max(seq), 0) FROM commits").fetchone()[0]
+        return found
+
+    def moves(self) -> Iterator[Move]:
+        """What happened to branches beside commits, in order."""
+        with self._lock, storage_errors("read the log"):
+            rows = self._db.execute("SELECT record FROM moves ORDER BY seq").fetchall()
+        for (record,) in rows:
+            yield _decode(_MOVE, record)
 
     def by_idempotency_key(self, branch: str, key: str) -> Commit | None:
         """The commit that was made with this key."""
@@ -270,6 +327,37 @@ class SqliteLog:
             )
         self._heads[commit.branch] = Head(commit.id, commit.seq, commit.schema)
         self._last = commit
+
+    def move(self, move: Move, schema: str) -> Move:
+        """Make, move or delete a branch durably, if it is still where ``move.before`` says."""
+        with self._transaction("append to the log"):
+            found = self._db.execute(
+                "SELECT id FROM heads WHERE branch = ?", (move.branch,)
+            ).fetchone()
+            actual = GENESIS if found is None else found[0]
+            if actual != move.before:
+                self._heads = self._read_heads()
+                raise head_moved(move.branch, move.before, actual)
+            move = msgspec.structs.replace(move, after=self.last_seq())
+            self._db.execute("INSERT INTO moves (record) VALUES (?)", (canonical(move),))
+            if move.action == "delete":
+                self._db.execute("DELETE FROM heads WHERE branch = ?", (move.branch,))
+            else:
+                seq = self._seq_of(move.commit)
+                self._db.execute(
+                    "INSERT OR REPLACE INTO heads VALUES (?, ?, ?, ?)",
+                    (move.branch, move.commit, seq, schema),
+                )
+        self._heads = self._read_heads()
+        return move
+
+    def _seq_of(self, identifier: str) -> int:
+        if identifier == GENESIS:
+            return 0
+        row = self._db.execute("SELECT seq FROM commits WHERE id = ?", (identifier,)).fetchone()
+        if row is None:
+            raise CorruptionError(f"commit {identifier} is not in the log")
+        return int(row[0])
 
     def insert_activities(self, activities: Iterable[Activity]) -> None:
         """Add to the stream of activities, all in one transaction."""

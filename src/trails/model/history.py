@@ -6,13 +6,15 @@ the engine's canonical form: opaque here, readable with any RDF tool.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from trails.model.digests import digest_of
 
 LOG_FORMAT: Final = 1
+GENESIS: Final = ""
+"""The head of a branch that has no commit yet."""
 
 
 class Commit(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -33,6 +35,13 @@ class Commit(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
     activity: str | None = None
     idempotency_key: str | None = None
+    novel: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Of a merge: (node, fields) in which it differs from both parents."""
+
+    @property
+    def first_parent(self) -> str:
+        """The commit that this one's statements are a step from."""
+        return self.parents[0] if self.parents else GENESIS
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -45,6 +54,27 @@ class Draft(msgspec.Struct, frozen=True):
     message: str = ""
     activity: str | None = None
     idempotency_key: str | None = None
+
+
+class Merged(msgspec.Struct, frozen=True):
+    """What makes a commit a merge: the other parent, and what it has from neither."""
+
+    parent: str
+    novel: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+class Move(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A change of a branch that is not a commit: made, moved forward, or deleted."""
+
+    branch: str
+    action: Literal["create", "fast_forward", "delete"]
+    commit: str
+    """Where the branch is afterwards; of a deletion, where it was."""
+    before: str
+    actor: str
+    time: str
+    after: int = 0
+    """The place of the newest commit when this happened."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -85,13 +115,22 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""
 
 
-GENESIS: Final = ""
-"""The head of a branch that has no commit yet."""
-
-
-def chain_digest(parent_digests: tuple[str, ...], draft: Draft, payload: str, counts: str) -> str:
+def chain_digest(
+    parent_digests: tuple[str, ...],
+    draft: Draft,
+    payload: str,
+    counts: str,
+    novel: tuple[tuple[str, tuple[str, ...]], ...] = (),
+) -> str:
     """The digest of a commit: of its content and of everything before it."""
-    return digest_of([LOG_FORMAT, parent_digests, msgspec.to_builtins(draft), payload, counts])
+    content: list[object] = [
+        LOG_FORMAT,
+        parent_digests,
+        msgspec.to_builtins(draft),
+        payload,
+        counts,
+    ]
+    return digest_of([*content, novel] if novel else content)
 
 
 def commit_id(digest: str) -> str:

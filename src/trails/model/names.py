@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from difflib import get_close_matches
+from hashlib import sha256
 from typing import Final
 
 from trails.errors import DeclarationError
@@ -55,6 +56,8 @@ _TERM = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _CAPABILITY = re.compile(r"[a-z][a-z0-9]*([._][a-z0-9]+)*")
 _META = re.compile(r"trails\.meta\.([a-z][a-z0-9]*\.)?[a-z][a-z0-9]*")
 _PROJECT = re.compile(r"[a-z][a-z0-9-]{0,62}")
+_LONGEST_BRANCH = 100
+_BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _TOOL = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
@@ -127,6 +130,28 @@ def check_project_name(name: str) -> None:
             f"{name!r} is reserved, because trails://{name}/ addresses something built in; "
             "choose another name"
         )
+
+
+def check_branch_name(name: str) -> None:
+    """Branches are named like paths: ``main``, ``agents/ada/tidy-up``."""
+    if (
+        len(name) > _LONGEST_BRANCH
+        or _BRANCH.fullmatch(name) is None
+        or ".." in name
+        or name.endswith((".", ".lock"))
+    ):
+        raise DeclarationError(
+            f"{name[:200]!r} can't name a branch: use letters, digits, '.', '_', '-' and '/' "
+            f"between parts that begin with a letter or digit, at most {_LONGEST_BRANCH} in all",
+            branch=name[:200],
+        )
+
+
+def branch_folder(name: str) -> str:
+    """The folder of a branch: one name, also where a file system ignores case."""
+    if name == "main":
+        return name
+    return f"{name.replace('/', '+')}~{sha256(name.encode()).hexdigest()[:8]}"
 
 
 def check_parameter_name(owner: str, name: str) -> None:

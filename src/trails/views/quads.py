@@ -219,6 +219,12 @@ class QuadsView:
                     self.store.bulk_load(piece, format=ox.RdfFormat.N_QUADS, lenient=True)
             self.apply(position, b"", b"")
 
+    def copy(self, other: QuadsView) -> None:
+        """Become what another view is; in memory, where there are no files to link."""
+        with other.reading():
+            self.store.bulk_extend(other.store)
+            self.position = other.position
+
     def stage(self) -> StagedLoad | None:
         """Begin to load a commit that the log does not have yet; None for a view in memory."""
         if self._folder is None:

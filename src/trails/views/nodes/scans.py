@@ -29,10 +29,18 @@ class Scan(msgspec.Struct, frozen=True):
 class Keys(msgspec.Struct, frozen=True):
     """Where a walk goes along, in SQL."""
 
-    table: str
+    of_nodes: bool
+    """Whether it goes along the nodes themselves and not along keys."""
     where: str
-    order: str
+    descending: bool
     bounds: tuple[object, ...]
+
+    @property
+    def order(self) -> str:
+        """The order of the walk."""
+        if self.of_nodes:
+            return "k.nid"
+        return "k.key DESC, k.nid DESC" if self.descending else "k.key, k.nid"
 
 
 def keys_from(scan: Scan, span: tuple[bytes, bytes], place: tuple[bytes, int]) -> Keys:
@@ -45,12 +53,12 @@ def keys_from(scan: Scan, span: tuple[bytes, bytes], place: tuple[bytes, int]) -
     if not scan.sid:
         start, end = int.from_bytes(low, "big"), int.from_bytes(high, "big")
         bounds = (max(place[1], start - 1), end)
-        return Keys("nodes", "k.nid > ? AND k.nid < ?", "k.nid", bounds)
+        return Keys(True, "k.nid > ? AND k.nid < ?", False, bounds)
     if scan.descending:
         where = "k.sid = ? AND (k.key, k.nid) < (?, ?) AND k.key >= ?"
-        return Keys("keys", where, "k.key DESC, k.nid DESC", (scan.sid, *place, low))
+        return Keys(False, where, True, (scan.sid, *place, low))
     where = "k.sid = ? AND (k.key, k.nid) > (?, ?) AND k.key < ?"
-    return Keys("keys", where, "k.key, k.nid", (scan.sid, *place, high))
+    return Keys(False, where, False, (scan.sid, *place, high))
 
 
 def resume(

@@ -10,7 +10,7 @@ matches are common; only then the number of candidates decides.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from heapq import nsmallest
 from itertools import islice
@@ -26,8 +26,10 @@ from trails.model.selections import Order, Selection
 from trails.model.types import Schema, TypeDescriptor
 from trails.views.nodes.conditions import Compiled, Compiler, Ranges, Test, Values
 from trails.views.nodes.cursors import Cursor, read_cursor, signature_of, write_cursor
-from trails.views.nodes.index import NodeIndex, marks
+from trails.views.nodes.file import marks
+from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.keys import MISSING, encoder, escape, handle_key, slot_name
+from trails.views.nodes.layers import Arm
 from trails.views.nodes.ranking import Ranker
 from trails.views.nodes.scans import Keys, Scan, keys_from, resume
 
@@ -54,7 +56,7 @@ class Found(msgspec.Struct, frozen=True):
 class _Filters(msgspec.Struct, frozen=True):
     """What a walk checks: on keys, in SQL, and on the values of the nodes that are left."""
 
-    checks: tuple[str, ...] = ()
+    checks: tuple[Callable[[Arm], str], ...] = ()
     values: tuple[object, ...] = ()
     test: Test | None = None
 
@@ -70,6 +72,7 @@ class Selector:
         special: dict[str, Coerce],
     ) -> None:
         self._index = index
+        self._arms = index.arms
         self._db = db
         self._schema = schema
         self._loaded: dict[str, Values | None] = {}
@@ -109,15 +112,16 @@ class Selector:
         return sum(1 for _ in self._pick(descriptor, tree, (), None, None))
 
     def _count_ranges(self, ranges: Ranges) -> int:
-        sid = self._index.slot_number(ranges.slot)
-        what = "DISTINCT nid" if ranges.many and not ranges.point else "*"
+        sid = self._index.file.slot_number(ranges.slot)
+        what = "DISTINCT k.nid" if ranges.many and not ranges.point else "*"
         if ranges.many and len(ranges.spans) > 1:
             return len(self._gather_ranges(ranges, _MOST) or ())
-        query = f"SELECT count({what}) FROM keys WHERE sid = ? AND key >= ? AND key < ?"  # noqa: S608
-        return sum(
-            int(self._db.execute(query, (sid, low, high)).fetchone()[0])
-            for low, high in ranges.spans
-        )
+        total = 0
+        for arm in self._arms:
+            query = f"SELECT count({what}) FROM {arm.keyed()}{_SPAN}"  # noqa: S608
+            for span in ranges.spans:
+                total += self._db.execute(query, (sid, *span)).fetchone()[0]
+        return total
 
     # --- choosing a way ----------------------------------------------------------
 
@@ -141,7 +145,7 @@ class Selector:
         few = self._few_rows(tree)
         if few is not None:
             return self._sorted(few, tree, descriptor, order, position, wanted)
-        if wanted is not None:
+        if wanted is not None and len(self._arms) == 1:
             page = self._glimpse(scan, self._filters(residue), position, wanted)
             if page is not None:
                 return iter(page)
@@ -182,7 +186,7 @@ class Selector:
         if not order:
             # All keys of one value are in node order.
             for point in points:
-                return Scan(self._index.slot_number(point.slot), point.spans, by_node=True)
+                return Scan(self._index.file.slot_number(point.slot), point.spans, by_node=True)
             return Scan(0, self._node_spans(descriptor), by_node=True)
         if len(order) > 1:
             return None
@@ -194,18 +198,18 @@ class Selector:
                 prefix = escape(point.spans[0][0])
                 whole = self._order_spans(((_START, _END),), descending=descending)
                 spans = tuple((prefix + low, prefix + high) for low, high in whole)
-                number = self._index.slot_number(name)
+                number = self._index.file.slot_number(name)
                 return Scan(number, spans, descending, prefix, given=point.slot)
         spans = ((_START, _END),)
         for each in conjuncts:
             if each.ranges is not None and each.ranges.field == field and each.ranges.spans:
                 spans = each.ranges.spans
                 break
-        sid = self._index.slot_number(slot_name(descriptor.name, (field,)))
+        sid = self._index.file.slot_number(slot_name(descriptor.name, (field,)))
         return Scan(sid, self._order_spans(spans, descending=descending), descending)
 
     def _node_spans(self, descriptor: TypeDescriptor) -> tuple[tuple[bytes, bytes], ...]:
-        ranges = self._index.ranges(self._schema.family(descriptor.name))
+        ranges = self._index.file.ranges(self._schema.family(descriptor.name))
         return tuple((low.to_bytes(9, "big"), high.to_bytes(9, "big")) for low, high in ranges)
 
     @staticmethod
@@ -267,11 +271,11 @@ class Selector:
     def _covers(self, scan: Scan, ranges: Ranges) -> bool:
         if scan.given == ranges.slot:
             return ranges.point and scan.prefix == escape(ranges.spans[0][0])
-        return scan.sid == self._index.slot_number(ranges.slot) and scan.spans == ranges.spans
+        return scan.sid == self._index.file.slot_number(ranges.slot) and scan.spans == ranges.spans
 
     def _filters(self, residue: list[Compiled], largest: int = 0) -> _Filters:
         """Points by probing keys, ranges of at most ``largest`` keys as sets, the rest by test."""
-        checks: list[str] = []
+        checks: list[Callable[[Arm], str]] = []
         values: list[object] = []
         tests: list[Test] = []
         for each in residue:
@@ -279,11 +283,11 @@ class Selector:
             if ranges is None or len(checks) == _MAX_PROBES or len(ranges.spans) != 1:
                 tests.append(each.test)
             elif ranges.exact and ranges.point:
-                checks.append(_PROBE)
-                values += (self._index.slot_number(ranges.slot), ranges.spans[0][0])
+                checks.append(Arm.probe)
+                values += (self._index.file.slot_number(ranges.slot), ranges.spans[0][0])
             elif largest and self._holds_at_most(largest, ranges.slot, ranges.spans[0]):
-                checks.append(_AMONG)
-                values += (self._index.slot_number(ranges.slot), *ranges.spans[0])
+                checks.append(Arm.among)
+                values += (self._index.file.slot_number(ranges.slot), *ranges.spans[0])
                 if not ranges.exact:
                     tests.append(each.test)
             else:
@@ -292,40 +296,71 @@ class Selector:
 
     def _holds_at_most(self, count: int, slot: str, span: tuple[bytes, bytes]) -> bool:
         """Whether a span has no more keys than that."""
-        found = self._db.execute(
-            "SELECT 1 FROM keys WHERE sid = ? AND key >= ? AND key < ? LIMIT 1 OFFSET ?",
-            (self._index.slot_number(slot), *span, count),
-        ).fetchone()
-        return found is None
+        sid, left = self._index.file.slot_number(slot), count
+        if len(self._arms) == 1:
+            query = f"SELECT 1 FROM {self._arms[0].any_keyed()}{_SPAN} LIMIT 1 OFFSET ?"  # noqa: S608
+            return self._db.execute(query, (sid, *span, count)).fetchone() is None
+        for arm in self._arms:
+            query = f"SELECT count(*) FROM (SELECT 1 FROM {arm.any_keyed()}{_SPAN} LIMIT ?)"  # noqa: S608
+            left -= self._db.execute(query, (sid, *span, left + 1)).fetchone()[0]
+            if left < 0:
+                return False
+        return True
 
     def _found(
         self, keys: Keys, filters: _Filters, within: int | None, limit: int
     ) -> sqlite3.Cursor:
         """The nodes of some keys, in their order, that pass the checks."""
-        checks = " AND ".join(filters.checks)
+        if len(self._arms) > 1:
+            return self._found_in_arms(keys, filters, limit)
+        arm = self._arms[0]
+        table = arm.nodes if keys.of_nodes else arm.keys
+        checks = " AND ".join(check(arm) for check in filters.checks)
         if within is not None and checks:
             # An inner loop over so many keys, whose order is that of the result.
             return self._db.execute(
-                f"SELECT k.nid, n.handle, n.doc FROM (SELECT nid FROM {keys.table} k "  # noqa: S608
+                f"SELECT k.nid, n.handle, n.doc FROM (SELECT nid FROM {table} k "  # noqa: S608
                 f"WHERE {keys.where} ORDER BY {keys.order} LIMIT ?) k "
-                f"CROSS JOIN nodes n ON n.nid = k.nid WHERE {checks} LIMIT ?",
+                f"CROSS JOIN {arm.nodes} n ON {arm.join} WHERE {checks} LIMIT ?",
                 (*keys.bounds, within, *filters.values, limit),
             )
         return self._db.execute(
-            f"SELECT k.nid, n.handle, n.doc FROM {keys.table} k "  # noqa: S608
-            "CROSS JOIN nodes n ON n.nid = k.nid "
+            f"SELECT k.nid, n.handle, n.doc FROM {table} k "  # noqa: S608
+            f"CROSS JOIN {arm.nodes} n ON {arm.join} "
             f"WHERE {keys.where} AND {checks or '1'} ORDER BY {keys.order} LIMIT ?",
             (*keys.bounds, *filters.values, limit if within is None else within),
+        )
+
+    def _found_in_arms(self, keys: Keys, filters: _Filters, limit: int) -> sqlite3.Cursor:
+        """The same where nodes are in several places: each in order, then merged by SQLite."""
+        parts: list[str] = []
+        place = "k.nid" if keys.of_nodes else "k.key"
+        for arm in self._arms:
+            conditions = [keys.where, *(check(arm) for check in filters.checks)]
+            if arm.of_node:
+                conditions.append(arm.of_node)
+            parts.append(
+                f"SELECT k.nid, n.handle, n.doc, {place} "  # noqa: S608
+                f"FROM {arm.nodes if keys.of_nodes else arm.keys} k "
+                f"CROSS JOIN {arm.nodes} n ON {arm.join} "
+                f"WHERE {arm.fixed}{' AND '.join(conditions)}"
+            )
+        down = " DESC" if keys.descending else ""
+        values = [*(*keys.bounds, *filters.values) * len(self._arms), limit]
+        return self._db.execute(
+            f"{' UNION ALL '.join(parts)} ORDER BY 4{down}, 1{down} LIMIT ?", values
         )
 
     def _rows(self, nids: Iterable[int]) -> Iterator[_Row]:
         """Nodes by number."""
         left = iter(nids)
         while some := list(islice(left, 200)):
-            yield from self._db.execute(
-                f"SELECT nid, handle, doc FROM nodes WHERE nid IN ({marks(len(some))})",  # noqa: S608
-                some,
-            ).fetchall()
+            for arm in self._arms:
+                yield from self._db.execute(
+                    f"SELECT n.nid, n.handle, n.doc FROM {arm.noded()}"  # noqa: S608
+                    f"n.nid IN ({marks(len(some))})",
+                    some,
+                ).fetchall()
 
     # --- gathering ---------------------------------------------------------------
 
@@ -337,12 +372,18 @@ class Selector:
                 if nids is not None:
                     return self._rows(nids)
             elif self._holds_at_most(_FEW, each.ranges.slot, each.ranges.spans[0]):
-                rows = self._db.execute(
-                    "SELECT n.nid, n.handle, n.doc FROM keys k CROSS JOIN nodes n ON n.nid = k.nid "
-                    "WHERE k.sid = ? AND k.key >= ? AND k.key < ?",
-                    (self._index.slot_number(each.ranges.slot), *each.ranges.spans[0]),
+                rows: dict[int, _Row] = {}
+                values = (
+                    self._index.file.slot_number(each.ranges.slot),
+                    *each.ranges.spans[0],
                 )
-                return {row[0]: row for row in rows}.values()
+                for arm in self._arms:
+                    query = (
+                        "SELECT n.nid, n.handle, n.doc "  # noqa: S608
+                        f"FROM {arm.keyed(joined=True)}{_SPAN}"
+                    )
+                    rows.update((row[0], row) for row in self._db.execute(query, values))
+                return rows.values()
         return None
 
     def _gather(self, tree: Compiled, cap: int) -> set[int] | None:
@@ -379,23 +420,25 @@ class Selector:
         return self._gather_ranges(msgspec.structs.replace(ranges, spans=spans), cap)
 
     def _gather_ranges(self, ranges: Ranges, cap: int) -> set[int] | None:
-        sid = self._index.slot_number(ranges.slot)
+        sid = self._index.file.slot_number(ranges.slot)
         nids: set[int] = set()
         for span in ranges.spans:
             # Counting first is cheap, and there are often more.
             if not self._holds_at_most(cap - len(nids), ranges.slot, span):
                 return None
-            rows = self._db.execute(
-                "SELECT nid FROM keys WHERE sid = ? AND key >= ? AND key < ?", (sid, *span)
-            )
-            nids.update(nid for (nid,) in rows)
+            for arm in self._arms:
+                query = f"SELECT k.nid FROM {arm.keyed()}{_SPAN}"  # noqa: S608
+                nids.update(nid for (nid,) in self._db.execute(query, (sid, *span)))
         return nids
 
     def _every_row(self, descriptor: TypeDescriptor) -> Iterator[_Row]:
-        for low, high in self._index.ranges(self._schema.family(descriptor.name)):
-            yield from self._db.execute(
-                "SELECT nid, handle, doc FROM nodes WHERE nid >= ? AND nid < ?", (low, high)
-            )
+        for low, high in self._index.file.ranges(self._schema.family(descriptor.name)):
+            for arm in self._arms:
+                yield from self._db.execute(
+                    f"SELECT n.nid, n.handle, n.doc FROM {arm.noded()}"  # noqa: S608
+                    "n.nid >= ? AND n.nid < ?",
+                    (low, high),
+                )
 
     def _sorted(
         self,
@@ -445,8 +488,7 @@ class Selector:
         return found
 
 
-_PROBE: Final = "EXISTS (SELECT 1 FROM keys p WHERE p.sid = ? AND p.key = ? AND p.nid = k.nid)"
-_AMONG: Final = "k.nid IN (SELECT p.nid FROM keys p WHERE p.sid = ? AND p.key >= ? AND p.key < ?)"
+_SPAN: Final = "k.sid = ? AND k.key >= ? AND k.key < ?"
 
 
 def _together(tests: list[Test]) -> Test | None:

@@ -1,0 +1,131 @@
+"""Folding: take a view from one commit to another, by doing and undoing what the log holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from typing import IO, Final, TypeVar
+
+from trails.engine.ancestry import Ancestry, Path
+from trails.engine.lines import Compiled
+from trails.errors import CorruptionError
+from trails.log.payloads import Payload
+from trails.log.protocol import Log
+from trails.model.history import GENESIS, Commit, Position
+from trails.model.types import Schema
+from trails.views import terms as statements_of_nodes
+from trails.views.nodes.index import Change, NodeIndex
+from trails.views.quads import QuadsView
+
+_BATCH: Final = 50_000
+T = TypeVar("T")
+
+
+class Folding:
+    """Applies commits of one log to node indexes and quads views."""
+
+    def __init__(self, log: Log, ancestry: Ancestry, compiled: Callable[[str], Compiled]) -> None:
+        self._log = log
+        self._ancestry = ancestry
+        self._compiled = compiled
+
+    # --- node indexes ----------------------------------------------------------------
+
+    def walk_nodes(self, nodes: NodeIndex, path: Path, seq: int | None = None) -> None:
+        """Take a node index along a path, in the transaction that is open.
+
+        ``seq`` stands for the commits where the path is not the index's own history.
+        """
+        for commit in path.undo:
+            self._fold(nodes, commit, 0 if seq is None else seq, undo=True)
+        for commit in path.redo:
+            self._fold(nodes, commit, commit.seq if seq is None else seq)
+
+    def _fold(self, nodes: NodeIndex, commit: Commit, seq: int, *, undo: bool = False) -> None:
+        compiled = self._compiled(commit.schema)
+        if not undo:
+            self._adopt(nodes, compiled.schema)
+        terms = compiled.terms
+        with self.statements(commit) as (removed, added):
+            gone, come = (added, removed) if undo else (removed, added)
+            for quads in _batched(terms.parse(gone)):
+                self._put(nodes, terms, terms.changes(quads, ()), seq)
+            for quads in _batched(terms.parse(come)):
+                self._put(nodes, terms, terms.changes((), quads), seq)
+        if undo:
+            parent = commit.first_parent
+            before = Schema().digest if not parent else self._ancestry.commit(parent).schema
+            self._adopt(nodes, self._compiled(before).schema)
+
+    @staticmethod
+    def _adopt(nodes: NodeIndex, schema: Schema) -> None:
+        if nodes.schema.digest != schema.digest:
+            nodes.adopt(schema)
+
+    @staticmethod
+    def _put(
+        nodes: NodeIndex,
+        terms: statements_of_nodes.Terms,
+        changes: dict[str, statements_of_nodes.Change],
+        seq: int,
+    ) -> None:
+        puts: list[Change] = []
+        with nodes.file.writer() as db:
+            for handle, change in changes.items():
+                stored = nodes.find(db, handle)
+                before = None if stored is None else stored.state
+                after = terms.state_after(handle, before, change)
+                if after is not None or stored is not None:
+                    puts.append(Change(stored, handle, after))
+        nodes.put_all(seq, puts)
+
+    # --- quads views -----------------------------------------------------------------
+
+    def walk_quads(self, quads: QuadsView, path: Path) -> None:
+        """Take a quads view along a path; each step is atomic."""
+        for commit in path.undo:
+            with self.statements(commit) as (removed, added):
+                parent = commit.first_parent
+                seq = 0 if parent == GENESIS else self._ancestry.commit(parent).seq
+                count = commit.added + commit.removed
+                quads.apply_stream(Position(seq, parent), added, removed, count)
+        for commit in path.redo:
+            self.apply_quads(quads, commit)
+
+    def apply_quads(self, quads: QuadsView, commit: Commit, payload: Payload | None = None) -> None:
+        """Apply one commit's statements, still at hand or read from the log, to a quads view."""
+        with self.statements(commit, payload) as (removed, added):
+            quads.apply_stream(
+                Position(commit.seq, commit.id), removed, added, commit.added + commit.removed
+            )
+
+    # --- what the log holds ------------------------------------------------------------
+
+    @contextmanager
+    def statements(
+        self, commit: Commit, payload: Payload | None = None
+    ) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+        """What a commit removed and added."""
+        if payload is not None and (texts := payload.texts) is not None:
+            yield BytesIO(texts[0]), BytesIO(texts[1])
+            return
+        try:
+            with self._log.open_removed(commit) as removed, self._log.open_added(commit) as added:
+                yield removed, added
+        except (SyntaxError, UnicodeDecodeError) as error:
+            raise CorruptionError(
+                f"the log is damaged: the statements of commit {commit.id} can't be parsed "
+                f"({error}); run 'trails verify' and restore the log from a backup"
+            ) from error
+
+
+def _batched(items: Iterable[T]) -> Iterator[list[T]]:
+    batch: list[T] = []
+    for item in items:
+        batch.append(item)
+        if len(batch) >= _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

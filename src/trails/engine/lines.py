@@ -1,0 +1,83 @@
+"""Lines: a branch, or the graph as of one commit, with what is needed to read it.
+
+All lines share the log and the node file. Each has a quads view of its own, which is
+made of another line's by hard links when somebody first asks it for SPARQL.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Final
+
+from trails.engine.rules import RuleBook
+from trails.engine.validate import Validator
+from trails.model.history import Head
+from trails.model.iris import Names
+from trails.model.types import Schema
+from trails.views.nodes.file import NodeFile
+from trails.views.nodes.index import NodeIndex
+from trails.views.quads import QuadsView
+from trails.views.terms import Terms
+
+SNAPSHOT: Final = "@"
+"""How the names of snapshots begin; no branch's does."""
+
+
+class Compiled:
+    """What a schema means for statements, values and rules; made once a schema."""
+
+    def __init__(self, schema: Schema, names: Names) -> None:
+        self.schema = schema
+        self.terms = Terms(schema, names)
+        self.validator = Validator(schema, names)
+        self.rules = RuleBook(schema)
+
+
+class Line:
+    """One branch or snapshot."""
+
+    def __init__(self, file: NodeFile, name: str, folder: Path | None, head: Head) -> None:
+        self.name = name
+        self.folder = folder
+        """Where its own files are; None in memory."""
+        self.nodes = NodeIndex(file, name)
+        self.quads: QuadsView | None = None
+        self.quads_lock = threading.RLock()
+        self.head = head
+        """Where it is, as far as readers can see.
+
+        It moves after the views have, so what is read later than a head is never older
+        than it: a compare-and-swap against it can't miss a write.
+        """
+        self.compiled: Compiled
+
+    def use(self, compiled: Compiled) -> None:
+        """Read and write with these types from now on."""
+        self.compiled = compiled
+        self.nodes.follow(compiled.schema)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether this is a snapshot, which never changes."""
+        return self.name.startswith(SNAPSHOT)
+
+    @property
+    def schema(self) -> Schema:
+        """Its types."""
+        return self.compiled.schema
+
+    @property
+    def terms(self) -> Terms:
+        """Its nodes as statements."""
+        return self.compiled.terms
+
+    @property
+    def validator(self) -> Validator:
+        """What values its types allow."""
+        return self.compiled.validator
+
+    @property
+    def rules(self) -> RuleBook:
+        """What its types say about other nodes."""
+        return self.compiled.rules

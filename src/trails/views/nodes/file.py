@@ -1,0 +1,340 @@
+"""NodeFile: the one SQLite file behind the node indexes of all branches and snapshots.
+
+It owns the tables, the connections, the one writer's transaction and the numbers of
+types and slots. The writer works inside one transaction that the engine opens before
+it validates and commits after the log has the commit: so the rules that look at other
+nodes are checked on the state *after* the change, and a refused change leaves nothing
+behind. Other connections see committed states only.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+from trails.errors import StorageError, StorageFullError
+from trails.log.storage import connect, storage_errors
+from trails.model.types import Schema
+from trails.views.nodes.segments import Segments
+from trails.views.turns import Turns
+
+INDEX_FORMAT: Final = 2
+TYPE_BITS: Final = 44
+"""A node number is its type's number, then a counter: a type is one range of rows."""
+
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS types (
+    tid INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, next INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS slots (sid INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+-- the root segment as it is now
+CREATE TABLE IF NOT EXISTS nodes (
+    nid INTEGER PRIMARY KEY, handle TEXT NOT NULL UNIQUE, seq INTEGER NOT NULL, doc BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS keys (
+    sid INTEGER NOT NULL, key BLOB NOT NULL, nid INTEGER NOT NULL, PRIMARY KEY (sid, key, nid)
+) WITHOUT ROWID;
+-- other segments, and what the root held when one of them left it
+CREATE TABLE IF NOT EXISTS rows (
+    seg INTEGER NOT NULL, nid INTEGER NOT NULL, seq INTEGER NOT NULL, until INTEGER NOT NULL,
+    handle TEXT NOT NULL, doc BLOB NOT NULL, PRIMARY KEY (seg, nid, seq)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS rows_handle ON rows (handle, seg);
+CREATE TABLE IF NOT EXISTS row_keys (
+    seg INTEGER NOT NULL, sid INTEGER NOT NULL, key BLOB NOT NULL, nid INTEGER NOT NULL,
+    seq INTEGER NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (seg, sid, key, nid, seq)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS hides (
+    nid INTEGER NOT NULL, seg INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (nid, seg)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS hides_seg ON hides (seg);
+-- the tree of segments, who stands on them, and how many nodes they have
+CREATE TABLE IF NOT EXISTS segs (
+    seg INTEGER PRIMARY KEY, parent INTEGER, fork INTEGER NOT NULL,
+    seq INTEGER NOT NULL, head TEXT NOT NULL, schema TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS refs (
+    name TEXT PRIMARY KEY, seg INTEGER NOT NULL, used INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS lives (
+    seg INTEGER NOT NULL, tid INTEGER NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (seg, tid)
+) WITHOUT ROWID;
+-- earlier commits that changed a node
+CREATE TABLE IF NOT EXISTS past (
+    handle TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (handle, seq)
+) WITHOUT ROWID;
+"""
+
+_ROWS: Final = 100
+
+
+class NodeFile:
+    """The tables of all node indexes of a graph, in a file or in memory."""
+
+    def __init__(self, path: Path | None, schema_of: Callable[[str], Schema]) -> None:
+        self._path = path
+        self.schema_of = schema_of
+        """Digest → schema: segments may be read with different ones."""
+        self._lock = threading.Lock()
+        self._memory_lock = threading.RLock()
+        self.turns = Turns()
+        self._idle: list[sqlite3.Connection] = []
+        self._writing = False
+        self.damaged = False
+        """Whether something unreadable was found; only ``clear`` helps."""
+        self.whole = True
+        """Whether it is the graph as the log says, and not on the way there."""
+        self.epoch = 0
+        """Grows whenever the numbers were read anew, so that what was made of them is stale."""
+        self.db = self._open()
+
+    # --- opening and closing ---------------------------------------------------
+
+    def _open(self) -> sqlite3.Connection:
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return self._prepare()
+        except StorageFullError:
+            raise
+        except StorageError:
+            # A view is a copy: one that can't be read is rebuilt from the log.
+            self.whole = False
+            self._remove_files()
+            return self._prepare()
+
+    def _prepare(self) -> sqlite3.Connection:
+        db = connect(self._path, synchronous="NORMAL")
+        try:
+            with storage_errors("open the node index"):
+                db.execute("PRAGMA cache_size = -65536")
+                found = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+                if found:
+                    row = db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
+                    if row is None or row[0] != INDEX_FORMAT:
+                        raise StorageError("the node index has another format")  # noqa: TRY301
+                db.executescript(_TABLES)
+                if not found:
+                    db.execute("INSERT INTO meta VALUES ('format', ?)", (INDEX_FORMAT,))
+            self._load(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _remove_files(self) -> None:
+        if self._path is not None:
+            for suffix in ("", "-wal", "-shm"):
+                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+
+    def _load(self, db: sqlite3.Connection) -> None:
+        """Read the small tables that the writer keeps in memory."""
+        with self.errors("read the node index"):
+            types = db.execute("SELECT name, tid, next FROM types").fetchall()
+            slots = db.execute("SELECT name, sid FROM slots").fetchall()
+            self.segments = Segments.read(db)
+        self.types: dict[str, list[int]] = {name: [tid, nxt] for name, tid, nxt in types}
+        self._slots: dict[str, int] = dict(slots)
+        self._touched_types: set[str] = set()
+        self.epoch += 1
+
+    def clear(self) -> None:
+        """Forget everything; the log will be applied from its start."""
+        with self.turns.exclusive():
+            self.close()
+            self.damaged = self.whole = False
+            self._remove_files()
+            self.db = self._open()
+
+    def close(self) -> None:
+        """Close all connections; a reader closed later would remove the next file's WAL."""
+        with self.turns.exclusive(), self._lock:
+            for reader in self._idle:
+                reader.close()
+            self._idle.clear()
+            self.db.close()
+
+    def errors(self, doing: str) -> AbstractContextManager[None]:
+        """Storage errors, with damage remembered."""
+        return storage_errors(doing, self._note_damage)
+
+    def _note_damage(self) -> None:
+        self.damaged = True
+
+    # --- reading ---------------------------------------------------------------
+
+    @contextmanager
+    def reader(self) -> Iterator[sqlite3.Connection]:
+        """A connection that sees committed states; in memory the only one there is."""
+        if self._path is None:
+            with self._memory_lock, self.errors("read the node index"):
+                yield self.db
+            return
+        with self.turns.shared(), self.errors("read the node index"):
+            connection = self._borrow()
+            try:
+                yield connection
+            finally:
+                if connection.in_transaction:
+                    connection.close()  # an error kept it open, and it would never see news
+                else:
+                    with self._lock:
+                        self._idle.append(connection)
+
+    def _borrow(self) -> sqlite3.Connection:
+        """An idle reader, or a new one; as many exist as reads ever ran at once."""
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        connection = connect(self._path, synchronous="NORMAL")
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("PRAGMA cache_size = -16384")
+        return connection
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Keep the files in place while they are read."""
+        with self.turns.shared():
+            yield
+
+    @contextmanager
+    def writer(self) -> Iterator[sqlite3.Connection]:
+        """The writing connection, which sees its own uncommitted changes."""
+        with self.errors("read the node index"):
+            yield self.db
+
+    def rows(
+        self, db: sqlite3.Connection, query: str, values: Sequence[object] = ()
+    ) -> Iterator[tuple[Any, ...]]:
+        """Rows, for readers who hold a connection beyond ``reader`` and ``writer``."""
+        try:
+            return iter(db.execute(query, values).fetchall())
+        except sqlite3.DatabaseError as error:
+            failed = error
+        with self.errors("read the node index"):
+            raise failed
+
+    # --- numbers ---------------------------------------------------------------
+
+    def slot_number(self, slot: str) -> int:
+        """The number of a slot; -1, which no row has, before its first key."""
+        return self._slots.get(slot, -1)
+
+    def numbered_slot(self, slot: str) -> int:
+        """The number of a slot, which gets one now if it has none."""
+        sid = self._slots.get(slot)
+        if sid is None:
+            sid = self._slots[slot] = len(self._slots) + 1
+            self.db.execute("INSERT INTO slots VALUES (?, ?)", (sid, slot))
+        return sid
+
+    def type_number(self, name: str) -> int:
+        """The number of a type, which gets one now if it has none."""
+        return self._type(name)[0]
+
+    def _type(self, name: str) -> list[int]:
+        found = self.types.get(name)
+        if found is None:
+            found = self.types[name] = [len(self.types) + 1, 0]
+            self.db.execute("INSERT INTO types VALUES (?, ?, 0)", (found[0], name))
+        return found
+
+    def new_node(self, type_name: str) -> int:
+        """The number of a new node: the same on every branch that will know it."""
+        found = self._type(type_name)
+        found[1] += 1
+        self._touched_types.add(type_name)
+        return (found[0] << TYPE_BITS) + found[1]
+
+    def ranges(self, type_names: Iterable[str]) -> list[tuple[int, int]]:
+        """The node numbers of types, as ranges in number order."""
+        numbers = sorted(self.types[name][0] for name in type_names if name in self.types)
+        return [(tid << TYPE_BITS, (tid + 1) << TYPE_BITS) for tid in numbers]
+
+    # --- writing ---------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Open the writer's transaction."""
+        self._memory_lock.acquire()
+        try:
+            with self.errors("write the node index"):
+                self.db.execute("BEGIN IMMEDIATE")
+        except BaseException:
+            self._memory_lock.release()
+            raise
+        self._writing = True
+
+    def commit(self) -> None:
+        """Make the changes visible, in one step."""
+        with self.errors("write the node index"):
+            if self._touched_types:
+                self.db.executemany(
+                    "UPDATE types SET next = ? WHERE tid = ?",
+                    [
+                        (nxt, tid)
+                        for tid, nxt in (self.types[name] for name in self._touched_types)
+                    ],
+                )
+            self.segments.write(self.db)
+            self.db.execute("COMMIT")
+        self._touched_types.clear()
+        self._writing = False
+        self._memory_lock.release()
+
+    def rollback(self) -> None:
+        """Forget the changes since ``begin``, if there was one."""
+        if not self._writing:
+            return
+        try:
+            with self.errors("write the node index"):
+                if self.db.in_transaction:
+                    self.db.execute("ROLLBACK")
+            self._load(self.db)
+        except StorageError:
+            self.damaged = True
+        finally:
+            self._writing = False
+            self._memory_lock.release()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A transaction of its own, for changes of the tree of segments."""
+        self.begin()
+        try:
+            yield
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
+
+    def insert(self, start: str, rows: Sequence[tuple[object, ...]], width: int) -> None:
+        """Insert rows, many a statement: that takes two thirds of the time of one by one."""
+        row = f"({marks(width)})"
+        whole = len(rows) - len(rows) % _ROWS
+        if whole:
+            many = f"{start} VALUES {','.join([row] * _ROWS)}"
+            for at in range(0, whole, _ROWS):
+                self.db.execute(many, list(chain.from_iterable(rows[at : at + _ROWS])))
+        if whole < len(rows):
+            self.db.executemany(f"{start} VALUES {row}", rows[whole:])
+
+    # --- history of nodes --------------------------------------------------------
+
+    def commits_of(self, db: sqlite3.Connection, handle: str) -> list[int]:
+        """The places in the log of all commits, on any branch, that changed a node."""
+        query = (
+            "SELECT seq FROM past WHERE handle = ?1 UNION SELECT seq FROM nodes WHERE handle = ?1 "
+            "UNION SELECT seq FROM rows WHERE handle = ?1 AND seq > 0 ORDER BY 1"
+        )
+        return [seq for (seq,) in self.rows(db, query, (handle,))]
+
+
+def marks(count: int) -> str:
+    """Placeholders of a statement."""
+    return ",".join("?" * count)
