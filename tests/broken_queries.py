@@ -31,16 +31,14 @@ BROKEN: dict[str, tuple[str, str]] = {
     "a_word": (f"#+ description\n{GOOD}", "the header must be keys with values"),
     "tagged": (
         f"{OK}#+ params: !!python/object/apply:os.system ['true']\n{GOOD}",
-        ":2: params: must be names with types",
+        ":2: YAML's anchors, aliases and tags ('tag:yaml.org,2002:python/object",
     ),
-    "tagged_scalar": (
-        f"#+ description: !!python/name:os.system x\n{GOOD}",
-        ":1: the header is not YAML: could not determine a constructor",
-    ),
-    "anchored": (f"#+ description: &a It\n#+ name: *a\n{GOOD}", ":1: anchors and aliases ('a')"),
+    "tagged_scalar": (f"#+ description: !!bool x\n{GOOD}", ":1: YAML's anchors, aliases and tags"),
+    "odd_scalar": (f"#+ description: =\n{GOOD}", ":1: the header is not YAML: could not"),
+    "anchored": (f"#+ description: &a It\n#+ name: *a\n{GOOD}", "aliases and tags ('a')"),
     "laughs": (
         f"{OK}#+ params: {{a: &a [x, x], b: &b [*a, *a], c: [*b, *b]}}\n{GOOD}",
-        ":2: anchors and aliases ('a') are not available",
+        ":2: YAML's anchors, aliases and tags ('a') are not",
     ),
     "control_character": (f"#+ description: bell \a\n{GOOD}", "characters that YAML does not"),
     "twice": (f"{OK}{OK}{GOOD}", ":2: description: is there twice"),
@@ -169,14 +167,21 @@ BROKEN: dict[str, tuple[str, str]] = {
         "$p is a list, so it stands after IN",
     ),
     "null_limit": (
-        with_params("{ p: { type: Int, nullable: true } }", GOOD + " LIMIT $p"),
+        with_params("{ p: { type: Int, min_value: 0, nullable: true } }", GOOD + " LIMIT $p"),
         ":3: the query can't be parsed when its nullable parameters are null",
     ),
     "null_in_data": (
         with_params("{ p: { type: String, nullable: true } }", "INSERT DATA { <x:x> :title $p }"),
         "can't be parsed when its nullable parameters are null",
     ),
-    "limit_by_text": (with_params("{ p: String }", GOOD + " LIMIT $p"), ":3: the query can't be"),
+    "limit_by_text": (
+        with_params("{ p: String }", GOOD + " LIMIT $p"),
+        ":3: params.p: stands after LIMIT; make it '{ type: Int, min_value: 0 }'",
+    ),
+    "offset_below_zero": (
+        with_params("{ p: Int }", GOOD + " OFFSET $p"),
+        ":3: params.p: stands after OFFSET",
+    ),
     # --- the form
     "no_query": (OK, ":2: there is no query"),
     "only_prefix": (f"{OK}PREFIX x: <https://x.org/>", "there is no query"),

@@ -12,8 +12,8 @@ import trails
 from trails import errors, predicate
 from trails.app.main import LocalOperations
 from trails.app.settings import GraphSettings, Project, Settings, Validation
-from trails.engine.stored_queries import HEADER_KEYS
 from trails.model.kinds import KINDS
+from trails.registry.query_keys import HEADER_KEYS
 from trails.registry.query_params import PARAM_KEYS
 from trails.surfaces.cli.commands import build_cli
 from trails.views.nodes.conditions import LOOKUPS

@@ -3,6 +3,7 @@
 import os
 from datetime import UTC, date, datetime
 from pathlib import Path
+from random import Random
 
 import pytest
 from tests.broken_queries import BROKEN, GOOD, OK, with_params
@@ -196,6 +197,40 @@ def test_the_parser_can_be_another(tmp_path, types):
     assert seen == [(f"PREFIX : <trails://app/main/schema#> \n{GOOD}", False)]
 
 
+SOUND = (
+    "#+ name: q\n#+ description: 'It: finds'\n#+ params:\n"
+    "#+   p: { type: [String], nullable: true }\n#+   n: { type: Int, min_value: 0, default: 3 }\n"
+    "PREFIX s: <https://schema.org/> SELECT ?t (COUNT(?o) AS ?c) {\n  ?t a :Task ; :owner/:name ?w"
+    ", [] ; s:abstract ?x .\n  VALUES ?w { $p } FILTER (!BOUND($p) || EXISTS { ?t :due ?d })\n"
+    "} GROUP BY ?t LIMIT $n"
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_text_surprises_the_reader(read, seed):
+    """Whatever is cut out, doubled or put in: a query or problems, each with a line."""
+    rng = Random(seed)
+    bits = [
+        *"{}[]()<>;.,|^!*+?$#\"'\\:@&- \n\t\0\ufeffé",
+        "#+ ",
+        "$p",
+        "SELECT",
+        "INSERT",
+        "a",
+        "~",
+    ]
+    assert not read(q=SOUND).problems
+    for _ in range(150):
+        text = SOUND
+        for _ in range(rng.randint(1, 3)):
+            start = rng.randrange(len(text))
+            end = min(len(text), start + rng.randint(0, 12))
+            text = text[:start] + rng.choice(["", text[start:end] * 2, *bits]) + text[end:]
+        loaded = read(q=text)
+        assert len(loaded.queries) + bool(loaded.problems) == 1
+        assert all(1 <= each.line <= text.count("\n") + 2 for each in loaded.problems)
+
+
 # --- files that are right ----------------------------------------------------------------
 
 
@@ -346,7 +381,8 @@ def test_every_wrong_parameter_is_named_at_once(project):
     project.add(
         "picky",
         with_params(
-            "{ status: { type: String, one_of: [open] }, day: Date, n: { type: Int, max_value: 3 },"
+            "{ status: { type: String, one_of: [open] }, day: Date,"
+            " n: { type: Int, min_value: 0, max_value: 3 },"
             " who: Person, tags: { type: [String], max_count: 1 } }",
             "SELECT ?title { ?t :title ?title ; :status $status ; :due $day ; :owner $who ;"
             " :tags ?tag FILTER (?tag IN $tags) } LIMIT $n",
@@ -454,7 +490,8 @@ def test_defaults_stand_in_for_what_is_missing_or_null(project):
     project.add(
         "first",
         with_params(
-            "{ n: { type: Int, default: 2, min_value: 0 }, skip: { type: Int, default: 0 } }",
+            "{ n: { type: Int, default: 2, min_value: 0 }, "
+            "skip: { type: Int, default: 0, min_value: 0 } }",
             "SELECT ?title { ?t :title ?title } ORDER BY ?title LIMIT $n OFFSET $skip",
         ),
     )

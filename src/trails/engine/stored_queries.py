@@ -18,29 +18,31 @@ from typing import Final, Protocol
 import msgspec
 import pyoxigraph as ox
 
-from trails.engine.query_terms import Piece, Vocabulary, named_terms, pieces_of
-from trails.engine.sparql import MAX_TEXT, Token, query_form, tokenize
+from trails.engine.query_terms import Vocabulary, named_terms, pieces_of
+from trails.engine.query_texts import (
+    columns,
+    late_header,
+    read_form,
+    uncounted_params,
+    unmatched_params,
+)
+from trails.engine.sparql import MAX_TEXT, query_form, tokenize
 from trails.engine.stored import bind_query
 from trails.errors import DeclarationError, QueryError
 from trails.model.capabilities import StoredQuery
 from trails.model.iris import Names
 from trails.model.kinds import BigInt, Blob, Iri
-from trails.model.names import check_tool_name
 from trails.model.types import REF, PredicateDescriptor, Schema, ValueType
 from trails.registry.query_headers import (
-    MARK,
     MAX_HEADER,
-    Entry,
     Problem,
     ProblemsError,
     read_header,
     split_source,
-    unknown_keys,
 )
-from trails.registry.query_params import read_params
+from trails.registry.query_keys import read_keys
 
 MAX_QUERIES: Final = 1000
-HEADER_KEYS: Final = ("name", "description", "params", "expose", "tool_name")
 SUFFIX: Final = ".rq"
 
 
@@ -153,16 +155,8 @@ class _Reader:
         """The query, or ProblemsError with everything that is wrong with it."""
         source = split_source(text)
         header = read_header(source.header)
-        problems = list(unknown_keys(header, HEADER_KEYS))
-        query = StoredQuery(
-            name=_read_name(header, stem, problems),
-            description=_read_description(header, problems),
-            text=source.body.lstrip("\n"),
-            params=read_params(header.get("params", Entry(1, None)), self._types, problems),
-            tool_name=_read_tool_name(header, problems),
-            expose=_read_expose(header, problems),
-            source=file,
-        )
+        problems: list[Problem] = []
+        query = read_keys(header, stem, self._types, problems)
         try:
             tokens = tokenize(source.body)
         except QueryError as error:
@@ -171,10 +165,11 @@ class _Reader:
             raise ProblemsError(*problems, Problem(error.message, line)) from None
         pieces = pieces_of(tokens)
         first = source.lines + 1
-        problems += _late_header(tokens)
-        mutation = _read_form(pieces, first, problems)
+        problems += late_header(tokens)
+        mutation = read_form(pieces, first, problems)
         if not any(problem.key.startswith("params") for problem in problems):
-            problems += _unmatched_params(pieces, query.params, header)
+            problems += unmatched_params(pieces, query.params, header)
+            problems += uncounted_params(pieces, query.params)
         prefixes = {"": self._names.vocabulary}
         for named, told in self._vocabulary.unknown(named_terms(pieces, prefixes)):
             problems.append(Problem(told, named.line))
@@ -188,7 +183,13 @@ class _Reader:
             problems += self._parse(whole, first, update=mutation)
         if problems:
             raise ProblemsError(*sorted(problems, key=lambda problem: problem.line))
-        return msgspec.structs.replace(query, mutation=mutation, columns=_columns(pieces))
+        return msgspec.structs.replace(
+            query,
+            text=source.body.lstrip("\n"),
+            mutation=mutation,
+            columns=columns(pieces),
+            source=file,
+        )
 
     def _parse(self, query: StoredQuery, first: int, *, update: bool) -> Iterator[Problem]:
         """What the real parser says, with values for all parameters and then with none."""
@@ -238,141 +239,7 @@ _SAMPLES: Final[Mapping[str, object]] = {
 }
 
 
-# --- the header's keys ---------------------------------------------------------------------
-
-
-def _read_name(header: Mapping[str, Entry], stem: str, problems: list[Problem]) -> str:
-    entry = header.get("name", Entry(1, stem))
-    try:
-        check_tool_name(stem)
-    except DeclarationError as error:
-        problems.append(Problem(f"{error.message}; rename the file", 1, "name"))
-        return stem
-    if entry.value != stem:
-        problems.append(
-            Problem(
-                f"must be the file's name, {stem!r}; correct it, leave it out, or rename the file",
-                entry.line,
-                "name",
-            )
-        )
-    return stem
-
-
-def _read_description(header: Mapping[str, Entry], problems: list[Problem]) -> str:
-    entry = header.get("description")
-    if entry is None:
-        told = "is missing; say in a sentence what the query answers, for those who choose by it"
-        problems.append(Problem(told, 1, "description"))
-        return ""
-    if not isinstance(entry.value, str) or not entry.value.strip():
-        problems.append(
-            Problem("must be a text that says what the query answers", entry.line, "description")
-        )
-        return ""
-    return entry.value.strip()
-
-
-def _read_tool_name(header: Mapping[str, Entry], problems: list[Problem]) -> str:
-    entry = header.get("tool_name")
-    if entry is None:
-        return ""
-    if not isinstance(entry.value, str):
-        problems.append(Problem("must be a text", entry.line, "tool_name"))
-        return ""
-    try:
-        check_tool_name(entry.value)
-    except DeclarationError as error:
-        problems.append(Problem(error.message, entry.line, "tool_name"))
-    return entry.value
-
-
-def _read_expose(header: Mapping[str, Entry], problems: list[Problem]) -> bool:
-    entry = header.get("expose", Entry(1, True))
-    if not isinstance(entry.value, bool):
-        problems.append(Problem("must be true or false", entry.line, "expose"))
-        return True
-    return entry.value
-
-
-# --- the text ------------------------------------------------------------------------------
-
-_READS: Final = frozenset({"SELECT", "ASK", "CONSTRUCT", "DESCRIBE"})
-_CHANGES: Final = frozenset({"INSERT", "DELETE"})
-_MANAGES: Final = frozenset({"LOAD", "CLEAR", "DROP", "CREATE", "ADD", "MOVE", "COPY"})
-
-
-_COMMENT: Final = re.compile(r"#[^\n]*")
 _LINE: Final = re.compile(r"\bline (\d+)")
-
-
-def _late_header(tokens: list[Token]) -> Iterator[Problem]:
-    line = 1
-    for token in tokens:
-        for comment in _COMMENT.finditer(token.text) if token.kind == "space" else ():
-            if comment.group().startswith(MARK):
-                yield Problem(
-                    "header lines stand together at the top of the file; move it up",
-                    line + token.text.count("\n", 0, comment.start()),
-                )
-        line += token.text.count("\n")
-
-
-def _read_form(pieces: list[Piece], first: int, problems: list[Problem]) -> bool:
-    """Whether the text changes data; what is neither a query nor a change is a problem."""
-    depth = 0
-    found: dict[str, int] = {}
-    before = ""
-    for piece in pieces:
-        depth += (piece.kind == "open") - (piece.kind == "close")
-        word = piece.word if before != "@" else ""  # after it stands a language
-        before = piece.text
-        if word == "SERVICE":
-            problems.append(
-                Problem("SERVICE reaches other servers and is not available", piece.line)
-            )
-        elif not depth and word in _READS | _CHANGES | _MANAGES:
-            found.setdefault(word, piece.line)
-    problems += [
-        Problem(f"{word} works on whole graphs and is not available; use INSERT and DELETE", line)
-        for word, line in found.items()
-        if word in _MANAGES
-    ]
-    reads, changes = found.keys() & _READS, found.keys() & _CHANGES
-    if reads and changes:
-        told = f"{min(reads)} and {min(changes)} are mixed; a query reads or changes, make two"
-        problems.append(Problem(told, max(found.values())))
-    elif len(reads) > 1:
-        told = f"it has {' and '.join(sorted(reads))}; one file is one query"
-        problems.append(Problem(told, max(found.values())))
-    elif not found:
-        told = "there is no query: it needs SELECT, ASK, CONSTRUCT or DESCRIBE, or INSERT or DELETE"
-        problems.append(Problem(told, first))
-    return bool(changes)
-
-
-def _unmatched_params(
-    pieces: list[Piece], params: tuple[PredicateDescriptor, ...], header: Mapping[str, Entry]
-) -> Iterator[Problem]:
-    declared = {param.name for param in params}
-    used: set[str] = set()
-    for piece in pieces:
-        if piece.kind == "variable" and piece.text.startswith("$"):
-            name = piece.text[1:]
-            if name not in declared and name not in used:
-                told = (
-                    f"${name} is not declared; add '{name}: <type>' to params, "
-                    f"or write ?{name} if it is a variable"
-                )
-                yield Problem(told, piece.line)
-            used.add(name)
-    entries = header["params"].mapping if "params" in header else None
-    for name in sorted(declared - used):
-        line = entries[name].line if entries else 1
-        told = f"is not in the query; write it there as ${name}, or remove it"
-        yield Problem(told, line, f"params.{name}")
-
-
 _PLACE: Final = re.compile(r"error at (\d+):(\d+): (.*)", re.DOTALL)
 
 
@@ -382,29 +249,3 @@ def _parser_problem(told: str, when: str, first: int) -> Problem:
         return Problem(f"the query can't be parsed{when}: {told}", first)
     line, column, rest = match.groups()
     return Problem(f"the query can't be parsed{when}: {rest} (column {column})", int(line))
-
-
-def _columns(pieces: list[Piece]) -> tuple[str, ...]:
-    """The variables of the outermost SELECT; of CONSTRUCT and DESCRIBE, the parts of a triple."""
-    depth = 0
-    selecting = False
-    names: list[str] = []
-    last = ""
-    for piece in pieces:
-        if not depth and piece.word in {"CONSTRUCT", "DESCRIBE"} and not selecting:
-            return ("subject", "predicate", "object")
-        if not depth and piece.word == "SELECT":
-            selecting = True
-        elif selecting:
-            if piece.text == "{" or (not depth and piece.word in {"WHERE", "FROM"}):
-                break
-            if piece.kind == "variable":
-                last = piece.text[1:]
-                if not depth:
-                    names.append(last)
-            elif piece.text == ")" and depth == 1:
-                names.append(last)  # (expression AS ?name)
-            elif piece.text == "*" and not depth:
-                return ()
-        depth += (piece.kind == "open") - (piece.kind == "close")
-    return tuple(names)

@@ -147,7 +147,7 @@ def _items(
 
 
 def _refuse_excess(header: str) -> None:
-    """Anchors, which let a small text stand for a huge one, and depth, which nothing here needs."""
+    """What nothing here needs: depth, tags, and anchors, which let a small text be a huge one."""
     depth = 0
     for event in yaml.parse(header, Loader=yaml.SafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent)
@@ -156,14 +156,16 @@ def _refuse_excess(header: str) -> None:
             # Noticed on the way: the library takes seconds for some thousand levels.
             line = event.start_mark.line + 1
             raise ProblemsError(Problem("the header nests too deep; flatten it", line))
-        anchor = getattr(event, "anchor", None)
-        if anchor is not None:
-            raise ProblemsError(
-                Problem(
-                    f"anchors and aliases ({anchor[:40]!r}) are not available; write it out",
-                    event.start_mark.line + 1,
+        for what in ("anchor", "tag"):
+            given = getattr(event, what, None)
+            if given is not None:
+                raise ProblemsError(
+                    Problem(
+                        f"YAML's anchors, aliases and tags ({given[:40]!r}) are not available; "
+                        "write plain values",
+                        event.start_mark.line + 1,
+                    )
                 )
-            )
 
 
 def unknown_keys(
