@@ -12,10 +12,19 @@ from trails import App, Edge, Iri, Node, Ref, edge_type, node_type, predicate
 from trails.engine.query_terms import named_terms, pieces_of
 from trails.engine.sparql import tokenize
 from trails.engine.stored_queries import MAX_QUERIES, load_queries, read_queries
-from trails.errors import DeclarationError, NotFoundError, QueryError, ValidationError
+from trails.errors import (
+    DeclarationError,
+    NotFoundError,
+    QueryError,
+    RegistryError,
+    ValidationError,
+)
+from trails.model.capabilities import StoredQuery
 from trails.model.iris import Names
 from trails.model.kinds import KINDS
+from trails.model.types import REF, PredicateDescriptor, ValueType
 from trails.projections.json_schema import is_omissible
+from trails.registry.cell import RegistryCell
 
 
 @node_type
@@ -596,6 +605,14 @@ def test_a_value_that_is_too_long_is_an_error_of_the_query(project):
     project.add("by_title", with_params("{ p: String }"))
     with pytest.raises(QueryError, match="64 KiB"):
         project.run("by_title", p="x" * 70_000)
+
+
+def test_a_parameter_of_an_unregistered_type_is_refused():
+    """A registry never holds a query that refers to nothing."""
+    param = PredicateDescriptor("who", ValueType(REF, target="Nobody"), min_count=1)
+    query = StoredQuery("q", "It.", GOOD, (param,))
+    with pytest.raises(RegistryError, match="q: who refers to Nobody, which is not a registered"):
+        RegistryCell().register(types=[Task, Person], queries=[query])
 
 
 def test_the_example_of_the_guide_is_a_sound_query(read):

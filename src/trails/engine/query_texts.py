@@ -36,11 +36,9 @@ def read_form(pieces: list[Piece], first: int, problems: list[Problem]) -> bool:
     """Whether the text changes data; what is neither a query nor a change is a problem."""
     depth = 0
     found: dict[str, int] = {}
-    before = ""
     for piece in pieces:
         depth += (piece.kind == "open") - (piece.kind == "close")
-        word = piece.word if before != "@" else ""  # after it stands a language
-        before = piece.text
+        word = piece.word
         if word == "SERVICE":
             problems.append(
                 Problem("SERVICE reaches other servers and is not available", piece.line)
