@@ -618,9 +618,7 @@ def test_composite_index_is_walked() -> None:
     where = world(0)
     graph = where.app.graph()
     with graph.file.reader() as db:
-        selector = Selector(
-            graph.main.nodes, db, graph.main.schema, graph.main.validator.special
-        )
+        selector = Selector(graph.main.nodes, db, graph.main.schema, graph.main.validator.special)
         tree = selector._compiler.compile("Thing", to_q(COMPOSITE[0][0]).tree)
         scan = selector._scan_for(graph.main.schema.by_name["Thing"], tree, (Order("rank"),))
         assert scan is not None

@@ -20,6 +20,8 @@ from trails.model.history import GENESIS, Commit
 _REMEMBERED: Final = 100_000
 _OURS: Final = 1
 _THEIRS: Final = 2
+_STALE: Final = 4
+"""Behind a common commit that is newer."""
 
 
 class Path(msgspec.Struct, frozen=True):
@@ -97,6 +99,38 @@ class Ancestry:
             for parent in self.commit(identifier).parents:
                 note(parent, flag)
         return sides[_OURS][::-1], sides[_THEIRS][::-1]
+
+    def bases(self, ours: str, theirs: str) -> list[str]:
+        """The newest commits that both have behind them; several after criss-cross merges."""
+        if GENESIS in {ours, theirs}:
+            return [GENESIS]
+        flags: dict[str, int] = {}
+        heap: list[tuple[int, str]] = []
+        open_ones = 0
+
+        def note(identifier: str, flag: int) -> None:
+            nonlocal open_ones
+            old = flags.get(identifier, 0)
+            if not old:
+                heappush(heap, (-self.commit(identifier).seq, identifier))
+                open_ones += not flag & _STALE
+            elif not old & _STALE and flag & _STALE:
+                open_ones -= 1
+            flags[identifier] = old | flag
+
+        note(ours, _OURS)
+        note(theirs, _THEIRS)
+        found: list[str] = []
+        while open_ones:
+            _, identifier = heappop(heap)
+            flag = flags[identifier]
+            open_ones -= not flag & _STALE
+            if flag == _OURS | _THEIRS:
+                found.append(identifier)
+                flag |= _STALE
+            for parent in self.commit(identifier).parents:
+                note(parent, flag)
+        return found or [GENESIS]
 
     def is_ancestor(self, old: str, new: str) -> bool:
         """Whether a commit is another or lies behind it."""

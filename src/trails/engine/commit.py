@@ -21,7 +21,7 @@ from trails.authoring.nodes import Fate
 from trails.engine.graph import Graph, now
 from trails.engine.lines import Line
 from trails.engine.puts import Put, check_put, misnamed, settle_put
-from trails.engine.rules import Rules
+from trails.engine.rules import Rules, Violation
 from trails.errors import (
     FieldError,
     NotFoundError,
@@ -32,7 +32,7 @@ from trails.errors import (
 from trails.log.append import append
 from trails.log.payloads import Payload, PayloadWriter
 from trails.log.protocol import head_moved
-from trails.model.history import Commit, Draft, Merged, Position
+from trails.model.history import Commit, Draft, Position
 from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema
 from trails.views.nodes.index import Change, Stored
@@ -66,11 +66,12 @@ class Write:
     ) -> None:
         if line.fixed:
             raise TransactionError(
-                f"snapshot {line.name[1:]} is the past and can't be written; create a branch from it"
+                f"snapshot {line.name[1:]} is the past, which can't be written; create a branch "
+                "from it"
             )
         self._graph = graph
         self._line = line
-        self._merged: Merged | None = None
+        self._merged: str | None = None
         self._draft = Draft(
             branch=line.name,
             actor=actor,
@@ -247,9 +248,9 @@ class Write:
         self._draft = msgspec.structs.replace(self._draft, schema=schema.digest)
         self._rules = Rules(line.rules, line.nodes, self._db)
 
-    def merge_of(self, merged: Merged) -> None:
+    def merge_of(self, commit: str) -> None:
         """The commit will have a second parent."""
-        self._merged = merged
+        self._merged = commit
 
     def put(self, change: Put, *, prefix: str = "", alone: bool = False) -> NodeState | None:
         """Create or change one node now; violations of its own rules raise at once.
@@ -371,6 +372,28 @@ class Write:
             if alone:
                 self._rules.settle(errors)
             raise ValidationError(errors)
+
+    def before(self, handle: str, now_there: NodeState | None) -> NodeState | None:
+        """A node as it was before this write."""
+        touched = self._touched.get(handle)
+        if touched is None:
+            return now_there
+        return None if touched.before is None else touched.before.state
+
+    def judge(self, states: Mapping[str, NodeState | None]) -> list[Violation]:
+        """Put nodes into states, and say what is wrong with them and between them."""
+        found: list[Violation] = []
+        stored = self._line.nodes.find_all(self._db, list(states))
+        for handle, state in states.items():
+            if state is not None:
+                errors = list(misnamed(self._schema, state))
+                self._line.validator.check(state.type, state.values, f"{handle}.", errors)
+                found.extend(Violation((handle,), error) for error in errors)
+            before = stored.get(handle)
+            if (None if before is None else before.state) != state:
+                self._store(before, handle, state)
+        found.extend(self._rules.violations())
+        return found
 
     def bypass(self, removed: bytes, added: bytes, counts: tuple[int, int]) -> None:
         """Log these statements as they are, whatever state they lead to."""

@@ -62,7 +62,9 @@ def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
 
 def _examine_schema(graph: Graph, declared: Schema | None) -> Finding:
     if declared is None:
-        return Finding("types", "note", f"{len(graph.main.schema.types)} stored; none declared here")
+        return Finding(
+            "types", "note", f"{len(graph.main.schema.types)} stored; none declared here"
+        )
     changes = describe_changes(graph.main.schema, declared)
     if changes:
         return Finding(

@@ -49,9 +49,9 @@ class Folding:
         terms = compiled.terms
         with self.statements(commit) as (removed, added):
             gone, come = (added, removed) if undo else (removed, added)
-            for quads in _batched(terms.parse(gone)):
+            for quads in batched(terms.parse(gone)):
                 self._put(nodes, terms, terms.changes(quads, ()), seq)
-            for quads in _batched(terms.parse(come)):
+            for quads in batched(terms.parse(come)):
                 self._put(nodes, terms, terms.changes((), quads), seq)
         if undo:
             parent = commit.first_parent
@@ -120,7 +120,8 @@ class Folding:
             ) from error
 
 
-def _batched(items: Iterable[T]) -> Iterator[list[T]]:
+def batched(items: Iterable[T]) -> Iterator[list[T]]:
+    """Items in lists that memory can hold."""
     batch: list[T] = []
     for item in items:
         batch.append(item)

@@ -29,7 +29,7 @@ from trails.model.types import Schema
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.segments import ROOT, ROOT_NAME
-from trails.views.quads import QuadsView
+from trails.views.quads import BULK, QuadsView
 
 MAIN: Final = "main"
 Step = Literal["before_append", "after_append", "mid_apply", "after_apply", "before_acknowledge"]
@@ -138,6 +138,16 @@ class Graph:
         with self.writing():
             return self._lines.get(branch) or self.bring_line(self._add_line(branch, head))
 
+    def add_branch(self, name: str, near: Line | None) -> Line:
+        """A branch that the log has got; called with the writer's lock."""
+        head = self.log_head(name)
+        line = self._add_line(name, head)
+        if line.folder is not None:
+            shutil.rmtree(line.folder, ignore_errors=True)  # of a namesake that is gone
+        self.stand(line, head, near)
+        self._lines[name] = line
+        return line
+
     def add_snapshot(self, name: str, head: Head) -> Line:
         """The graph as of a commit; called with the writer's lock."""
         line = self._add_line(name, head)
@@ -187,15 +197,16 @@ class Graph:
             self._owner = None
             self._lock.release()
 
-    def prepare(self, line: Line) -> None:
-        """Make a line ready to be written; called with the writer's lock."""
+    def prepare(self, line: Line, *, settled: bool = True) -> None:
+        """Make a line ready to be written, or moved; called with the writer's lock."""
         if self.file.damaged or not self.file.whole:
             self.catch_up()
         self.bring_line(line)
         if line is self.main:
             self._bring_main_quads()
             line.head = self.log_head(MAIN)
-            self.settle(line)
+            if settled:
+                self.settle()
 
     # --- views follow the log ------------------------------------------------------
 
@@ -215,9 +226,7 @@ class Graph:
         if self.file.damaged:
             self._progress("the node index is damaged; rebuilding it from the log")
             self._clear_file()
-        elif main.known and not all(
-            self.known(each.position) for each in self.file.segments
-        ):
+        elif main.known and not all(self.known(each.position) for each in self.file.segments):
             self._progress("the node index belongs to another history; rebuilding it from the log")
             self._clear_file()
         if not main.known:
@@ -267,13 +276,21 @@ class Graph:
         line.use(self.compiled(self._schema_at(at)))
         path = self.ancestry.path(at, head.commit)
         if path.undo:
-            self.forget_lines([line.name])
-            self.stand(line, head)
+            self._move_anew(line, head)
             return
         for commit in path.redo:
             with self._index_step():
                 self.folding.walk_nodes(nodes, self.ancestry.path(commit.first_parent, commit.id))
                 nodes.commit(Position(commit.seq, commit.id))
+        line.use(self.compiled(head.schema))
+
+    def _move_anew(self, line: Line, head: Head) -> None:
+        """Bring a line to a head that does not follow from where it stands."""
+        if line is self.main:
+            self._into_root(head)
+        else:
+            self.forget_lines([line.name])
+            self.stand(line, head)
         line.use(self.compiled(head.schema))
 
     def _schema_at(self, commit: str) -> str:
@@ -298,14 +315,15 @@ class Graph:
 
     # --- where lines stand in the node file ------------------------------------------
 
-    def stand(self, line: Line, head: Head) -> None:
+    def stand(self, line: Line, head: Head, near: Line | None = None) -> None:
         """Give a line a segment of its own: the nearest state, changed into the wanted one."""
-        base = self._nearest(head.commit)
+        base = near if near is not None else self._nearest(head.commit)
         at = base.nodes.position.commit
-        with self._index_step():
+        with self.file.turns.exclusive(), self._index_step():
             self.file.segments.stand(self.file.db, line.name, base.nodes.segment.number)
             line.use(self.compiled(self._schema_at(at)))
             self.folding.walk_nodes(line.nodes, self.ancestry.path(at, head.commit))
+            self.file.segments.sweep(self.file.db)
             line.nodes.commit(Position(head.seq, head.commit))
         line.use(self.compiled(head.schema))
 
@@ -338,26 +356,44 @@ class Graph:
             if folder is not None and name != MAIN:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def settle(self, line: Line) -> None:
+    def settle(self) -> None:
         """Before ``main`` is written: fold what a fast-forward put above the root into it."""
-        segment = line.nodes.segment
-        if line is not self.main or segment.number == ROOT:
-            return
+        segment = self.main.nodes.segment
+        if segment.number != ROOT:
+            position = segment.position
+            self._into_root(Head(position.commit, position.seq, segment.schema))
+            self.main.use(self.main.compiled)
+
+    def _into_root(self, head: Head) -> None:
+        """Take the root to a commit, and let ``main`` stand on it."""
         root = NodeIndex(self.file, ROOT_NAME)
-        position = segment.position
-        root.follow(self.compiled(self.file.segments[ROOT].schema or Schema().digest).schema)
-        path = self.ancestry.path(root.position.commit, position.commit)
+        root.follow(self.compiled(self._schema_at(root.position.commit)).schema)
+        path = self.ancestry.path(root.position.commit, head.commit)
         with self.file.turns.exclusive(), self._index_step():
-            self.folding.walk_nodes(root, path, position.seq)
+            self.folding.walk_nodes(root, path, head.seq)
             self.file.segments.point(self.file.db, MAIN, ROOT)
             self.file.segments.sweep(self.file.db)
-            root.commit(position)
-        line.use(self.compiled(line.schema.digest))
+            root.commit(Position(head.seq, head.commit))
 
-    def settle_if_deep(self) -> None:
-        """Keep the lineage of ``main`` short where it is only ever moved forward."""
-        if len(self.file.segments.lineage(self.main.nodes.segment.number)) > _DEEP:
-            self.settle(self.main)
+    def forward(self, line: Line, source: Line) -> None:
+        """Let a branch, whose head the log has moved, be where another line is."""
+        head = self.log_head(line.name)
+        self.stand(line, head, near=source)
+        if line is self.main:
+            if len(self.file.segments.lineage(line.nodes.segment.number)) > _DEEP:
+                self.settle()
+            self._forward_quads(source, head)
+        line.head = head
+
+    def _forward_quads(self, source: Line, head: Head) -> None:
+        """Apply what the other branch has done, or take its store where that is less work."""
+        quads = self.main_quads()
+        path = self.ancestry.path(quads.position.commit, head.commit)
+        work = sum(commit.added + commit.removed + 50 for commit in (*path.undo, *path.redo))
+        if work > BULK and source.folder is not None:
+            quads.adopt(self.quads_of(source))
+        else:
+            self._follow_quads(quads, head)
 
     # --- quads views -------------------------------------------------------------------
 

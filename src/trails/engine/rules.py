@@ -11,6 +11,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
+import msgspec
+
 from trails.errors import FieldError
 from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema
@@ -19,6 +21,13 @@ from trails.views.nodes.keys import MISSING, handle_key, slot_name
 
 _SHOWN = 10
 _REMEMBERED = 100_000
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """A rule that is broken, and the nodes between which it is."""
+
+    handles: tuple[str, ...]
+    error: FieldError
 
 
 class RuleBook:
@@ -149,15 +158,19 @@ class Rules:
 
     def settle(self, errors: list[FieldError]) -> None:
         """Test every suspect on the state at the end; add what is still wrong."""
-        errors.extend(self._duplicate_errors())
-        errors.extend(self._dangling_errors())
-        errors.extend(self._gone_errors())
+        errors.extend(violation.error for violation in self.violations())
+
+    def violations(self) -> Iterator[Violation]:
+        """Test every suspect on the state as it is now."""
+        yield from self._duplicate_errors()
+        yield from self._dangling_errors()
+        yield from self._gone_errors()
         for suspect in sorted(self._crowded):
             error = self._count_error(*suspect)
             if error is not None:
-                errors.append(error)
+                yield Violation((suspect[2],), error)
 
-    def _duplicate_errors(self) -> Iterator[FieldError]:
+    def _duplicate_errors(self) -> Iterator[Violation]:
         for (slot, key), fields in self._duplicates.items():
             holders = self._nodes.holders(self._db, slot, key, _SHOWN)
             if len(holders) > 1:
@@ -165,7 +178,7 @@ class Rules:
                 values = {} if stored is None else stored.state.values
                 shown = [values.get(name) for name in fields]
                 names = " and ".join(fields)
-                yield FieldError(
+                error = FieldError(
                     fields[0] if len(fields) == 1 else ", ".join(fields),
                     "unique",
                     f"{names} must be unique: {', '.join(map(repr, shown))} is shared by "
@@ -173,8 +186,9 @@ class Rules:
                     str(shown[0]) if len(shown) == 1 else [str(each) for each in shown],
                     list(fields),
                 )
+                yield Violation(tuple(holders), error)
 
-    def _dangling_errors(self) -> Iterator[FieldError]:
+    def _dangling_errors(self) -> Iterator[Violation]:
         for (holder, name, handle), field in self._dangling.items():
             stored = self._nodes.find(self._db, holder)
             value = None if stored is None else stored.state.values.get(name)
@@ -182,15 +196,16 @@ class Rules:
             if points and not self._reference_holds(field, handle):
                 there = self._nodes.exists(self._db, handle)
                 why = f"which is not a {field.target}" if there else "which does not exist"
-                yield FieldError(
+                error = FieldError(
                     name,
                     "reference",
                     f"{name} must refer to a {field.target}; {holder} refers to {handle}, {why}",
                     handle,
                     field.target,
                 )
+                yield Violation((holder, handle), error)
 
-    def _gone_errors(self) -> Iterator[FieldError]:
+    def _gone_errors(self) -> Iterator[Violation]:
         for handle, node in self._gone.items():
             if self._nodes.exists(self._db, handle):
                 continue
@@ -198,7 +213,7 @@ class Rules:
             if users:
                 shown = ", ".join(f"{user}.{field.name}" for user, field in users[:_SHOWN])
                 more = f" and {len(users) - _SHOWN} more" if len(users) > _SHOWN else ""
-                yield FieldError(
+                error = FieldError(
                     users[0][1].name,
                     "in_use",
                     f"{handle} can't be deleted while {shown}{more} refer(s) to it; change them "
@@ -206,6 +221,7 @@ class Rules:
                     handle,
                     [user for user, _ in users[:_SHOWN]],
                 )
+                yield Violation((users[0][0], handle, *(user for user, _ in users[1:])), error)
 
     def _count_error(self, edge: str, side: str, handle: str) -> FieldError | None:
         for name, end, low, high in self._book.ends.get(handle.partition("/")[0], ()):

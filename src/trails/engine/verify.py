@@ -117,7 +117,6 @@ def _check_commit(graph: Graph, commit: Commit, digests: dict[str, str]) -> Iter
         draft,
         commit.payload,
         f"{commit.removed} {commit.added}",
-        commit.novel,
     )
     if digest != commit.digest or commit_id(digest) != commit.id:
         yield f"commit {commit.id}: its digest does not follow from its content"

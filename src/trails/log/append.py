@@ -8,7 +8,7 @@ from __future__ import annotations
 from trails.errors import CorruptionError
 from trails.log.payloads import Payload
 from trails.log.protocol import Log
-from trails.model.history import GENESIS, Commit, Draft, Head, Merged, chain_digest, commit_id
+from trails.model.history import GENESIS, Commit, Draft, Head, chain_digest, commit_id
 from trails.model.types import Schema
 
 
@@ -18,20 +18,19 @@ def append(
     payload: Payload,
     schema: Schema,
     head: Head | None,
-    merged: Merged | None = None,
+    merged: str | None = None,
 ) -> Commit:
     """Append after ``head``; when this returns the commit survives a power cut.
 
-    ``merged`` names the second parent of a merge. Raises ConflictError when the branch has
+    ``merged`` is the second parent of a merge. Raises ConflictError when the branch has
     moved on from ``head``.
     """
     parents = () if head is None or head.commit == GENESIS else (head.commit,)
-    novel: tuple[tuple[str, tuple[str, ...]], ...] = ()
     if merged is not None:
-        parents, novel = (*parents, merged.parent), merged.novel
+        parents = (*parents, merged)
     parent_digests = tuple(_digest_of(log, parent) for parent in parents)
     counts = f"{payload.removed.count} {payload.added.count}"
-    digest = chain_digest(parent_digests, draft, payload.digest, counts, novel)
+    digest = chain_digest(parent_digests, draft, payload.digest, counts)
     commit = Commit(
         seq=log.last_seq() + 1,
         id=commit_id(digest),
@@ -47,7 +46,6 @@ def append(
         message=draft.message,
         activity=draft.activity,
         idempotency_key=draft.idempotency_key,
-        novel=novel,
     )
     log.insert(commit, payload, schema, GENESIS if head is None else head.commit)
     return commit

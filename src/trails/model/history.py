@@ -35,8 +35,6 @@ class Commit(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
     activity: str | None = None
     idempotency_key: str | None = None
-    novel: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Of a merge: (node, fields) in which it differs from both parents."""
 
     @property
     def first_parent(self) -> str:
@@ -54,13 +52,6 @@ class Draft(msgspec.Struct, frozen=True):
     message: str = ""
     activity: str | None = None
     idempotency_key: str | None = None
-
-
-class Merged(msgspec.Struct, frozen=True):
-    """What makes a commit a merge: the other parent, and what it has from neither."""
-
-    parent: str
-    novel: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 class Move(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -115,22 +106,9 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""
 
 
-def chain_digest(
-    parent_digests: tuple[str, ...],
-    draft: Draft,
-    payload: str,
-    counts: str,
-    novel: tuple[tuple[str, tuple[str, ...]], ...] = (),
-) -> str:
+def chain_digest(parent_digests: tuple[str, ...], draft: Draft, payload: str, counts: str) -> str:
     """The digest of a commit: of its content and of everything before it."""
-    content: list[object] = [
-        LOG_FORMAT,
-        parent_digests,
-        msgspec.to_builtins(draft),
-        payload,
-        counts,
-    ]
-    return digest_of([*content, novel] if novel else content)
+    return digest_of([LOG_FORMAT, parent_digests, msgspec.to_builtins(draft), payload, counts])
 
 
 def commit_id(digest: str) -> str:

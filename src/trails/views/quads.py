@@ -247,12 +247,29 @@ class QuadsView:
         except BaseException:
             staged.discard()
             raise
+        self._replace(folder, staged.folder, position)
+
+    def adopt(self, other: QuadsView) -> None:
+        """Become what another view is, by hard links to its files."""
+        if self._folder is None:
+            self._store = ox.Store()
+            self.copy(other)
+            return
+        beside = self._staged(self._folder)
+        shutil.rmtree(beside, ignore_errors=True)
+        with other.reading(), self._errors("update the quads view"):
+            other.store.backup(beside)
+            position = other.position
+        self._replace(self._folder, beside, position)
+
+    def _replace(self, folder: Path, beside: Path, position: Position) -> None:
+        """Let a folder beside this one take its place."""
         kept = self._kept(folder)
         with self._turns.exclusive(), self._writing():
             shutil.rmtree(kept, ignore_errors=True)
             self._store = None
             folder.rename(kept)
-            staged.folder.rename(folder)
+            beside.rename(folder)
             self.position = position
             try:
                 self._store = ox.Store(folder)

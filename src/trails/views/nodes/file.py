@@ -276,10 +276,7 @@ class NodeFile:
             if self._touched_types:
                 self.db.executemany(
                     "UPDATE types SET next = ? WHERE tid = ?",
-                    [
-                        (nxt, tid)
-                        for tid, nxt in (self.types[name] for name in self._touched_types)
-                    ],
+                    [(nxt, tid) for tid, nxt in (self.types[name] for name in self._touched_types)],
                 )
             self.segments.write(self.db)
             self.db.execute("COMMIT")

@@ -316,10 +316,7 @@ class NodeIndex:
         db.executemany(
             "UPDATE row_keys SET until = ? WHERE seg = ? AND sid = ? AND key = ? AND nid = ? "
             "AND seq = ?",
-            [
-                (until, seg, sid, key, nid, before.seq)
-                for sid, key, nid in self._every_key(before)
-            ],
+            [(until, seg, sid, key, nid, before.seq) for sid, key, nid in self._every_key(before)],
         )
 
     def _every_key(self, stored: Stored) -> set[KeyRow]:
@@ -413,9 +410,7 @@ class NodeIndex:
                 self._insert_row_keys(number, keys, stored.seq, FOREVER)
             else:
                 # Its segment has no such keys: a copy of the node here can have them.
-                self._put_rows(
-                    self.segment, stored.seq, [Change(stored, state.handle, state)]
-                )
+                self._put_rows(self.segment, stored.seq, [Change(stored, state.handle, state)])
 
     def _keys(self, nid: int, state: NodeState) -> list[KeyRow]:
         values = state.values

@@ -36,7 +36,9 @@ class Arm(msgspec.Struct, frozen=True):
         """FROM and WHERE of keys, to be followed by conditions on them."""
         if joined or self.needs_node:
             seen = f"{self.of_node} AND " if self.of_node else ""
-            return f"{self.keys} k CROSS JOIN {self.nodes} n ON {self.join} WHERE {self.fixed}{seen}"
+            return (
+                f"{self.keys} k CROSS JOIN {self.nodes} n ON {self.join} WHERE {self.fixed}{seen}"
+            )
         seen = f"{self.of_key} AND " if self.of_key else ""
         return f"{self.keys} k WHERE {self.fixed}{seen}"
 
@@ -53,14 +55,14 @@ class Arm(msgspec.Struct, frozen=True):
     def probe(self) -> str:
         """Whether node ``k`` has one more key: takes a slot and a key."""
         return (
-            f"EXISTS (SELECT 1 FROM {self.keys} p WHERE {self._of_probe()}p.sid = ? "
+            f"EXISTS (SELECT 1 FROM {self.keys} p WHERE {self._of_probe()}p.sid = ? "  # noqa: S608
             f"AND p.key = ? AND p.nid = k.nid{self._same_version()})"
         )
 
     def among(self) -> str:
         """Whether node ``k`` has a key in a range: takes a slot, from, to."""
         return (
-            f"(k.nid{', k.seq' if self.fixed else ''}) IN (SELECT p.nid"
+            f"(k.nid{', k.seq' if self.fixed else ''}) IN (SELECT p.nid"  # noqa: S608
             f"{', p.seq' if self.fixed else ''} FROM {self.keys} p WHERE {self._of_probe()}"
             "p.sid = ? AND p.key >= ? AND p.key < ?)"
         )
@@ -114,7 +116,7 @@ def _hidden(nearer: Iterable[tuple[int, int]]) -> str:
     if not parts:
         return ""
     any_of = " OR ".join(f"({part})" for part in parts)
-    return f"NOT EXISTS (SELECT 1 FROM hides h WHERE h.nid = {{0}}.nid AND ({any_of}))"
+    return f"NOT EXISTS (SELECT 1 FROM hides h WHERE h.nid = {{0}}.nid AND ({any_of}))"  # noqa: S608
 
 
 def _all(*conditions: str) -> str:

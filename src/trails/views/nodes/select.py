@@ -10,7 +10,7 @@ matches are common; only then the number of candidates decides.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from heapq import nsmallest
 from itertools import islice
@@ -309,7 +309,7 @@ class Selector:
 
     def _found(
         self, keys: Keys, filters: _Filters, within: int | None, limit: int
-    ) -> sqlite3.Cursor:
+    ) -> sqlite3.Cursor | Generator[_Row, None, None]:
         """The nodes of some keys, in their order, that pass the checks."""
         if len(self._arms) > 1:
             return self._found_in_arms(keys, filters, limit)
@@ -331,7 +331,9 @@ class Selector:
             (*keys.bounds, *filters.values, limit if within is None else within),
         )
 
-    def _found_in_arms(self, keys: Keys, filters: _Filters, limit: int) -> sqlite3.Cursor:
+    def _found_in_arms(
+        self, keys: Keys, filters: _Filters, limit: int
+    ) -> Generator[_Row, None, None]:
         """The same where nodes are in several places: each in order, then merged by SQLite."""
         parts: list[str] = []
         place = "k.nid" if keys.of_nodes else "k.key"
@@ -347,9 +349,10 @@ class Selector:
             )
         down = " DESC" if keys.descending else ""
         values = [*(*keys.bounds, *filters.values) * len(self._arms), limit]
-        return self._db.execute(
+        found = self._db.execute(
             f"{' UNION ALL '.join(parts)} ORDER BY 4{down}, 1{down} LIMIT ?", values
         )
+        yield from ((nid, handle, doc) for nid, handle, doc, _ in found)
 
     def _rows(self, nids: Iterable[int]) -> Iterator[_Row]:
         """Nodes by number."""

@@ -1,0 +1,476 @@
+"""Merge one branch into another: nothing, a move, one commit with two parents, or conflicts.
+
+Both sides are folded from the log since their common commits, so the cost follows what
+they changed. The merged nodes go down the write path like any other write; rules that
+they break between them are conflicts too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from trails.engine.branches import resolve
+from trails.engine.changes import Net, NodeNet, Plain, net_between
+from trails.engine.commit import Write
+from trails.engine.graph import Graph, now
+from trails.engine.lines import Line
+from trails.engine.rules import Violation
+from trails.engine.schema_merge import merge_schemas
+from trails.engine.snapshots import snapshot_line
+from trails.engine.three_way import Base, Clash, Edit, Merge, as_base, three_way
+from trails.errors import ConflictError, FieldError, NotFoundError
+from trails.log.protocol import head_moved
+from trails.model.history import GENESIS, Move
+from trails.model.merges import Conflict, ConflictKind, MergeRequest, MergeResult, Resolution
+from trails.model.nodes import NodeState, split_handle
+from trails.model.types import Schema
+
+_ROUNDS: Final = 10
+"""Resolutions may bring about new conflicts, which others resolve; so often at most."""
+_ATTEMPTS: Final = 5
+_SHOWN: Final = 200
+_KINDS: Final[Mapping[str, ConflictKind]] = {
+    "reference": "dangling_reference",
+    "in_use": "dangling_reference",
+    "unique": "uniqueness",
+}
+
+
+def merge(graph: Graph, asked: MergeRequest, *, actor: str) -> MergeResult:
+    """Merge a branch or commit into a branch; with conflicts nothing is written."""
+    line = graph.line(asked.target)
+    theirs = _line_of(graph, asked.source)
+    for attempt in range(_ATTEMPTS):
+        easy = _without_commit(graph, line, theirs, asked, actor)
+        if isinstance(easy, MergeResult):
+            return easy
+        write = Write(
+            graph,
+            line,
+            actor=actor,
+            message=asked.message or f"merge {asked.source} into {asked.target}",
+            expected_head=easy,
+            idempotency_key=asked.idempotency_key,
+        )
+        try:
+            write.begin()
+        except ConflictError:
+            if asked.expected_head is not None or attempt == _ATTEMPTS - 1:
+                raise
+            continue  # somebody wrote in between
+        break
+    theirs_id = theirs.nodes.position.commit
+    try:
+        found = _Merging(graph, write, theirs, asked).run()
+    except BaseException:
+        write.abandon()
+        raise
+    if found.conflicts or asked.dry_run:
+        write.abandon()
+        return found
+    write.merge_of(theirs_id)
+    commit = write.finish()
+    return msgspec.structs.replace(found, commit=None if commit is None else commit.id)
+
+
+def _without_commit(
+    graph: Graph, line: Line, theirs: Line, asked: MergeRequest, actor: str
+) -> MergeResult | str:
+    """The result where no commit is needed; else the head on which one would be made."""
+    source, target, dry_run = asked.source, asked.target, asked.dry_run
+    with graph.writing():
+        graph.prepare(line, settled=False)
+        key = asked.idempotency_key
+        replayed = None if key is None else graph.log.by_idempotency_key(target, key)
+        if replayed is not None:
+            return MergeResult("merged", source, target, replayed.id)
+        ours_id, theirs_id = graph.log_head(target).commit, theirs.nodes.position.commit
+        if asked.expected_head not in {None, ours_id}:
+            raise head_moved(target, str(asked.expected_head), ours_id)
+        if graph.ancestry.is_ancestor(theirs_id, ours_id):
+            return MergeResult("already_up_to_date", source, target, ours_id, dry_run=dry_run)
+        if not graph.ancestry.is_ancestor(ours_id, theirs_id):
+            return ours_id
+        if not dry_run:
+            move = Move(target, "fast_forward", theirs_id, ours_id, actor, now())
+            graph.log.move(move, theirs.schema.digest)
+            graph.forward(line, theirs)
+        return MergeResult("fast_forward", source, target, theirs_id, dry_run=dry_run)
+
+
+def _line_of(graph: Graph, source: str) -> Line:
+    head = resolve(graph, source)
+    if source in graph.log.branches() or head.commit == GENESIS:
+        return graph.line(source)
+    return snapshot_line(graph, head.commit)
+
+
+class _Merging:
+    """One merge that needs a commit, inside its write."""
+
+    def __init__(self, graph: Graph, write: Write, theirs: Line, asked: MergeRequest) -> None:
+        self._graph = graph
+        self._write = write
+        self._ours, self._theirs = write.line, theirs
+        self._asked = asked
+        self._resolutions = asked.resolutions
+        self._used: set[str] = set()
+        self._conflicts: dict[str, Conflict] = {}
+        self._changed_types: list[str] = []
+
+    def run(self) -> MergeResult:
+        """Put everything together in the write's transaction."""
+        graph = self._graph
+        ours, theirs = self._ours.nodes.position.commit, self._theirs.nodes.position.commit
+        bases = graph.ancestry.bases(ours, theirs)
+        self._merge_schemas(bases[0])
+        self._net_ours = net_between(graph, bases[0], ours)
+        self._net_theirs = net_between(graph, bases[0], theirs)
+        merged = three_way(_common(graph, bases), self._net_ours, self._net_theirs)
+        before = self._states(self._ours, [*merged.edits, *(c.handle for c in merged.clashes)])
+        states = self._edited(merged, before)
+        self._settle(states)
+        self._check_resolutions()
+        counts = _count(before, states)
+        conflicts = tuple(self._conflicts.values())[:_SHOWN]
+        return MergeResult(
+            "conflicts" if conflicts else "merged",
+            self._asked.source,
+            self._asked.target,
+            ours if conflicts else None,
+            tuple(bases),
+            *counts,
+            conflicts=conflicts,
+            dry_run=self._asked.dry_run,
+        )
+
+    def _states(self, line: Line, handles: list[str]) -> dict[str, NodeState | None]:
+        found = line.nodes.find_all(self._write.db, handles)
+        return {
+            handle: found[handle].state if handle in found else None
+            for handle in dict.fromkeys(handles)
+        }
+
+    # --- schemas -------------------------------------------------------------------------
+
+    def _merge_schemas(self, base_commit: str) -> None:
+        graph, mine, other = self._graph, self._ours.schema, self._theirs.schema
+        if mine.digest == other.digest:
+            return
+        start = (
+            Schema()
+            if base_commit == GENESIS
+            else graph.compiled(graph.ancestry.commit(base_commit).schema).schema
+        )
+        merged, torn = merge_schemas(start, mine, other)
+        lost = [
+            name
+            for name in mine.by_name
+            if name not in merged.by_name and self._ours.nodes.live(self._write.db, (name,))
+        ]
+        for name in sorted({*torn, *lost}):
+            what = "both sides changed it" if name in torn else "one side removed it, one uses it"
+            self._add(
+                Conflict(
+                    f"schema:{name}",
+                    "schema",
+                    name,
+                    "",
+                    name in start.by_name,
+                    name in mine.by_name,
+                    name in other.by_name,
+                    (),
+                    (),
+                    f"the types of both sides do not fit together: {name}: {what}; bring one "
+                    "branch to the other's declaration first",
+                )
+            )
+        if not torn and not lost and merged.digest != mine.digest:
+            self._changed_types = [
+                name
+                for name, each in merged.by_name.items()
+                if name in mine.by_name
+                and (each != mine.by_name[name] or merged.shapes_of(name) != mine.shapes_of(name))
+            ]
+            self._write.change_schema(merged)
+
+    # --- fields --------------------------------------------------------------------------
+
+    def _edited(
+        self, merged: Merge, before: Mapping[str, NodeState | None]
+    ) -> dict[str, NodeState | None]:
+        """The nodes as they shall be; what clashes stays ours unless a resolution says else."""
+        wanted = [handle for handle, edit in merged.edits.items() if edit.whole == "take"]
+        wanted += [clash.handle for clash in merged.clashes]
+        other = self._states(self._theirs, wanted)
+        states: dict[str, NodeState | None] = {
+            handle: _apply(edit, handle, before[handle], other.get(handle), self._schema)
+            for handle, edit in merged.edits.items()
+        }
+        for clash in merged.clashes:
+            handle = clash.handle
+            current = states.get(handle, before[handle])
+            resolution = self._resolution(_clash_id(clash))
+            if resolution is None:
+                self._add(self._conflict_of(clash, before[handle], other[handle]))
+            elif not clash.field:
+                if resolution.take == "value":
+                    raise _no_value(_clash_id(clash))
+                states[handle] = before[handle] if resolution.take == "ours" else other[handle]
+            elif resolution.take != "ours":
+                value = clash.theirs if resolution.take == "theirs" else resolution.value
+                states[handle] = self._with(current, handle, clash.field, value)
+        return states
+
+    @property
+    def _schema(self) -> Schema:
+        return self._ours.schema
+
+    def _with(
+        self, state: NodeState | None, handle: str, field: str, value: object
+    ) -> NodeState | None:
+        """A node with one field replaced; the value may be in JSON form."""
+        if state is None:
+            return None
+        values: dict[str, object] = {**state.values, field: value}
+        if value is None:
+            del values[field]
+        errors: list[FieldError] = []
+        checked = self._ours.validator.check(state.type, values, f"{handle}.", errors)
+        if field in checked:
+            values[field] = checked[field]
+        return NodeState(state.type, state.id, values)
+
+    # --- rules ---------------------------------------------------------------------------
+
+    def _settle(self, states: dict[str, NodeState | None]) -> None:
+        """Put the nodes, and settle the rules that they break as resolutions say."""
+        for _ in range(_ROUNDS):
+            again = False
+            for violation in self._violations(states):
+                identifier = _violation_id(violation)
+                resolution = self._resolution(identifier)
+                if resolution is None:
+                    self._add(self._conflict_at(identifier, violation))
+                elif self._resolve(states, violation, resolution, identifier):
+                    again = True
+            if not again:
+                return
+
+    def _violations(self, states: Mapping[str, NodeState | None]) -> Iterator[Violation]:
+        yield from self._write.judge(states)
+        nodes, validator = self._ours.nodes, self._ours.validator
+        for stored in nodes.stored(self._write.db, self._changed_types):
+            state = stored.state
+            if state.handle not in states:
+                errors: list[FieldError] = []
+                validator.check(state.type, state.values, f"{state.handle}.", errors)
+                for error in errors:
+                    yield Violation((state.handle,), error)
+
+    def _resolve(
+        self,
+        states: dict[str, NodeState | None],
+        violation: Violation,
+        resolution: Resolution,
+        identifier: str,
+    ) -> bool:
+        """Change the nodes of a violation as asked; whether that changed anything."""
+        handles = list(violation.handles)
+        if resolution.take == "value":
+            field = violation.error.field.rpartition(".")[2]
+            if "," in field:
+                raise _no_value(identifier)
+            line = self._ours
+            current = states.get(handles[0]) or self._states(line, handles[:1])[handles[0]]
+            chosen = {handles[0]: self._with(current, handles[0], field, resolution.value)}
+        else:
+            side = self._ours_before if resolution.take == "ours" else self._theirs_now
+            chosen = side(handles)
+        changed = any(states.get(each, ...) != state for each, state in chosen.items())
+        states.update(chosen)
+        return changed
+
+    def _theirs_now(self, handles: list[str]) -> dict[str, NodeState | None]:
+        return self._states(self._theirs, handles)
+
+    def _ours_before(self, handles: list[str]) -> dict[str, NodeState | None]:
+        """Nodes as they were before this write, which its own index no longer shows."""
+        now_there = self._states(self._ours, handles)
+        return {handle: self._write.before(handle, now_there[handle]) for handle in handles}
+
+    # --- conflicts -------------------------------------------------------------------------
+
+    def _resolution(self, identifier: str) -> Resolution | None:
+        found = self._resolutions.get(identifier)
+        if found is not None:
+            self._used.add(identifier)
+        return found
+
+    def _add(self, conflict: Conflict) -> None:
+        self._conflicts.setdefault(conflict.id, conflict)
+
+    def _check_resolutions(self) -> None:
+        unknown = sorted(set(self._resolutions) - self._used)
+        if unknown and not self._conflicts:
+            raise NotFoundError(
+                f"there is no conflict {unknown[0]!r} in this merge; take the ids from its result",
+                conflict=unknown[0],
+            )
+
+    def _conflict_of(
+        self, clash: Clash, ours: NodeState | None, theirs: NodeState | None
+    ) -> Conflict:
+        plain = Plain(self._graph, self._schema, clash.handle)
+        handle, field = clash.handle, clash.field
+        if field:
+            base, mine, other = (
+                plain(field, value) for value in (clash.base, clash.ours, clash.theirs)
+            )
+            how = "made it with" if clash.kind == "divergent_insert" else "changed it to"
+            text = f"{handle}.{field}: ours {how} {mine!r}, theirs to {other!r}; it was {base!r}"
+        else:
+            base = None
+            mine, other = _shown(plain, ours), _shown(plain, theirs)
+            who = ("theirs", "ours") if ours is not None else ("ours", "theirs")
+            text = f"{handle}: {who[0]} deleted it, {who[1]} changed it"
+        return Conflict(
+            _clash_id(clash),
+            clash.kind,
+            handle,
+            field,
+            base,
+            mine,
+            other,
+            _causes(self._net_ours, (handle,), field),
+            _causes(self._net_theirs, (handle,), field),
+            f"{text}; resolve with 'ours', 'theirs'" + (" or a value" if field else ""),
+        )
+
+    def _conflict_at(self, identifier: str, violation: Violation) -> Conflict:
+        error, handles = violation.error, violation.handles
+        field = error.field.rpartition(".")[2]
+        holder = handles[0]
+        plain = Plain(self._graph, self._schema, holder)
+        mine, other = self._ours_before([holder])[holder], self._theirs_now([holder])[holder]
+        ours = None if mine is None else plain(field, mine.values.get(field))
+        return Conflict(
+            identifier,
+            _KINDS.get(error.code, "constraint"),
+            holder,
+            field,
+            _first_value(plain, field, self._net_ours, self._net_theirs, holder, ours),
+            ours,
+            None if other is None else plain(field, other.values.get(field)),
+            _causes(self._net_ours, handles, field),
+            _causes(self._net_theirs, handles, field),
+            f"{error.message}; resolve with 'ours', 'theirs' or a value",
+        )
+
+
+def _common(graph: Graph, bases: list[str]) -> Base:
+    """The common state of several common commits, as changes of the first one's."""
+    common = Base()
+    first = bases[0]
+    for other in bases[1:]:
+        deeper = graph.ancestry.bases(first, other)
+        here = net_between(graph, deeper[0], first)
+        there = net_between(graph, deeper[0], other)
+        added = as_base(three_way(_common(graph, deeper), here, there), there)
+        common.net = {**added.net, **common.net}
+        common.torn |= added.torn
+    return common
+
+
+def _apply(
+    edit: Edit,
+    handle: str,
+    ours: NodeState | None,
+    theirs: NodeState | None,
+    schema: Schema,
+) -> NodeState | None:
+    if edit.whole == "take":
+        return theirs
+    if edit.whole == "delete" or ours is None:
+        return None
+    values = dict(ours.values)
+    for name, (_, value) in edit.values.items():
+        if value is None:
+            values.pop(name, None)
+        else:
+            values[name] = value
+    type_name, identifier = split_handle(handle)
+    for name, members in edit.members.items():
+        field = schema.by_name[type_name].by_name[name]
+        row = field.type.scalar.row
+        left = {each for each in values.get(name, ()) if members.get(each, True)}  # type: ignore[attr-defined]
+        left |= {each for each, inside in members.items() if inside}
+        values[name] = tuple(sorted(left, key=row.sort_key if row else None))
+        if not left:
+            del values[name]
+    return NodeState(type_name, identifier, values)
+
+
+def _count(
+    before: Mapping[str, NodeState | None], states: Mapping[str, NodeState | None]
+) -> tuple[int, int, int]:
+    created = updated = deleted = 0
+    for handle, state in states.items():
+        old = before.get(handle)
+        created += old is None and state is not None
+        deleted += old is not None and state is None
+        updated += old is not None and state is not None and old != state
+    return created, updated, deleted
+
+
+def _clash_id(clash: Clash) -> str:
+    return f"{clash.kind}:{clash.handle}" + (f".{clash.field}" if clash.field else "")
+
+
+def _violation_id(violation: Violation) -> str:
+    error = violation.error
+    kind = _KINDS.get(error.code, "constraint")
+    field = error.field.rpartition(".")[2]
+    if kind == "constraint":
+        return f"{kind}:{violation.handles[0]}.{field}:{error.code}"
+    return f"{kind}:{'+'.join(violation.handles)}.{field}"
+
+
+def _causes(net: Net, handles: tuple[str, ...], field: str) -> tuple[str, ...]:
+    """The commits of a side that touched these nodes, in this field where they did."""
+    found: dict[str, None] = {}
+    for handle in handles:
+        node = net.get(handle, NodeNet())
+        if field and field in node.commits:
+            commits = node.commits[field]
+        else:
+            commits = [each for group in node.commits.values() for each in group]
+        found.update(dict.fromkeys(commits))
+    return tuple(found)
+
+
+def _first_value(
+    plain: Plain, field: str, ours: Net, theirs: Net, handle: str, default: object
+) -> object:
+    """A field's value in the common state."""
+    for net in (ours, theirs):
+        node = net.get(handle)
+        if node is not None and field in node.values:
+            return plain(field, node.values[field][0])
+        if node is not None and not node.was:
+            return None
+    return default
+
+
+def _shown(plain: Plain, state: NodeState | None) -> object:
+    return None if state is None else {k: plain(k, v) for k, v in state.values.items()}
+
+
+def _no_value(identifier: str) -> ConflictError:
+    return ConflictError(
+        f"{identifier} concerns more than one field; resolve it with 'ours' or 'theirs'",
+        conflict=identifier,
+    )
