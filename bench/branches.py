@@ -209,4 +209,3 @@ def _merges(project: Path, rounds: int) -> float:
             if outcome != "merged":
                 raise RuntimeError(f"expected a merge, not {outcome}")
     return median(times)
-

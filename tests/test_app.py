@@ -98,7 +98,7 @@ def test_settings_are_read_strictly(tmp_path, settings, says):
     """A wrong key or value is named; nothing is ignored."""
     folder = make_project(tmp_path / "acme", settings=settings)
     with pytest.raises(SettingsError, match=says):
-        App.open(folder)
+        App.open(folder, strict=True)
 
 
 def test_a_folder_without_settings_is_no_project(tmp_path):
@@ -187,7 +187,7 @@ class TestSchemaFollowsDeclarations:
     def test_a_change_that_breaks_the_data_is_refused(self, folder, fields, says):
         """The error names the nodes; the stored schema and data stay as they are."""
         with pytest.raises(SchemaMismatchError, match=says):
-            reopen(folder, fields)
+            reopen(folder, fields, strict=True)
         with reopen(folder, "effort: int | None = predicate()") as app:
             assert app.registry().classes["Task"].get(app.context(), "a").effort == 3
 
@@ -198,7 +198,7 @@ class TestSchemaFollowsDeclarations:
         production = '[project]\nname = "acme"\nenv = "production"\n'
         (folder / "trails.toml").write_text(production)
         with pytest.raises(SchemaMismatchError, match="new field note"):
-            App.open(folder)
+            App.open(folder, strict=True)
         with App.open(folder, apply_schema=True) as app:
             assert "note" in app.registry().types["Task"].by_name
 

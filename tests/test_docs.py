@@ -13,6 +13,8 @@ from trails import errors, predicate
 from trails.app.main import LocalOperations
 from trails.app.settings import GraphSettings, Project, Settings, Validation
 from trails.model.kinds import KINDS
+from trails.registry.query_keys import HEADER_KEYS
+from trails.registry.query_params import PARAM_KEYS
 from trails.surfaces.cli.commands import build_cli
 from trails.views.nodes.conditions import LOOKUPS
 
@@ -53,6 +55,7 @@ def error_classes():
             ]
             + ["graphs"],
         ),
+        ("Stored queries", [*HEADER_KEYS, *PARAM_KEYS]),
         (
             "Commands",
             [

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,16 @@ NORTHLINE = Path(__file__).parent.parent / "examples" / "northline"
 def app(tmp_path_factory):
     """Northline with its data, in a folder of its own."""
     folder = tmp_path_factory.mktemp("demo") / "northline"
+    shutil.copytree(NORTHLINE, folder, ignore=shutil.ignore_patterns(".trails", "__pycache__"))
+    subprocess.run([sys.executable, "seed.py"], cwd=folder, check=True, capture_output=True)
+    with App.open(folder) as opened:
+        yield opened
+
+
+@pytest.fixture
+def app_with_data(tmp_path):
+    """Northline with its data, for one test."""
+    folder = tmp_path / "northline"
     shutil.copytree(NORTHLINE, folder, ignore=shutil.ignore_patterns(".trails", "__pycache__"))
     subprocess.run([sys.executable, "seed.py"], cwd=folder, check=True, capture_output=True)
     with App.open(folder) as opened:
@@ -57,24 +66,31 @@ def test_loading_twice_is_refused_as_a_whole(app):
         assert again.context().kg.head == head
 
 
-def test_stored_query_candidates_run(tmp_path):
-    """Each query text is good SPARQL over this schema and gives rows."""
-    folder = tmp_path / "northline"
-    shutil.copytree(NORTHLINE, folder, ignore=shutil.ignore_patterns(".trails", "__pycache__"))
-    subprocess.run([sys.executable, "seed.py"], cwd=folder, check=True, capture_output=True)
-    params = {
-        "severity": "catastrophic",
-        "requirement": "REQ-001",
-        "req_id": "REQ-001",
-        "max_priority": 3,
-        "since": datetime(2024, 1, 1, tzinfo=UTC),
-    }
-    with App.open(folder) as app:
-        ctx = app.context()
-        for path in sorted(folder.glob("queries/*.rq")):
-            text = path.read_text()
-            given = {name: value for name, value in params.items() if f"${name}" in text}
-            assert ctx.kg.sparql(text, **given).rows, path.name
+QUERIES = {
+    "incidents_by_component": {"since": "2024-01-01T00:00:00Z"},
+    "open_hazards_by_severity": {},
+    "requirement_trace": {"req_id": "REQ-001"},
+    "supplier_exposure": {},
+    "unverified_requirements": {"max_priority": 3},
+}
+
+
+def test_every_stored_query_runs(app_with_data):
+    """Each is registered with its parameters, and gives rows with the columns it says."""
+    app = app_with_data
+    assert set(app.registry().queries) == set(QUERIES)
+    ctx = app.context()
+    for name, params in QUERIES.items():
+        query = app.registry().queries[name]
+        assert not query.mutation
+        answer = app.query(ctx, name, params)
+        assert answer.rows, name
+        assert answer.variables == query.columns
+    assert len(app.query(ctx, "incidents_by_component")) >= len(
+        app.query(ctx, "incidents_by_component", QUERIES["incidents_by_component"])
+    )
+    with pytest.raises(ValidationError, match=r"params\.req_id must match"):
+        app.query(ctx, "requirement_trace", {"req_id": "17"})
 
 
 def test_capabilities_work_end_to_end(tmp_path):

@@ -30,7 +30,7 @@ from trails import (
     predicate,
     shape,
 )
-from trails.app.app import load_module
+from trails.app.modules import load_module
 from trails.app.settings import GraphSettings, Project, Settings
 from trails.engine.sparql import write_term
 from trails.errors import ValidationError

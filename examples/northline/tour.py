@@ -37,6 +37,7 @@ def main() -> None:
             show_refusals(ctx)
             show_transaction(ctx)
             show_sparql(ctx)
+            show_stored_queries(app, ctx)
         show_kill(project)
         show_proof(project)
     console.print("\n[bold]That was the foundation.[/] Read on in docs/architecture.md, or start")
@@ -150,9 +151,26 @@ def show_sparql(ctx: Context) -> None:
         console.print(f"  {row['incidents']} disruption(s) began at: {row['component']}")
 
 
+def show_stored_queries(app: App, ctx: Context) -> None:
+    """Queries with a name, typed parameters and a description, checked when the project opens."""
+    heading("7. Stored queries")
+    for name, params in (
+        ("requirement_trace", {"req_id": "REQ-017"}),
+        ("unverified_requirements", {"max_priority": 1}),
+    ):
+        answer = app.query(ctx, name, params)
+        console.print(f"{name}({params}):")
+        for row in answer.rows[:4]:
+            console.print("  " + ", ".join(str(value) for value in row.values() if value))
+    try:
+        app.query(ctx, "requirement_trace", {"req_id": "17"})
+    except ValidationError as error:
+        console.print(f"  [red]{error.fields[0].code:10}[/] {error.fields[0].message}")
+
+
 def show_kill(project: Path) -> None:
     """A process that is killed while it writes loses nothing that was acknowledged."""
-    heading("7. kill -9")
+    heading("8. kill -9")
     writer = subprocess.Popen(  # noqa: S603 - this very file
         [sys.executable, str(Path(__file__)), "--write", str(project)],
         stdout=subprocess.PIPE,
@@ -178,7 +196,7 @@ def show_kill(project: Path) -> None:
 
 def show_proof(project: Path) -> None:
     """The log proves itself, and the views against it."""
-    heading("8. Proof")
+    heading("9. Proof")
     console.print("$ trails verify")
     trails = Path(sys.executable).with_name("trails")
     done = subprocess.run(  # noqa: S603 - the command that this project installs

@@ -13,6 +13,7 @@
     ├── TransactionError        a transaction used in a way that can't be honoured
     ├── SchemaMismatchError     the declared types do not fit the stored data
     ├── CapabilityError         raised by a capability on purpose
+    ├── QuarantineError         a graph that is not served, because its app or a query is broken
     └── StorageError            the disk refused, or holds something it should not
         ├── StorageFullError    no space; nothing is lost, try again when there is
         ├── LockedError         another process owns this folder
@@ -138,6 +139,12 @@ class CapabilityError(TrailsError):
     """Raised by a capability to say, on purpose, that it can't do what was asked."""
 
     code = "capability"
+
+
+class QuarantineError(TrailsError):
+    """A graph is not served, because its app, its schema or a stored query is broken."""
+
+    code = "quarantined"
 
 
 class StorageError(TrailsError):

@@ -6,27 +6,37 @@ way ``app.context(...)`` gives what capabilities and the ORM work with.
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Self
 
+from trails.app.modules import load_module, queries_folder
 from trails.app.ownership import Ownership
 from trails.app.settings import DATA_FOLDER, GraphSettings, Project, Settings, read_settings
 from trails.engine.context import GraphContext
 from trails.engine.evolve import adopt_schema
 from trails.engine.graph import Graph
-from trails.engine.invoke import invoke
+from trails.engine.invoke import invoke, invoke_query
 from trails.engine.snapshots import snapshot_line
+from trails.engine.sparql import Answer
+from trails.engine.stored_queries import load_queries
 from trails.engine.versions import Versions
-from trails.errors import NotFoundError, SettingsError, TrailsError
+from trails.errors import (
+    DeclarationError,
+    NotFoundError,
+    QuarantineError,
+    RegistryError,
+    SchemaMismatchError,
+    SettingsError,
+    TrailsError,
+)
+from trails.model.capabilities import StoredQuery
+from trails.model.history import Commit
+from trails.model.types import Schema
 from trails.registry.cell import RegistryCell
 from trails.registry.discover import Declarations, collect, discover
-from trails.registry.registry import Registry
-
-_OWN_MODULES = "trails_project_"
+from trails.registry.registry import Registry, with_queries
 
 
 def _silent(text: str) -> None:
@@ -54,6 +64,8 @@ class App:
             self.settings.project.env == "development" if apply_schema is None else apply_schema
         )
         self._progress = progress
+        self.quarantined: dict[str, TrailsError] = {}
+        """The graphs that are not served, each with the reason."""
         self._graphs: dict[str, Graph] = {}
         self._cells: dict[str, RegistryCell] = {}
         self._ownership = None if folder is None else Ownership(folder / DATA_FOLDER)
@@ -73,6 +85,7 @@ class App:
         path: str | Path = ".",
         *,
         declarations: bool = True,
+        strict: bool = False,
         apply_schema: bool | None = None,
         progress: Callable[[str], None] = _silent,
     ) -> Self:
@@ -81,29 +94,55 @@ class App:
         The declared types are compared with the stored ones. In development a difference
         that fits the data is applied; ``apply_schema=True`` does so in production too. With
         ``declarations=False`` the project's own code is left alone, and so are the types.
+
+        A graph whose module, types or stored queries are broken is quarantined: using it
+        raises QuarantineError, and the other graphs serve. ``strict=True`` raises the reason
+        at once instead.
         """
         folder = Path(path).resolve()
         settings = read_settings(folder)
         app = cls(settings=settings, folder=folder, apply_schema=apply_schema, progress=progress)
         try:
             for graph in settings.graphs if declarations else ():
-                app._register(app._collect(graph), graph)
+                app._open_graph(graph, strict=strict)
         except BaseException:
             app.close()
             raise
         return app
+
+    def _open_graph(self, graph: str, *, strict: bool) -> None:
+        """Register what a graph declares, or put it into quarantine."""
+        try:
+            found = self._collect(graph)
+            declared = _registry_of(found)
+            self._register(found, graph, self.stored_queries(graph, declared.schema))
+        except (DeclarationError, RegistryError, SettingsError, SchemaMismatchError) as reason:
+            if strict:
+                raise
+            # What led here may hold values that are nobody's business.
+            reason.__cause__ = reason.__context__ = None
+            self.quarantined[graph] = reason.with_traceback(None)
 
     def _collect(self, graph: str) -> Declarations:
         if self.folder is None:
             return collect(())
         return discover(load_module(self.folder, self.settings.graphs[graph].app, graph))
 
-    def declared(self, graph: str = "main") -> Registry:
-        """What a project's code declares for a graph, without using it."""
-        found = self._collect(graph)
-        return RegistryCell().register(
-            types=found.types, shapes=found.shapes, capabilities=found.capabilities
-        )
+    def stored_queries(self, graph: str, schema: Schema) -> tuple[StoredQuery, ...]:
+        """The queries in a graph's folder, checked against some types."""
+        if self.folder is None:
+            return ()
+        folder = queries_folder(self.folder, self.settings.graphs[graph].queries, graph)
+        if not folder.is_dir():
+            return ()
+        return load_queries(folder, schema, self.graph(graph).names)
+
+    def declared(self, graph: str = "main", *, queries: bool = True) -> Registry:
+        """What a project declares for a graph, without using it."""
+        registry = _registry_of(self._collect(graph))
+        if not queries:
+            return registry
+        return with_queries(registry, self.stored_queries(graph, registry.schema))
 
     def discover(self, module: ModuleType, graph: str | None = None) -> Registry:
         """Register everything declared in a module."""
@@ -113,10 +152,15 @@ class App:
         """Register declared classes and functions."""
         return self._register(collect(declarations), graph or next(iter(self.settings.graphs)))
 
-    def _register(self, found: Declarations, graph: str) -> Registry:
+    def _register(
+        self, found: Declarations, graph: str, queries: Iterable[StoredQuery] = ()
+    ) -> Registry:
         cell = self._cell(graph)
         registry = cell.register(
-            types=found.types, shapes=found.shapes, capabilities=found.capabilities
+            types=found.types,
+            shapes=found.shapes,
+            capabilities=found.capabilities,
+            queries=queries,
         )
         if found.types or found.shapes:
             adopt_schema(self.graph(graph), registry.schema, apply=self._apply_schema)
@@ -127,6 +171,14 @@ class App:
         if cell is None:
             raise NotFoundError(
                 f"there is no graph {graph!r}; this project has {', '.join(self._cells)}"
+            )
+        reason = self.quarantined.get(graph)
+        if reason is not None:
+            raise QuarantineError(
+                f"graph {graph!r} is not served: {reason.message}. Correct that and open the "
+                "project again; 'trails doctor' tells whether all is well",
+                graph=graph,
+                reason=reason.code,
             )
         return cell
 
@@ -177,6 +229,16 @@ class App:
         """Call a capability with JSON arguments; the result is in JSON form."""
         return invoke(self.graph(ctx.graph), ctx, name, arguments or {})
 
+    def query(
+        self, ctx: GraphContext, name: str, params: Mapping[str, object] | None = None
+    ) -> Answer | Commit | None:
+        """Run a stored query with JSON parameters.
+
+        One that reads gives its answer; one that changes gives its commit, or None when
+        nothing changed.
+        """
+        return invoke_query(self.graph(ctx.graph), ctx, name, params or {})
+
     def close(self) -> None:
         """Close all graphs and give up the folder."""
         for graph in self._graphs.values():
@@ -206,30 +268,8 @@ def _checked(actor: str) -> str:
     return actor
 
 
-def load_module(folder: Path, file: str, graph: str) -> ModuleType:
-    """A project's module: the one that the program itself imported, or a new import.
-
-    Reusing the program's keeps one class a type when the file is run as a script, or
-    imported beside. What an earlier opening imported is not reused: the file may have changed.
-    """
-    path = folder / file
-    for known, loaded in list(sys.modules.items()):
-        if getattr(loaded, "__file__", None) == str(path) and not known.startswith(_OWN_MODULES):
-            return loaded
-    if not path.is_file():
-        raise SettingsError(f"graph {graph!r} names {file}, but {folder} has no such file")
-    name = f"{_OWN_MODULES}{folder.name.replace('-', '_')}_{graph.replace('-', '_')}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise SettingsError(f"graph {graph!r}: {file} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    sys.path.insert(0, str(folder))
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        sys.modules.pop(name, None)
-        raise
-    finally:
-        sys.path.remove(str(folder))
-    return module
+def _registry_of(found: Declarations) -> Registry:
+    """Declarations by themselves, checked."""
+    return RegistryCell().register(
+        types=found.types, shapes=found.shapes, capabilities=found.capabilities
+    )

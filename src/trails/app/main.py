@@ -13,6 +13,7 @@ from trails.engine.verify import verify
 from trails.errors import TrailsError
 from trails.model.reports import Finding, Report
 from trails.model.types import Schema
+from trails.registry.registry import Registry, with_queries
 from trails.surfaces.cli.commands import build_cli
 
 
@@ -31,9 +32,9 @@ class LocalOperations:
             settings = Finding("settings", "ok", f"env is {app.settings.project.env}")
             reports = [machine, Report(title, (settings,))]
             for name in app.settings.graphs:
-                declared, finding = _declarations(app, name)
-                findings = examine(app.graph(name), declared)
-                reports.append(Report(f"Graph {name}", (finding, *findings)))
+                declared, findings = _declarations(app, name)
+                examined = examine(app.graph(name), declared)
+                reports.append(Report(f"Graph {name}", (*findings, *examined)))
         return reports
 
     def verify(
@@ -53,17 +54,28 @@ class LocalOperations:
         return reports
 
 
-def _declarations(app: App, graph: str) -> tuple[Schema | None, Finding]:
-    """The schema that a graph's module declares, and whether it can be loaded at all."""
+def _declarations(app: App, graph: str) -> tuple[Schema | None, list[Finding]]:
+    """The schema that a graph declares, and what of it would put the graph into quarantine."""
     try:
-        registry = app.declared(graph)
+        registry = app.declared(graph, queries=False)
     except TrailsError as error:
-        return None, Finding("declarations", "problem", error.message, "correct the module")
-    except Exception as error:  # noqa: BLE001 - a user's module can raise anything
-        detail = f"{type(error).__name__}: {error}"
-        return None, Finding("declarations", "problem", detail, "correct the module")
+        return None, [Finding("declarations", "problem", error.message, "correct the module")]
     detail = f"{len(registry.types)} type(s), {len(registry.capabilities)} capability(ies)"
-    return registry.schema, Finding("declarations", "ok", detail)
+    return registry.schema, [Finding("declarations", "ok", detail), *_queries(app, graph, registry)]
+
+
+def _queries(app: App, graph: str, registry: Registry) -> list[Finding]:
+    """How the stored queries are, mistake by mistake."""
+    try:
+        found = app.stored_queries(graph, registry.schema)
+        with_queries(registry, found)
+    except TrailsError as error:
+        problems = error.data.get("problems")
+        told = problems if isinstance(problems, list) else [error.message]
+        fix = "correct it; until then the graph is not served"
+        return [Finding("queries", "problem", each, fix) for each in told]
+    mutations = sum(query.mutation for query in found)
+    return [Finding("queries", "ok", f"{len(found)} stored, {mutations} of them change data")]
 
 
 def main() -> None:

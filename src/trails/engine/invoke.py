@@ -1,4 +1,4 @@
-"""Call a capability: coerce its arguments, load references, run it, shape the result.
+"""Call a capability or stored query: coerce its arguments, run it, shape the result.
 
 Every call leaves an activity in the log, whatever its outcome.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 import msgspec
@@ -16,11 +17,13 @@ from trails.authoring.nodes import Node
 from trails.authoring.shapes import Shape
 from trails.engine.context import GraphContext
 from trails.engine.graph import Graph, now
+from trails.engine.sparql import Answer
+from trails.engine.stored import run_query
 from trails.engine.validate import reference_coercer
 from trails.errors import FieldError, NotFoundError, TrailsError, ValidationError
 from trails.model.capabilities import Capability
 from trails.model.constraints import Coerce, PartsError, compile_field, shorten, showable
-from trails.model.history import Activity
+from trails.model.history import Activity, Commit
 from trails.model.ids import uuid7
 from trails.model.kinds import DanglingError, KindError
 from trails.model.types import JSON, LIST, OBJECT, REF, PredicateDescriptor, ValueType
@@ -34,15 +37,35 @@ def invoke(graph: Graph, ctx: GraphContext, name: str, arguments: Mapping[str, o
         near = get_close_matches(name, ctx.registry.capabilities, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise NotFoundError(f"there is no capability {name!r}{hint}", capability=name)
-    activity = uuid7()
-    inner = ctx.for_activity(activity)
-    started, outcome, detail = now(), "ok", ""
-    try:
+    with recording(graph, ctx, name, "runtime" if capability.meta is None else "meta") as inner:
         prepared = prepare(graph, inner, capability, arguments)
         result = capability.handler(inner, **prepared)
         if inspect.iscoroutine(result):
             result = asyncio.run(result)
         return plain(graph, result)
+
+
+def invoke_query(
+    graph: Graph, ctx: GraphContext, name: str, params: Mapping[str, object]
+) -> Answer | Commit | None:
+    """Run a stored query by name: the answer of one that reads, the commit of one that changes."""
+    query = ctx.registry.queries.get(name)
+    if query is None:
+        near = get_close_matches(name, ctx.registry.queries, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise NotFoundError(f"there is no stored query {name!r}{hint}", query=name)
+    with recording(graph, ctx, name, "mutation" if query.mutation else "query") as inner:
+        execute = inner.kg.raw_sparql if query.mutation else inner.kg.sparql
+        return run_query(query, params, execute, schema=inner.kg.schema, names=graph.names)
+
+
+@contextmanager
+def recording(graph: Graph, ctx: GraphContext, name: str, kind: str) -> Iterator[GraphContext]:
+    """A context for one call, of which an activity is left behind."""
+    activity = uuid7()
+    started, outcome, detail = now(), "ok", ""
+    try:
+        yield ctx.for_activity(activity)
     except TrailsError as error:
         outcome, detail = error.code, error.message[:500]
         raise
@@ -50,7 +73,6 @@ def invoke(graph: Graph, ctx: GraphContext, name: str, arguments: Mapping[str, o
         outcome, detail = "error", type(error).__name__
         raise
     finally:
-        kind = "runtime" if capability.meta is None else "meta"
         graph.log.insert_activities(
             [Activity(activity, ctx.actor, name, started, now(), outcome, kind, detail)]
         )

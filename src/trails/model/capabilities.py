@@ -78,13 +78,21 @@ class Capability(msgspec.Struct, frozen=True, eq=False):
 
 
 class StoredQuery(msgspec.Struct, frozen=True):
-    """A named SPARQL text with typed parameters."""
+    """A named SPARQL text with typed parameters, written ``$name`` in it."""
 
     name: str
     description: str
     text: str
     params: tuple[PredicateDescriptor, ...] = ()
     tool_name: str = ""
+    mutation: bool = False
+    """Whether it changes the graph; else it reads."""
+    expose: bool = True
+    """Whether agents are offered it as a tool."""
+    columns: tuple[str, ...] = ()
+    """The variables of a row, in order; empty where they are not spelled out."""
+    source: str = ""
+    """The file it was read from, relative to the project."""
 
     @property
     def effective_tool_name(self) -> str:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from trails.model.capabilities import Capability
+from trails.model.capabilities import Capability, StoredQuery
 from trails.model.constraints import RULES
 from trails.model.types import PredicateDescriptor, ShapeDescriptor, TypeDescriptor
 from trails.registry.registry import Registry
 
 
 def project_reference(registry: Registry, title: str) -> str:
-    """A page that lists every type, shape and capability."""
+    """A page that lists every type, shape, capability and stored query."""
     lines = [f"# {title}", "", *_section("Types", map(_type, registry.types.values()))]
     lines += _section("Shapes", map(_shape, registry.shapes.values()))
     lines += _section("Capabilities", map(_capability, registry.capabilities.values()))
     lines += _section("Meta-capabilities", map(_capability, registry.metas.values()))
+    lines += _section("Stored queries", map(_query, registry.queries.values()))
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -74,6 +75,23 @@ def _capability(capability: Capability) -> Iterator[str]:
     yield f"*{'; '.join(facts)}.*"
     yield ""
     yield from _fields("parameter", descriptor.input_shape)
+
+
+def _query(query: StoredQuery) -> Iterator[str]:
+    yield f"### {query.name}"
+    yield ""
+    yield _paragraph(query.description)
+    yield ""
+    facts = ["changes data" if query.mutation else "reads"]
+    if query.columns:
+        facts.append(f"gives {', '.join(query.columns)}")
+    if query.tool_name:
+        facts.append(f"tool name {query.tool_name}")
+    if not query.expose:
+        facts.append("not offered to agents")
+    yield f"*{'; '.join(facts)}.*"
+    yield ""
+    yield from _fields("parameter", query.params)
 
 
 def _fields(what: str, fields: Iterable[PredicateDescriptor]) -> Iterator[str]:

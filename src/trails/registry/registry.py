@@ -104,6 +104,19 @@ class Registry:
         )
 
 
+def with_queries(registry: Registry, queries: Iterable[StoredQuery]) -> Registry:
+    """The same declarations with stored queries beside them, checked together."""
+    joined = Registry(
+        version=registry.version,
+        types=registry.classes.values(),
+        shapes=registry.shape_classes.values(),
+        capabilities=(*registry.capabilities.values(), *registry.metas.values()),
+        queries=(*registry.queries.values(), *queries),
+    )
+    check_registry(joined)
+    return joined
+
+
 def check_registry(registry: Registry) -> None:
     """Raise RegistryError, naming everything that can't stand, or return."""
     problems = [*_dangling_types(registry), *_colliding_names(registry)]
@@ -135,6 +148,9 @@ def _dangling_types(registry: Registry) -> Iterable[str]:
         outputs = () if given.output_shape is None else (("its result", given.output_shape),)
         for name, value_type in (*((f.name, f.type) for f in given.input_shape), *outputs):
             yield from _dangling_value(f"{given.id}: {name}", value_type, known, shapes)
+    for query in registry.queries.values():
+        for param in query.params:
+            yield from _dangling_value(f"{query.name}: {param.name}", param.type, known, shapes)
 
 
 def _dangling_shape(

@@ -1,0 +1,77 @@
+"""A project's own files: the module that declares, and the folder of stored queries.
+
+What a module raises while it is imported becomes an error that says where, without
+a stack trace, and without texts that may hold a secret.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from traceback import walk_tb
+from types import ModuleType
+
+from trails.errors import DeclarationError, SettingsError, TrailsError
+
+_OWN_MODULES = "trails_project_"
+# Their texts are about the code, never about the values it works with.
+_TELLING = (ImportError, SyntaxError, NameError, AttributeError, TrailsError)
+
+
+def load_module(folder: Path, file: str, graph: str) -> ModuleType:
+    """A project's module: the one that the program itself imported, or a new import.
+
+    Reusing the program's keeps one class a type when the file is run as a script, or
+    imported beside. What an earlier opening imported is not reused: the file may have changed.
+    """
+    path = folder / file
+    for known, loaded in list(sys.modules.items()):
+        if getattr(loaded, "__file__", None) == str(path) and not known.startswith(_OWN_MODULES):
+            return loaded
+    if not path.is_file():
+        raise SettingsError(f"graph {graph!r} names {file}, but {folder} has no such file")
+    name = f"{_OWN_MODULES}{folder.name.replace('-', '_')}_{graph.replace('-', '_')}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise SettingsError(f"graph {graph!r}: {file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(folder))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        sys.modules.pop(name, None)
+        if isinstance(error, DeclarationError) or not isinstance(error, Exception | SystemExit):
+            raise
+        raise DeclarationError(_explain(error, file, path)) from error
+    finally:
+        sys.path.remove(str(folder))
+    return module
+
+
+def _explain(error: BaseException, file: str, path: Path) -> str:
+    """Which line of the module failed, with what kind of error."""
+    frames = walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if frame.f_code.co_filename == str(path)]
+    line = lines[-1] if lines else None
+    detail = type(error).__name__
+    if isinstance(error, SyntaxError):
+        line = error.lineno if error.filename == str(path) else line
+        detail += f": {error.msg}"
+    elif isinstance(error, _TELLING):
+        detail += f": {error}"
+    where = file if line is None else f"{file}:{line}"
+    return f"{where} can't be imported: {detail}"
+
+
+def queries_folder(folder: Path, given: str, graph: str) -> Path:
+    """The folder of a graph's stored queries, which is inside the project."""
+    path = folder / given
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise SettingsError(
+            f"graph {graph!r}: queries = {given!r} leads out of the project; name a folder in it"
+        )
+    if path.exists() and not path.is_dir():
+        raise SettingsError(f"graph {graph!r}: queries = {given!r} is not a folder")
+    return path

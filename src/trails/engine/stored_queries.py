@@ -1,0 +1,251 @@
+"""Read a folder of stored queries, and check each as far as it can be without data.
+
+A file is a header (``registry.query_headers``) and a SPARQL text. The text is
+checked for its parameters, its form, the classes and fields it names, and by
+the real parser, with a sample value for each parameter. Files are judged one by
+one: all mistakes of all files are found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+import pyoxigraph as ox
+
+from trails.engine.query_terms import Vocabulary, named_terms, pieces_of
+from trails.engine.query_texts import (
+    columns,
+    late_header,
+    read_form,
+    uncounted_params,
+    unmatched_params,
+)
+from trails.engine.sparql import MAX_TEXT, query_form, tokenize
+from trails.engine.stored import bind_query
+from trails.errors import DeclarationError, QueryError
+from trails.model.capabilities import StoredQuery
+from trails.model.iris import Names
+from trails.model.kinds import BigInt, Blob, Iri
+from trails.model.types import REF, PredicateDescriptor, Schema, ValueType
+from trails.registry.query_headers import (
+    MAX_HEADER,
+    Problem,
+    ProblemsError,
+    read_header,
+    split_source,
+)
+from trails.registry.query_keys import read_keys
+
+MAX_QUERIES: Final = 1000
+SUFFIX: Final = ".rq"
+
+
+class Check(Protocol):
+    """Parses a text and says what is wrong with it, or nothing."""
+
+    def __call__(self, text: str, *, update: bool) -> str | None:
+        """The parser's complaint, or None."""
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """What a folder held."""
+
+    queries: tuple[StoredQuery, ...]
+    problems: tuple[Problem, ...]
+
+
+def check_in_process(text: str, *, update: bool) -> str | None:
+    """Parse by running on an empty store in memory."""
+    store = ox.Store()
+    try:
+        if update:
+            store.update(text)
+        else:
+            store.query(text)
+    except (SyntaxError, ValueError, RuntimeError, OSError) as error:
+        return str(error)
+    return None
+
+
+def load_queries(
+    folder: Path, schema: Schema, names: Names, check: Check = check_in_process
+) -> tuple[StoredQuery, ...]:
+    """All stored queries of a folder, or one error that names every mistake."""
+    loaded = read_queries(folder, schema, names, check)
+    if loaded.problems:
+        spelled = [str(problem) for problem in loaded.problems]
+        shown = "; ".join(spelled[:20])
+        more = f"; and {len(spelled) - 20} more" if len(spelled) > 20 else ""
+        raise DeclarationError(shown + more, problems=spelled)
+    return loaded.queries
+
+
+def read_queries(
+    folder: Path, schema: Schema, names: Names, check: Check = check_in_process
+) -> Loaded:
+    """Every stored query of a folder that is sound, and what is wrong with the others."""
+    queries: list[StoredQuery] = []
+    problems: list[Problem] = []
+    reader = _Reader(schema, names, check)
+    try:
+        paths = sorted(folder.glob("*" + SUFFIX)) if folder.is_dir() else []
+    except OSError as error:
+        told = f"the folder can't be read: {error.strerror or error}"
+        return Loaded((), (Problem(told, file=folder.name),))
+    if len(paths) > MAX_QUERIES:
+        told = f"it has more than {MAX_QUERIES} queries; split them over several graphs"
+        return Loaded((), (Problem(told, file=folder.name),))
+    for path in paths:
+        file = f"{folder.name}/{path.name}"
+        try:
+            queries.append(reader.read(_read_text(path, folder), path.stem, file))
+        except ProblemsError as error:
+            problems.extend(
+                msgspec.structs.replace(each, file=_printable(file)) for each in error.problems
+            )
+    return Loaded(tuple(queries), tuple(problems))
+
+
+def _printable(file: str) -> str:
+    return file if file.isprintable() else ascii(file)
+
+
+def _read_text(path: Path, folder: Path) -> str:
+    """A file's text; whatever is not a plain file in the folder itself is refused."""
+    try:
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise ProblemsError(
+                Problem("is a link that leads out of the folder; put the file itself here")
+            )
+        if not path.is_file():
+            raise ProblemsError(Problem("is not a file; remove it or rename it"))
+        limit = MAX_TEXT + MAX_HEADER
+        with path.open("rb") as file:
+            content = file.read(limit + 1)
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or "its links lead in a circle"
+        raise ProblemsError(Problem(f"can't be read: {reason}")) from None
+    if len(content) > limit:
+        raise ProblemsError(
+            Problem(f"is longer than {limit // 1024} KiB; make it shorter, or make two of it")
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise ProblemsError(Problem("is not UTF-8; save it in that encoding", line)) from None
+
+
+class _Reader:
+    """Turns the text of a file into a StoredQuery."""
+
+    def __init__(self, schema: Schema, names: Names, check: Check) -> None:
+        self._types = tuple(schema.by_name)
+        self._vocabulary = Vocabulary(schema, names)
+        self._names = names
+        self._check = check
+
+    def read(self, text: str, stem: str, file: str) -> StoredQuery:
+        """The query, or ProblemsError with everything that is wrong with it."""
+        source = split_source(text)
+        header = read_header(source.header)
+        problems: list[Problem] = []
+        query = read_keys(header, stem, self._types, problems)
+        try:
+            tokens = tokenize(source.body)
+        except QueryError as error:
+            place = _LINE.search(error.message)
+            line = int(place[1]) if place else source.lines + 1
+            raise ProblemsError(*problems, Problem(error.message, line)) from None
+        pieces = pieces_of(tokens)
+        first = source.lines + 1
+        problems += late_header(tokens)
+        mutation = read_form(pieces, first, problems)
+        if not any(problem.key.startswith("params") for problem in problems):
+            problems += unmatched_params(pieces, query.params, header)
+            problems += uncounted_params(pieces, query.params)
+        prefixes = {"": self._names.vocabulary}
+        for named, told in self._vocabulary.unknown(named_terms(pieces, prefixes)):
+            problems.append(Problem(told, named.line))
+        if not problems and not mutation:
+            try:
+                query_form(tokens)
+            except QueryError as error:
+                problems.append(Problem(error.message, first))
+        if not problems:
+            whole = msgspec.structs.replace(query, text=source.body)
+            problems += self._parse(whole, first, update=mutation)
+        if problems:
+            raise ProblemsError(*sorted(problems, key=lambda problem: problem.line))
+        return msgspec.structs.replace(
+            query,
+            text=source.body.lstrip("\n"),
+            mutation=mutation,
+            columns=columns(pieces),
+            source=file,
+        )
+
+    def _parse(self, query: StoredQuery, first: int, *, update: bool) -> Iterator[Problem]:
+        """What the real parser says, with values for all parameters and then with none."""
+        values = {param.name: self._sample(param) for param in query.params}
+        nothing = {
+            param.name: value if param.required else None
+            for param, value in zip(query.params, values.values(), strict=True)
+            if param.default is None
+        }
+        trials = [(values, "")]
+        if any(value is None for value in nothing.values()):
+            trials.append((values | nothing, " when its nullable parameters are null"))
+        for given, when in trials:
+            try:
+                text = bind_query(query, given)
+            except QueryError as error:
+                yield Problem(error.message, first)
+                return
+            told = self._check(f"PREFIX : <{self._names.vocabulary}> {text}", update=update)
+            if told is not None:
+                yield _parser_problem(told, when, first)
+                return
+
+    def _sample(self, param: PredicateDescriptor) -> object:
+        one = self._sample_scalar(param.type.scalar)
+        return (one, one) if param.many else one
+
+    def _sample_scalar(self, value_type: ValueType) -> object:
+        if value_type.kind == REF:
+            return Iri(f"{self._names.nodes}{value_type.target}/sample")
+        if value_type.kind == "Vector":
+            return (0.0,) * (value_type.dimension or 1)
+        return _SAMPLES[value_type.kind]
+
+
+_SAMPLES: Final[Mapping[str, object]] = {
+    "String": "sample",
+    "Bool": True,
+    "Int": 1,
+    "BigInt": BigInt(1),
+    "Float": 1.5,
+    "Decimal": Decimal("1.5"),
+    "Date": date(2026, 1, 1),
+    "DateTime": datetime(2026, 1, 1, tzinfo=UTC),
+    "Iri": Iri("https://example.org/sample"),
+    "Blob": Blob("https://example.org/sample"),
+}
+
+
+_LINE: Final = re.compile(r"\bline (\d+)")
+_PLACE: Final = re.compile(r"error at (\d+):(\d+): (.*)", re.DOTALL)
+
+
+def _parser_problem(told: str, when: str, first: int) -> Problem:
+    match = _PLACE.search(told)
+    if match is None:
+        return Problem(f"the query can't be parsed{when}: {told}", first)
+    line, column, rest = match.groups()
+    return Problem(f"the query can't be parsed{when}: {rest} (column {column})", int(line))
