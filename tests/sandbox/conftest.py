@@ -1,8 +1,8 @@
 """A branch with some data, and a sandbox with short limits."""
 
 import pytest
-
 from tests.sandbox.branches import Branch, statements
+
 from trails.sandbox.limits import Limits
 from trails.sandbox.pool import Sandbox
 

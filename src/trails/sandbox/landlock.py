@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 from typing import Final
 
@@ -59,3 +60,4 @@ def restrict(libc: ctypes.CDLL, folder: int | None) -> None:
             raise OSError(ctypes.get_errno(), "no Landlock rule")
     if libc.syscall(_RESTRICT_SELF, handle, 0):
         raise OSError(ctypes.get_errno(), "no Landlock restriction")
+    os.close(handle)

@@ -164,8 +164,6 @@ class Line:
         with self._free:
             if self._closed or self._idle or self._growing:
                 return
-            if self._running > self._capacity:
-                return
             self._growing += 1
         self._keeper.later(self._grow)
 

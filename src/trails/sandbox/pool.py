@@ -197,10 +197,11 @@ class Sandbox:
     @contextlib.contextmanager
     def _line(self, key: str, source: Source | None) -> Iterator[Line]:
         """The workers of a line, which are not stopped meanwhile."""
-        self._check_confinement()
         with self._lock:
             if self._closed:
                 raise UnavailableError("the sandbox is closed")
+        self._check_confinement()
+        with self._lock:
             line = self._lines.get(key)
             if line is None:
                 line = self._lines[key] = Line(

@@ -57,6 +57,7 @@ class Nursery:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._confinement: Confinement | None = None
+        self._closed = False
 
     @property
     def confinement(self) -> Confinement:
@@ -68,6 +69,8 @@ class Nursery:
             return self._confinement
 
     def _start(self) -> socket.socket:
+        if self._closed:
+            raise DeathError(0, "the sandbox is closed")
         self._stop()
         ours, theirs = socket.socketpair()
         with theirs:
@@ -156,6 +159,7 @@ class Nursery:
     def close(self) -> None:
         """End the zygote, and with it every worker."""
         with self._lock:
+            self._closed = True
             self._stop()
 
     def _stop(self) -> None:
