@@ -11,7 +11,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench import bulk, reads, save, startup, validation
+from bench import bulk, reads, sandbox, save, startup, validation
 from bench.measure import OUT, Result
 
 BENCHMARKS = {
@@ -20,6 +20,7 @@ BENCHMARKS = {
     "validation": validation.run,
     "bulk": bulk.run,
     "reads": reads.run,
+    "sandbox": sandbox.run,
 }
 
 
