@@ -129,7 +129,7 @@ def _kill(sandbox: Sandbox, line: Line) -> None:
     """One query that has to be killed."""
     text = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i }"
     with suppress(LimitError):
-        sandbox.query(line, text, caller="eve", limits=Limits(seconds=0.2))
+        sandbox.query(line, text, caller="eve", limits=Limits(seconds=0.5))
 
 
 def _result(name: str, times: dict[str, Times], goal: Goal) -> Result:

@@ -5,16 +5,18 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
-from tests.sandbox.branches import Branch
+from tests.sandbox.branches import Branch, statements
 
 from trails.errors import LimitError, UnavailableError
 from trails.sandbox.limits import Limits
 from trails.sandbox.pool import Sandbox
 
+SLOW = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l }"
 OWNER = """
 import sys, threading, time
 from pathlib import Path
@@ -122,7 +124,6 @@ def test_a_dead_zygote_is_replaced(branch, sandbox):
 def test_a_worker_that_was_killed_from_outside_is_an_error_and_is_replaced(branch, sandbox):
     """Such as by a system that is out of memory."""
     sandbox.query(branch, "ASK {}", caller="ann")
-    slow = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l }"
     wait_for(lambda: sandbox._lines["main"]._idle)
     zygote = sandbox._nursery._process.pid
 
@@ -134,7 +135,7 @@ def test_a_worker_that_was_killed_from_outside_is_an_error_and_is_replaced(branc
     thread = threading.Thread(target=kill)
     thread.start()
     with pytest.raises(LimitError) as caught:
-        sandbox.query(branch, slow, caller="ann", limits=Limits(seconds=20))
+        sandbox.query(branch, SLOW, caller="ann", limits=Limits(seconds=20))
     thread.join()
     assert caught.value.data["limit"] == "memory"
     assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="ann").truth
@@ -167,10 +168,9 @@ def test_a_killed_workers_folder_is_not_used_again(branch, sandbox, tmp_path):
     """It is removed, and the next worker has another."""
     sandbox.query(branch, "ASK {}", caller="ann")
     folders = {worker.folder for worker in sandbox._lines["main"]._idle}
-    slow = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l }"
     for _ in range(3):
         with pytest.raises(LimitError):
-            sandbox.query(branch, slow, caller="ann", limits=Limits(seconds=0.2))
+            sandbox.query(branch, SLOW, caller="ann", limits=Limits(seconds=0.2))
     sandbox.query(branch, "ASK {}", caller="ann")
     wait_for(lambda: not any(folder.exists() for folder in folders))
     assert not folders & {worker.folder for worker in sandbox._lines["main"]._idle}
@@ -195,3 +195,39 @@ def test_the_files_that_workers_share_can_not_be_written(branch, sandbox, tmp_pa
     shared = [path for path in worker.folder.glob("*.sst") if path.stat().st_nlink > 1]
     assert shared
     assert all(path.stat().st_mode & 0o222 == 0 for path in shared)
+
+
+def priorities(worker):
+    """The priorities of a process's threads, by their number."""
+    found = {}
+    for stat in Path(f"/proc/{worker.pid}/task").glob("*/stat"):
+        found[int(stat.parent.name)] = int(stat.read_text().rsplit(")", 1)[1].split()[16])
+    return found
+
+
+def test_a_long_query_lets_others_go_first(branch, sandbox):
+    """Its thread's priority is lowered while it runs; the next query has a fresh thread."""
+    sandbox.query(branch, "ASK {}", caller="ann")
+    line = sandbox._lines["main"]
+    wait_for(lambda: line._idle)
+    worker = line._idle[-1]
+    first = worker._thread
+    assert priorities(worker)[first] == 0
+
+    def run():
+        with suppress(LimitError):
+            sandbox.query(branch, SLOW, caller="ann")
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_for(lambda: priorities(worker).get(first) == 10)
+    thread.join()
+    branch.commit(added=statements(1000))
+    medium = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f }"
+    seen = set()
+    for _ in range(3):
+        sandbox.query(branch, medium, caller="ann", limits=Limits(seconds=20))
+        (worker,) = (each for each in line._idle if each.caller == "ann")
+        assert priorities(worker)[worker._thread] == 0
+        seen.add(worker._thread)
+    assert len(seen) == 3

@@ -105,6 +105,8 @@ class Line:
         self._running = 0
         self._growing = 0
         self._closed = False
+        self._struck: set[str] = set()
+        """Callers whose last worker had to be killed."""
         self._base_lock = threading.Lock()
         self._base: Path | None = None
         self._base_position = Position(0, "")
@@ -112,17 +114,20 @@ class Line:
         """Calls that are on their way through; the pool counts them."""
 
     @contextlib.contextmanager
-    def borrow(self, source: Source | None, patience: float) -> Iterator[Step]:
+    def borrow(self, source: Source | None, patience: float, caller: str = "") -> Iterator[Step]:
         """A worker, for one call. It is killed if the call fails in the middle."""
         self._enter(patience)
         worker: Worker | None = None
         try:
-            step = self._step(source)
+            step = self._step(source, caller)
             worker = step.worker
+            worker.caller = caller
             yield step
+            self._struck.discard(caller)
         except BaseException:
             if worker is not None:
                 worker.kill()
+                self._struck.add(caller)
             raise
         finally:
             self._leave(worker)
@@ -141,7 +146,8 @@ class Line:
     def _leave(self, worker: Worker | None) -> None:
         with self._free:
             self._running -= 1
-            keep = worker is not None and not self._closed and self._fit(worker)
+            room = len(self._idle) + self._running <= self._capacity
+            keep = worker is not None and not self._closed and room and self._fit(worker)
             if keep and worker is not None:
                 self._idle.append(worker)
             self._free.notify()
@@ -162,7 +168,9 @@ class Line:
     def _warm(self) -> None:
         """See to it that one worker is idle."""
         with self._free:
-            if self._closed or self._idle or self._growing:
+            if self._closed or self._growing or any(not each.caller for each in self._idle):
+                return
+            if len(self._idle) + self._running > self._capacity:
                 return
             self._growing += 1
         self._keeper.later(self._grow)
@@ -170,6 +178,8 @@ class Line:
     def _grow(self) -> None:
         worker: Worker | None = None
         try:
+            if self._closed:
+                return
             self._compact()
             worker = self._hatch(self._source)
             if self._source is not None:
@@ -191,13 +201,23 @@ class Line:
 
     # --- followers -----------------------------------------------------------------
 
-    def _step(self, source: Source | None) -> Step:
+    def _pick(self, caller: str) -> Worker | None:
+        """An idle worker: the caller's last one, else an unused one, else the most recent.
+
+        Who had a worker killed gets no other's: it would be missing there.
+        """
+        with self._free:
+            for owner in (caller, ""):
+                for at in reversed(range(len(self._idle))):
+                    if self._idle[at].caller == owner:
+                        return self._idle.pop(at)
+            if not self._idle or (caller and caller in self._struck):
+                return None
+            return self._idle.pop()
+
+    def _step(self, source: Source | None, caller: str) -> Step:
         """A worker and its way to the head."""
-        while True:
-            with self._free:
-                worker = self._idle.pop() if self._idle else None
-            if worker is None:
-                break
+        while (worker := self._pick(caller)) is not None:
             self._warm()
             step = self._catch_up(worker, source)
             if step is not None and worker.quiet():

@@ -152,7 +152,7 @@ class Sandbox:
             self._turn(caller, limits),
             self._line(source.key, source) as line,
             _failures(task, limits),
-            line.borrow(source, limits.seconds) as step,
+            line.borrow(source, limits.seconds, caller) as step,
         ):
             reply = _ask(step, job, limits)
         _accept(reply, task)

@@ -28,10 +28,13 @@ from trails.sandbox.wire import (
     encode,
     frame,
 )
+from trails.sandbox.worker import PATIENT
 from trails.sandbox.zygote import Spawn, Status, Told
 
 _START: Final = 30.0
 """Seconds that a zygote or a worker may take to start on a very busy machine."""
+_LONG: Final = 25
+"""Milliseconds after which a query must let others go first."""
 _LAST_WORDS: Final = 4096
 
 
@@ -189,6 +192,8 @@ class Worker:
         self.pid = pid
         self.folder = folder
         self.position = Position(0, "")
+        self.caller = ""
+        """Who used it last; empty: no one yet."""
         self.fed = 0
         """Bytes of deltas that it has taken."""
         self.held = 0
@@ -197,6 +202,7 @@ class Worker:
         self._process = process
         self._link = link
         self._errors = errors
+        self._thread = 0
         self._open = True
         self.alive = True
         """Whether it was not killed by us."""
@@ -207,6 +213,8 @@ class Worker:
     def ask(self, job: Job, deadline: float) -> Reply:
         """One job, done by the deadline; LateError and DeathError leave the worker dead."""
         self.send(frame(encode(job)), deadline)
+        if not self._poller.poll(min(_LONG, max(0, (deadline - monotonic()) * 1000))):
+            self._demote()
         return self.receive(deadline)
 
     def send(self, data: bytes, deadline: float) -> None:
@@ -255,6 +263,7 @@ class Worker:
         except (msgspec.DecodeError, ValueError):
             raise self.nonsense() from None
         self.held = reply.held
+        self._thread = reply.thread
         return reply
 
     def take(self) -> bytes:
@@ -282,6 +291,13 @@ class Worker:
             self.kill()
             raise LateError
         return ready[0][1]
+
+    def _demote(self) -> None:
+        """Lower the priority of the thread that works; the worker takes another one after."""
+        # The number came from the worker: it must be one of its own threads.
+        if Path(f"/proc/{self.pid}/task/{self._thread}").exists():
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, self._thread, PATIENT)
 
     def quiet(self) -> bool:
         """Whether it waits, as an idle worker does: a dead one's socket is at its end."""

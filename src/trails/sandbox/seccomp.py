@@ -90,6 +90,7 @@ def _condition(name: str, pid: int) -> list[Instruction]:
         "ioctl": (1, (_FIONBIO, _FIOCLEX)),
         "prctl": (0, (_PR_SET_NAME, _PR_SET_VMA)),
         "prlimit64": (0, (0, pid)),
+        "setpriority": (1, (0, 0)),
         "tgkill": (0, (pid, pid)),
     }[name]
     return [

@@ -120,6 +120,7 @@ CONDITIONAL: Final[dict[str, tuple[int | None, int | None]]] = {
     "mprotect": (10, 226),
     "prctl": (157, 167),
     "prlimit64": (302, 261),
+    "setpriority": (141, 140),
     "tgkill": (234, 131),
 }
 """Allowed for some arguments: the filter says which."""

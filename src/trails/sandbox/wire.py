@@ -42,6 +42,8 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
     added: bytes = b""
     held: int = 0
     """Address space in use."""
+    thread: int = 0
+    """The thread that does the next job, as the system numbers it."""
 
 
 encode = msgspec.msgpack.Encoder().encode

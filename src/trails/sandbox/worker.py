@@ -10,6 +10,7 @@ import contextlib
 import gc
 import os
 import resource
+import threading
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
@@ -22,6 +23,8 @@ from trails.sandbox.confine import confine
 from trails.sandbox.wire import PIECE, Channel, Job, Outcome, Reply, decode_job, encode
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+PATIENT: Final = 10
+"""The priority (nice) of what may take long: a tenth of the share of what may not."""
 _BULK: Final = 1 << 20
 """Bytes of a delta from which a bulk load beats single additions."""
 _REFUSALS: Final = (SyntaxError, ValueError, OSError, RuntimeError, NotImplementedError)
@@ -50,12 +53,21 @@ def serve(descriptor: int, folder: int | None, memory: int) -> None:
         os.fchdir(folder)
     held = confine(folder, memory)
     if folder is not None:
-        # By a relative path, because the folders above it may be closed to this user.
-        worker.store = ox.Store(".")
+        # Its threads inherit the priority, so that compaction is in nobody's way either.
+        _in_thread(worker.open)
+        if worker.store is None:
+            return
     gc.disable()
-    worker.answer(Reply("ready", body=encode(held)))
-    while worker.step():
-        pass
+    worker.pending = Reply("ready", body=encode(held))
+    while worker.pending is not None:
+        _in_thread(worker.run)
+
+
+def _in_thread(work: Callable[[], None]) -> None:
+    """Run in a thread of its own: priorities belong to threads, and are never given back."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
 
 
 class Worker:
@@ -69,29 +81,54 @@ class Worker:
         with contextlib.suppress(OSError):
             self._usage = os.open("/proc/self/statm", os.O_RDONLY)
         self.store: ox.Store | None = None
+        self.pending: Reply | None = None
+        """What the next thread is to send."""
 
-    def step(self) -> bool:
-        """Do one job; False when the owner is gone."""
-        payload = self._channel.read()
-        if payload is None:
-            return False
-        job = decode_job(payload)
+    def open(self) -> None:
+        """Open the store of this folder, with patience."""
+        os.setpriority(os.PRIO_PROCESS, 0, PATIENT)
+        # By a relative path, because the folders above it may be closed to this user.
+        self.store = ox.Store(".")
+
+    def run(self) -> None:
+        """Answer; when the owner has lowered this thread's priority, leave the rest to another."""
+        reply, self.pending = self.pending, None
+        while reply is not None:
+            self._answer(reply)
+            payload = self._channel.read()
+            if payload is None:
+                return
+            reply = self._step(decode_job(payload))
+            if os.getpriority(os.PRIO_PROCESS, 0):
+                self.pending = reply
+                return
+
+    def _step(self, job: Job) -> Reply:
         self._limit(job.memory)
         try:
-            reply = self._run(job)
+            return self._run(job)
         except MemoryError:
             os.abort()  # as the engine does when it gets no memory
         except BaseException as error:  # noqa: BLE001 - a panic of the engine is not an Exception
-            reply = Reply("broken", f"{type(error).__name__}: {error}")
-        self.answer(reply)
-        return True
+            return Reply("broken", f"{type(error).__name__}: {error}")
 
-    def answer(self, reply: Reply) -> None:
+    def _answer(self, reply: Reply) -> None:
         """Send a reply, with the memory in use."""
         held = 0
         if self._usage is not None:
             held = int(os.pread(self._usage, 32, 0).split(None, 1)[0]) * _PAGE
-        self._channel.write(encode(Reply(reply.outcome, reply.note, reply.body, reply.added, held)))
+        self._channel.write(
+            encode(
+                Reply(
+                    reply.outcome,
+                    reply.note,
+                    reply.body,
+                    reply.added,
+                    held,
+                    threading.get_native_id(),
+                )
+            )
+        )
 
     def _limit(self, memory: int) -> None:
         """Lower the memory of one call; the hard limit stays."""
