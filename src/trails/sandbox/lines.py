@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 import pyoxigraph as ox
 
-from trails.errors import BusyError, StorageError
+from trails.errors import BusyError, StorageError, UnavailableError
 from trails.log.storage import storage_errors
 from trails.model.history import Position
 from trails.sandbox.limits import MIB, Limits
@@ -253,6 +253,8 @@ class Line:
                 return self._nursery.spawn(None)
             folder = self._scratch.path("worker")
             with self._base_lock, storage_errors("make a copy for a worker"):
+                if self._closed:
+                    raise UnavailableError("the sandbox is closed")
                 if self._base is None or not self._reaches(source):
                     self._renew(source)
                 assert self._base is not None  # noqa: S101 - made above
