@@ -11,7 +11,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench import branches, bulk, reads, save, startup, validation
+from bench import branches, bulk, reads, sandbox, save, startup, validation
 from bench.measure import OUT, Result
 
 BENCHMARKS = {
@@ -21,6 +21,7 @@ BENCHMARKS = {
     "bulk": bulk.run,
     "reads": reads.run,
     "branches": branches.run,
+    "sandbox": sandbox.run,
 }
 
 

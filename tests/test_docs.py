@@ -11,7 +11,7 @@ import pytest
 import trails
 from trails import errors, predicate
 from trails.app.main import LocalOperations
-from trails.app.settings import GraphSettings, Project, Settings, Validation
+from trails.app.settings import GraphSettings, Project, Sandbox, Settings, Validation
 from trails.model.kinds import KINDS
 from trails.registry.query_keys import HEADER_KEYS
 from trails.registry.query_params import PARAM_KEYS
@@ -50,7 +50,7 @@ def error_classes():
             "Settings",
             [
                 field
-                for struct in (Project, GraphSettings, Validation)
+                for struct in (Project, GraphSettings, Validation, Sandbox)
                 for field in struct.__struct_fields__
             ]
             + ["graphs"],
@@ -74,7 +74,12 @@ def test_the_reference_names_everything(title, names):
 
 def test_the_settings_of_the_reference_are_all_of_them():
     """Every table of the settings file is one that the section above looked at."""
-    assert set(Settings.__struct_fields__) == {"project", "graphs", "validation"}
+    assert set(Settings.__struct_fields__) == {
+        "project",
+        "graphs",
+        "validation",
+        "sandbox",
+    }
 
 
 def test_the_error_tree_is_drawn_completely():

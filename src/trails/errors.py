@@ -9,6 +9,9 @@
     ├── ValidationError         a write or a call refused, with every FieldError at once
     ├── NotFoundError           no such node, type, branch, commit or capability
     ├── QueryError              a selection or SPARQL text that can't be run
+    ├── LimitError              a text or file that asks for more than the sandbox allows
+    ├── BusyError               a caller that has a query running already; try again
+    ├── UnavailableError        this machine can't confine untrusted text, so it is not run
     ├── ConflictError           the head moved, or an idempotency key was used for something else
     ├── TransactionError        a transaction used in a way that can't be honoured
     ├── SchemaMismatchError     the declared types do not fit the stored data
@@ -115,6 +118,24 @@ class QueryError(TrailsError):
     """A selection or SPARQL text that can't be run as written."""
 
     code = "query"
+
+
+class LimitError(TrailsError):
+    """Untrusted text reached a limit of the sandbox; ``data`` has the limit and its value."""
+
+    code = "limit"
+
+
+class BusyError(TrailsError):
+    """This caller has a query running already, or all workers are busy; try again."""
+
+    code = "busy"
+
+
+class UnavailableError(TrailsError):
+    """Untrusted text is not run on this machine, because it can't be confined."""
+
+    code = "unavailable"
 
 
 class ConflictError(TrailsError):

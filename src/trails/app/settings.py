@@ -9,15 +9,17 @@ from __future__ import annotations
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from trails.errors import SettingsError, TrailsError
 from trails.model.names import check_project_name
+from trails.sandbox.limits import Limits
 
 SETTINGS_FILE = "trails.toml"
 DATA_FOLDER = ".trails"
+Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,12 +43,42 @@ class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     allow_bypass: bool = False
 
 
+class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[sandbox]``: what untrusted SPARQL and RDF may use."""
+
+    seconds: Annotated[float, msgspec.Meta(gt=0)] = 5.0
+    memory_mb: Annotated[int, msgspec.Meta(ge=384)] = 1024
+    rows: Positive = 10_000
+    result_mb: Positive = 8
+    text_kb: Positive = 64
+    depth: Positive = 32
+    per_caller: Positive = 1
+    followers: Positive = 2
+    lines: Positive = 8
+    allow_unconfined: bool = False
+
+    def limits(self) -> Limits:
+        """As the sandbox takes them."""
+        return Limits(
+            seconds=self.seconds,
+            memory=self.memory_mb << 20,
+            rows=self.rows,
+            result_bytes=self.result_mb << 20,
+            text_bytes=self.text_kb << 10,
+            depth=self.depth,
+            per_caller=self.per_caller,
+            followers=self.followers,
+            lines=self.lines,
+        )
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All of ``trails.toml``."""
 
     project: Project
     graphs: dict[str, GraphSettings] = {}
     validation: Validation = Validation()
+    sandbox: Sandbox = Sandbox()
 
     def base_iri(self, graph: str) -> str:
         """The base of a graph's IRIs, used when the graph is created."""
@@ -87,7 +119,7 @@ def _explain(problem: str) -> str:
     unknown = problem.split("`")[1]
     known = {
         name
-        for struct in (Project, GraphSettings, Validation, Settings)
+        for struct in (Project, GraphSettings, Validation, Sandbox, Settings)
         for name in struct.__struct_fields__
     }
     near = get_close_matches(unknown, known, n=1)

@@ -1,0 +1,1 @@
+"""The sandbox: confined worker processes for untrusted SPARQL and RDF."""

@@ -1,0 +1,112 @@
+"""Confine a process before it sees anything untrusted.
+
+``drop_root`` comes first, in the zygote, after everything was imported; ``confine`` in
+each worker, before its store is opened. Neither can be undone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import sys
+from typing import Final
+
+import msgspec
+
+from trails.sandbox import landlock, seccomp
+from trails.sandbox.syscalls import MACHINES
+
+NOBODY: Final = 65534
+MAX_FILE: Final = 1 << 30
+MAX_DESCRIPTORS: Final = 1024
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_DUMPABLE: Final = 4
+_PR_SET_NO_NEW_PRIVS: Final = 38
+
+
+class Confinement(msgspec.Struct, frozen=True):
+    """What holds a worker, and why it is not held if it is not."""
+
+    landlock: int = 0
+    """The version in force; 0: none."""
+    seccomp: bool = False
+    uid: int = -1
+    """Whose rights workers have; never 0."""
+    memory: int = 0
+    """Bytes of address space; 0: no limit."""
+    missing: str = ""
+    """Why the confinement is not complete."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether untrusted text may run here unasked."""
+        return not self.missing
+
+
+def drop_root() -> int:
+    """Become nobody, if this is root; gives the uid. Root that can't be dropped is an OSError."""
+    if os.geteuid() == 0 or os.getuid() == 0:
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+    return os.getuid()
+
+
+def end_with_parent(parent: int) -> None:
+    """Be killed when the parent ends; a change of user would undo this, so it comes after."""
+    if sys.platform == "linux":
+        _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def confine(folder: int | None, memory: int) -> Confinement:
+    """Give up everything but one folder (a descriptor), threads and open descriptors.
+
+    What the system does not offer is left out, and named in ``missing``.
+    """
+    limit(memory)
+    version, filtered = 0, False
+    missing: list[str] = []
+    if sys.platform != "linux":
+        missing.append(f"{sys.platform} has neither Landlock nor seccomp")
+    elif os.uname().machine not in MACHINES:
+        missing.append(f"no system-call filter is known for {os.uname().machine}")
+    else:
+        libc = _libc()
+        libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+        try:
+            landlock.restrict(libc, folder)
+            version = landlock.version(libc)
+        except OSError as error:
+            missing.append(f"{error.strerror} ({os.strerror(error.errno or 0)})")
+        try:
+            seccomp.restrict(libc)
+            filtered = True
+        except OSError as error:
+            missing.append(f"{error.strerror} ({os.strerror(error.errno or 0)})")
+    return Confinement(version, filtered, os.getuid(), memory, "; ".join(missing))
+
+
+def limit(memory: int) -> None:
+    """Set the limits that every Unix has."""
+    bounds = {
+        resource.RLIMIT_AS: memory,
+        resource.RLIMIT_FSIZE: MAX_FILE,
+        resource.RLIMIT_NOFILE: MAX_DESCRIPTORS,
+        resource.RLIMIT_CORE: 0,
+    }
+    for what, most in bounds.items():
+        _, hard = resource.getrlimit(what)
+        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        with contextlib.suppress(ValueError, OSError):  # macOS refuses some
+            resource.setrlimit(what, (bound, bound))
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)

@@ -1,0 +1,109 @@
+"""Stream a file through a worker: bytes of any RDF format in, N-Quads out.
+
+Owner and worker write at the same time, so the owner never waits for one direction only;
+what the reader of the result does not take yet stays in the worker.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterable, Iterator
+from time import monotonic
+from typing import Final
+
+from trails.errors import LimitError, QueryError
+from trails.sandbox.limits import MIB, Limits
+from trails.sandbox.processes import DeathError, Worker
+from trails.sandbox.results import check_nesting
+from trails.sandbox.wire import HEADER, MAX_FRAME, PIECE, Job, Reply, encode, frame
+from trails.sandbox.worker import FORMATS
+
+_FREE: Final = 64 * MIB
+
+
+def convert(
+    worker: Worker, chunks: Iterable[bytes], name: str, base_iri: str | None, limits: Limits
+) -> Iterator[bytes]:
+    """The statements of a file in a format, as N-Quads."""
+    if name not in FORMATS:
+        raise QueryError(f"format {name!r} is not known; known are {', '.join(FORMATS)}")
+    job = Job("parse", name, memory=limits.memory, base_iri=base_iri)
+    yield from _Stream(worker, chunks, limits).run(frame(encode(job)))
+
+
+class _Stream:
+    """One file on its way."""
+
+    def __init__(self, worker: Worker, chunks: Iterable[bytes], limits: Limits) -> None:
+        self._worker = worker
+        self._frames = _framed(chunks)
+        self._limits = limits
+        self._read = 0
+        self._written = 0
+        self._tail = b""
+
+    def run(self, opening: bytes) -> Iterator[bytes]:
+        """Feed, and give what comes out, until the worker is done."""
+        pending = memoryview(opening)
+        feeding = True
+        received = bytearray()
+        while True:
+            # A new deadline for each step: what counts is progress.
+            events = self._worker.wait(monotonic() + self._limits.seconds, writing=feeding)
+            if feeding and events & select.POLLOUT:
+                pending = pending[self._worker.offer(pending) :]
+                if not pending:
+                    following = next(self._frames, b"")
+                    self._read += len(following)
+                    pending, feeding = memoryview(following), bool(following)
+            if events & ~select.POLLOUT:
+                received += self._worker.take()
+                for reply in self._replies(received):
+                    if reply.outcome == "piece":
+                        yield self._checked(reply.body)
+                    elif feeding or reply.outcome != "done":
+                        raise _refusal(reply)
+                    else:
+                        return
+
+    def _replies(self, received: bytearray) -> Iterator[Reply]:
+        while len(received) >= HEADER:
+            end = HEADER + int.from_bytes(received[:HEADER], "little")
+            if end > MAX_FRAME:
+                raise self._worker.nonsense()
+            if len(received) < end:
+                return
+            payload = bytes(received[HEADER:end])
+            del received[:end]
+            yield self._worker.read(payload)
+
+    def _checked(self, piece: bytes) -> bytes:
+        """A piece that is not too much, and not nested too deeply."""
+        self._written += len(piece)
+        limit = self._limits.expansion
+        if self._written > _FREE + limit * self._read:
+            raise LimitError(
+                f"the file makes more than {limit} times its size in statements; split it, or "
+                "write it without entities that expand",
+                limit="expansion",
+                value=limit,
+            )
+        # A statement may begin in one piece and end in the next.
+        text = self._tail + piece
+        check_nesting(text, self._limits.depth)
+        self._tail = text[text.rfind(b"\n") + 1 :]
+        return piece
+
+
+def _framed(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Chunks of any size as frames, and an empty one at the end."""
+    for chunk in chunks:
+        for start in range(0, len(chunk), PIECE):
+            yield frame(chunk[start : start + PIECE])
+    yield frame(b"")
+
+
+def _refusal(reply: Reply) -> QueryError | DeathError:
+    if reply.outcome == "refused":
+        return QueryError(f"the file can't be read: {reply.note[:1000]}")
+    return DeathError(0, reply.note)

@@ -1,0 +1,314 @@
+"""The pool: run untrusted SPARQL and RDF parsers in confined processes.
+
+It says no before it starts (``UnavailableError``, ``BusyError``), and what a text did to
+its worker after (``LimitError``, ``QueryError``). Whatever happens to a worker, the next
+call gets another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from trails.errors import BusyError, LimitError, QueryError, UnavailableError
+from trails.sandbox.confine import Confinement
+from trails.sandbox.limits import DEFAULTS, MIB, Limits
+from trails.sandbox.lines import Keeper, Line, Step
+from trails.sandbox.parsing import convert
+from trails.sandbox.processes import DeathError, LateError, Nursery
+from trails.sandbox.results import Effect, Result, check_nesting
+from trails.sandbox.scratch import Scratch
+from trails.sandbox.sources import Source
+from trails.sandbox.wire import Job, Reply, Task
+
+_PARSERS: Final = ""
+"""The key of the workers that have no store."""
+
+
+class Sandbox:
+    """Confined workers, started when first needed.
+
+    ``folder`` is scratch space, best on the file system of the stores; None: a temporary
+    folder. ``allow_unconfined`` runs text even where the system can't confine a process.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        limits: Limits = DEFAULTS,
+        *,
+        allow_unconfined: bool = False,
+    ) -> None:
+        self.limits = limits
+        self._allow_unconfined = allow_unconfined
+        self._nursery = Nursery(limits.memory)
+        self._scratch = Scratch(folder)
+        self._keeper = Keeper()
+        self._lock = threading.Lock()
+        self._lines: OrderedDict[str, Line] = OrderedDict()
+        self._turns = threading.Condition()
+        self._callers: Counter[str] = Counter()
+        self._closed = False
+
+    @property
+    def confinement(self) -> Confinement:
+        """What holds the workers, and what is missing."""
+        return self._nursery.confinement
+
+    # --- what it does --------------------------------------------------------------
+
+    def query(
+        self,
+        source: Source,
+        text: str,
+        *,
+        caller: str,
+        prefixes: Mapping[str, str] = {},
+        limits: Limits | None = None,
+    ) -> Result:
+        """Run a query on a line, which is seen up to its head at the time of this call."""
+        given = limits or self.limits
+        started = monotonic()
+        reply = self._on_line("query", source, text, caller, prefixes, given)[0]
+        if reply.outcome not in {"select", "ask", "graph"}:
+            raise QueryError("the query can't be run: its worker gave no result")
+        return Result(reply.outcome, reply.body, reply.note, monotonic() - started, given)
+
+    def update(
+        self,
+        source: Source,
+        text: str,
+        *,
+        caller: str,
+        prefixes: Mapping[str, str] = {},
+        limits: Limits | None = None,
+    ) -> Effect:
+        """What an update would change on a line; nothing is changed."""
+        given = limits or self.limits
+        reply, step = self._on_line("update", source, text, caller, prefixes, given)
+        if reply.note:
+            raise LimitError(
+                f"the update changes more than {given.effect_bytes // MIB} MiB of statements; "
+                "split it, or load a file instead",
+                limit="effect_bytes",
+                value=given.effect_bytes,
+            )
+        check_nesting(reply.body, given.depth)
+        check_nesting(reply.added, given.depth)
+        return Effect(step.head, reply.body, reply.added)
+
+    def check(self, text: str, *, update: bool = False, prefixes: Mapping[str, str] = {}) -> None:
+        """Parse a query, or an update, without data; QueryError has the parser's message."""
+        task: Task = "check update" if update else "check query"
+        job = self._job(task, text, prefixes, self.limits)
+        what = "update" if update else "query"
+        with (
+            self._line(_PARSERS, None) as line,
+            _failures(what, self.limits),
+            line.borrow(None, self.limits.seconds) as step,
+        ):
+            reply = _ask(step, job, self.limits)
+        _accept(reply, what)
+
+    def parse(
+        self,
+        chunks: Iterable[bytes],
+        format: str,
+        *,
+        base_iri: str | None = None,
+        limits: Limits | None = None,
+    ) -> Iterator[bytes]:
+        """Parse a file, chunk by chunk, into N-Quads, chunk by chunk.
+
+        The clock of the limits runs only while the parser makes no progress.
+        """
+        given = limits or self.limits
+        with (
+            self._line(_PARSERS, None) as line,
+            _failures("file", given),
+            line.borrow(None, given.seconds) as step,
+        ):
+            yield from convert(step.worker, chunks, format, base_iri, given)
+
+    # --- how -----------------------------------------------------------------------
+
+    def _on_line(
+        self,
+        task: Task,
+        source: Source,
+        text: str,
+        caller: str,
+        prefixes: Mapping[str, str],
+        limits: Limits,
+    ) -> tuple[Reply, Step]:
+        job = self._job(task, text, prefixes, limits)
+        with (
+            self._turn(caller, limits),
+            self._line(source.key, source) as line,
+            _failures(task, limits),
+            line.borrow(source, limits.seconds, caller) as step,
+        ):
+            reply = _ask(step, job, limits)
+        _accept(reply, task)
+        return reply, step
+
+    def _job(self, task: Task, text: str, prefixes: Mapping[str, str], limits: Limits) -> Job:
+        try:
+            length = len(text.encode())
+        except UnicodeEncodeError as error:
+            raise QueryError(f"the text is not Unicode: {error.reason}") from None
+        if length > limits.text_bytes:
+            raise LimitError(
+                f"the text is {length:,} bytes long, and {limits.text_bytes:,} are allowed; "
+                "make it shorter",
+                limit="text_bytes",
+                value=limits.text_bytes,
+            )
+        size = limits.effect_bytes if task == "update" else limits.result_bytes
+        return Job(task, text, dict(prefixes), (), limits.rows, size, limits.memory)
+
+    @contextlib.contextmanager
+    def _turn(self, caller: str, limits: Limits) -> Iterator[None]:
+        """Let a caller have so many queries running."""
+        with self._turns:
+            give_up = monotonic() + limits.patience
+            while self._callers[caller] >= limits.per_caller:
+                if not self._turns.wait(give_up - monotonic()):
+                    raise BusyError(
+                        f"{caller or 'this caller'} has {limits.per_caller} running already; "
+                        "wait for the answer, then try again"
+                    )
+            self._callers[caller] += 1
+        try:
+            yield
+        finally:
+            with self._turns:
+                self._callers[caller] -= 1
+                if not self._callers[caller]:
+                    del self._callers[caller]
+                self._turns.notify_all()
+
+    @contextlib.contextmanager
+    def _line(self, key: str, source: Source | None) -> Iterator[Line]:
+        """The workers of a line, which are not stopped meanwhile."""
+        with self._lock:
+            if self._closed:
+                raise UnavailableError("the sandbox is closed")
+        self._check_confinement()
+        with self._lock:
+            line = self._lines.get(key)
+            if line is None:
+                line = self._lines[key] = Line(
+                    self._nursery, self._scratch, self._keeper, self.limits, source
+                )
+            self._lines.move_to_end(key)
+            line.users += 1
+            stopped = self._surplus()
+        for each in stopped:
+            each.close()
+        try:
+            yield line
+        finally:
+            with self._lock:
+                line.users -= 1
+
+    def _surplus(self) -> list[Line]:
+        """Forget the lines that were not used for the longest time."""
+        surplus = len(self._lines) - (_PARSERS in self._lines) - self.limits.lines
+        keys = [key for key, line in self._lines.items() if key != _PARSERS and not line.users]
+        return [self._lines.pop(key) for key in keys[: max(0, surplus)]]
+
+    def _check_confinement(self) -> None:
+        held = self._nursery.confinement
+        if held.complete:
+            return
+        if held.uid in {0, -1}:
+            raise UnavailableError(f"untrusted text is not run as root: {held.missing}")
+        if not self._allow_unconfined:
+            raise UnavailableError(
+                f"untrusted text is not run here, because its process can't be confined: "
+                f"{held.missing}. '[sandbox] allow_unconfined = true' in trails.toml runs it "
+                "with a clock and a memory limit only"
+            )
+
+    def close(self) -> None:
+        """End every worker and remove the scratch space."""
+        with self._lock:
+            self._closed = True
+            lines = list(self._lines.values())
+            self._lines.clear()
+        for line in lines:
+            line.close()
+        self._nursery.close()
+        self._keeper.close()
+        self._scratch.close()
+
+
+def _ask(step: Step, job: Job, limits: Limits) -> Reply:
+    """Have a job done, deltas first."""
+    if step.deltas:
+        job = Job(
+            job.task,
+            job.text,
+            job.prefixes,
+            step.deltas,
+            job.rows,
+            job.size,
+            job.memory,
+        )
+    reply = step.worker.ask(job, monotonic() + limits.seconds)
+    if reply.outcome == "broken":
+        raise DeathError(0, reply.note)
+    step.done()
+    return reply
+
+
+def _accept(reply: Reply, what: str) -> None:
+    if reply.outcome == "refused":
+        raise QueryError(f"the {what} can't be run: {' '.join(reply.note[:1000].split())}")
+
+
+@contextlib.contextmanager
+def _failures(what: str, limits: Limits) -> Iterator[None]:
+    """What became of a worker, said to the one whose text it ran."""
+    try:
+        yield
+    except LateError:
+        raise LimitError(
+            f"the {what} was stopped after {limits.seconds:g} s; narrow it, add LIMIT, or raise "
+            "'[sandbox] seconds' in trails.toml",
+            limit="seconds",
+            value=limits.seconds,
+        ) from None
+    except DeathError as death:
+        raise _explain(what, death, limits) from None
+
+
+def _explain(what: str, death: DeathError, limits: Limits) -> LimitError | QueryError:
+    out_of_memory = any(
+        words in death.words for words in ("memory allocation", "bad_alloc", "MemoryError")
+    )
+    if out_of_memory or (death.signal == signal.SIGKILL):
+        return LimitError(
+            f"the {what} was stopped because it needs more than {limits.memory // MIB} MiB of "
+            "memory; narrow it, sort or group less, or raise '[sandbox] memory_mb' in trails.toml",
+            limit="memory",
+            value=limits.memory,
+        )
+    if death.signal in {signal.SIGSEGV, signal.SIGBUS}:
+        return LimitError(
+            f"the {what} was stopped because it nests too deeply for the engine; flatten it",
+            limit="depth",
+            value=limits.depth,
+        )
+    return QueryError(
+        f"the {what} made its worker fail, which was replaced: it asks for something that is "
+        "not possible here, such as reaching the network; change it",
+        signal=death.signal,
+    )

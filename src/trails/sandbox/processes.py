@@ -1,0 +1,341 @@
+"""The owner's side of the processes: one zygote, and workers at the end of sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+import msgspec
+
+from trails.model.history import Position
+from trails.sandbox.confine import Confinement
+from trails.sandbox.wire import (
+    HEADER,
+    MAX_FRAME,
+    PIECE,
+    Job,
+    Reply,
+    decode_reply,
+    encode,
+    frame,
+)
+from trails.sandbox.worker import PATIENT
+from trails.sandbox.zygote import Spawn, Status, Told
+
+_START: Final = 30.0
+"""Seconds that a zygote or a worker may take to start on a very busy machine."""
+_LONG: Final = 25
+"""Milliseconds after which a query must let others go first."""
+_LAST_WORDS: Final = 4096
+
+
+class LateError(Exception):
+    """The deadline passed; the worker was killed."""
+
+
+class DeathError(Exception):
+    """The worker ended by itself, or spoke nonsense and was killed."""
+
+    def __init__(self, signal_number: int, words: str) -> None:
+        super().__init__(signal_number, words)
+        self.signal = signal_number
+        self.words = words
+
+
+class Nursery:
+    """The zygote, started on first use and again should it die."""
+
+    def __init__(self, memory: int) -> None:
+        self._memory = memory
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._confinement: Confinement | None = None
+        self._closed = False
+
+    @property
+    def confinement(self) -> Confinement:
+        """What holds the workers."""
+        with self._lock:
+            if self._confinement is None:
+                self._start()
+            assert self._confinement is not None  # noqa: S101 - set by the start
+            return self._confinement
+
+    def _start(self) -> socket.socket:
+        if self._closed:
+            raise DeathError(0, "the sandbox is closed")
+        self._stop()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            # Its own environment: a worker has no business with the owner's secrets. Its own
+            # session: Ctrl-C is for the owner. -P: the current folder is not a place for code.
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "trails.sandbox.zygote",
+                    str(theirs.fileno()),
+                    str(self._memory),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                env={
+                    "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                    "MALLOC_ARENA_MAX": "1",  # else threads reserve address space by the GiB
+                    "LC_ALL": "C.UTF-8",
+                },
+            )
+        ours.settimeout(_START)
+        self._control = ours
+        said = ours.recv(PIECE)
+        if not said:
+            self._confinement = Confinement(missing="the sandbox process does not start")
+        else:
+            self._confinement = msgspec.msgpack.decode(said, type=Confinement)
+        return ours
+
+    def spawn(self, folder: Path | None) -> Worker:
+        """A new worker that has opened the store of its folder."""
+        ours, theirs = socket.socketpair()
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        os.set_blocking(reader, False)
+        sent = [theirs.fileno(), writer]
+        try:
+            if folder is not None:
+                sent.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
+            told, descriptors = self._order(Spawn(self._memory), sent)
+        except BaseException:
+            ours.close()
+            os.close(reader)
+            raise
+        finally:
+            theirs.close()
+            for descriptor in sent[1:]:
+                os.close(descriptor)
+        worker = Worker(self, told, descriptors[0] if descriptors else None, ours, reader, folder)
+        try:
+            worker.receive(monotonic() + _START)
+        except BaseException:
+            worker.end()
+            raise
+        return worker
+
+    def status(self, pid: int) -> int:
+        """How a worker, which is dead, ended: an exit code, or minus a signal."""
+        try:
+            return self._order(Status(pid), [], retry=False)[0]
+        except (DeathError, OSError):
+            return 0
+
+    def _order(
+        self, order: Spawn | Status, sent: list[int], *, retry: bool = True
+    ) -> tuple[int, list[int]]:
+        with self._lock:
+            control = self._control or self._start()
+            try:
+                socket.send_fds(control, [encode(order)], sent)
+                said, received, _, _ = socket.recv_fds(control, PIECE, 1)
+            except OSError:
+                said, received = b"", []
+            if said:
+                return msgspec.msgpack.decode(said, type=Told).value, received
+            self._stop()
+        if not retry:
+            raise DeathError(0, "the sandbox process ended")
+        return self._order(order, sent, retry=False)
+
+    def close(self) -> None:
+        """End the zygote, and with it every worker."""
+        with self._lock:
+            self._closed = True
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        if self._process is not None:
+            try:
+                self._process.wait(1)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._control = self._process = None
+
+
+class Worker:
+    """One worker, as its owner sees it."""
+
+    def __init__(
+        self,
+        nursery: Nursery,
+        pid: int,
+        process: int | None,
+        link: socket.socket,
+        errors: int,
+        folder: Path | None,
+    ) -> None:
+        self.pid = pid
+        self.folder = folder
+        self.position = Position(0, "")
+        self.caller = ""
+        """Who used it last; empty: no one yet."""
+        self.fed = 0
+        """Bytes of deltas that it has taken."""
+        self.held = 0
+        """Bytes of address space that it uses."""
+        self._nursery = nursery
+        self._process = process
+        self._link = link
+        self._errors = errors
+        self._thread = 0
+        self._open = True
+        self.alive = True
+        """Whether it was not killed by us."""
+        link.setblocking(False)
+        self._poller = select.poll()
+        self._poller.register(link, select.POLLIN)
+
+    def ask(self, job: Job, deadline: float) -> Reply:
+        """One job, done by the deadline; LateError and DeathError leave the worker dead."""
+        self.send(frame(encode(job)), deadline)
+        if not self._poller.poll(min(_LONG, max(0, (deadline - monotonic()) * 1000))):
+            self._demote()
+        return self.receive(deadline)
+
+    def send(self, data: bytes, deadline: float) -> None:
+        """Hand over bytes that a worker reads before it writes."""
+        sent = self.offer(data)
+        if sent == len(data):
+            return
+        rest = memoryview(data)[sent:]
+        self._poller.modify(self._link, select.POLLOUT)
+        while rest:
+            self._wait(deadline)
+            rest = rest[self.offer(rest) :]
+        self._poller.modify(self._link, select.POLLIN)
+
+    def offer(self, data: bytes | memoryview) -> int:
+        """Send what fits now."""
+        try:
+            return self._link.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            raise self._death() from None
+
+    def receive(self, deadline: float) -> Reply:
+        """Wait for one reply."""
+        self._wait(deadline)
+        data = self.take()
+        while len(data) < HEADER:
+            self._wait(deadline)
+            data += self.take()
+        length = int.from_bytes(data[:HEADER], "little")
+        if length > MAX_FRAME:
+            raise self.nonsense()
+        if len(data) < HEADER + length:
+            buffer = bytearray(data)
+            while len(buffer) < HEADER + length:
+                self._wait(deadline)
+                buffer += self.take()
+            data = bytes(buffer)
+        return self.read(data[HEADER:])
+
+    def read(self, payload: bytes) -> Reply:
+        """A reply from its bytes."""
+        try:
+            reply = decode_reply(payload)
+        except (msgspec.DecodeError, ValueError):
+            raise self.nonsense() from None
+        self.held = reply.held
+        self._thread = reply.thread
+        return reply
+
+    def take(self) -> bytes:
+        """Read what has come."""
+        try:
+            data = self._link.recv(1 << 20)
+        except BlockingIOError:
+            return b""
+        except OSError:
+            raise self._death() from None
+        if not data:
+            raise self._death()
+        return data
+
+    def wait(self, deadline: float, *, writing: bool) -> int:
+        """Until something can be read, or written too; gives the events."""
+        events = select.POLLIN | (select.POLLOUT if writing else 0)
+        self._poller.modify(self._link, events)
+        return self._wait(deadline)
+
+    def _wait(self, deadline: float) -> int:
+        remaining = deadline - monotonic()
+        ready = self._poller.poll(remaining * 1000) if remaining > 0 else []
+        if not ready:
+            self.kill()
+            raise LateError
+        return ready[0][1]
+
+    def _demote(self) -> None:
+        """Lower the priority of the thread that works; the worker takes another one after."""
+        # The number came from the worker: it must be one of its own threads.
+        if Path(f"/proc/{self.pid}/task/{self._thread}").exists():
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, self._thread, PATIENT)
+
+    def quiet(self) -> bool:
+        """Whether it waits, as an idle worker does: a dead one's socket is at its end."""
+        return not self._poller.poll(0)
+
+    def kill(self) -> None:
+        """Stop it at once, whatever it does."""
+        if not self.alive:
+            return
+        self.alive = False
+        with contextlib.suppress(ProcessLookupError):
+            if self._process is not None:
+                signal.pidfd_send_signal(self._process, signal.SIGKILL)
+            else:
+                os.kill(self.pid, signal.SIGKILL)
+
+    def nonsense(self) -> DeathError:
+        """The end of a worker that does not keep to the protocol: something took it over."""
+        self.kill()
+        return DeathError(0, "")
+
+    def _death(self) -> DeathError:
+        """Why it ended: its signal, and what the engine said last."""
+        self.kill()  # it may have closed its socket and live on
+        code = self._nursery.status(self.pid)
+        words = b""
+        with contextlib.suppress(OSError):
+            words = os.read(self._errors, _LAST_WORDS)
+        return DeathError(-code if code < 0 else 0, words.decode("utf-8", "replace"))
+
+    def end(self) -> None:
+        """Kill it and let go of its descriptors; the folder is the caller's to remove."""
+        self.kill()
+        if self._open:
+            self._open = False
+            self._link.close()
+            os.close(self._errors)
+            if self._process is not None:
+                # Its files go only when it is gone.
+                select.select([self._process], [], [], 1)
+                os.close(self._process)

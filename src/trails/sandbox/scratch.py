@@ -1,0 +1,118 @@
+"""The sandbox's folders: bases, and the workers' hard-linked clones of them.
+
+Each run has a folder with a lock in it; one whose lock nobody holds is the debris of a
+crash, and the next run removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+import shutil
+import stat
+import tempfile
+import threading
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from trails.errors import StorageError
+from trails.log.storage import storage_errors
+from trails.sandbox.confine import NOBODY
+
+_SHARED: Final = ".sst"
+"""Files that RocksDB never changes: links to them are as good as copies."""
+_SKIPPED: Final = ("LOCK", "LOG")
+
+
+class Scratch:
+    """A folder for one run, made on first use."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._mutex = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._run: Path | None = None
+        self._lock = -1
+
+    def path(self, name: str) -> Path:
+        """A path in the run's folder that was never used before."""
+        with self._mutex:
+            if self._run is None:
+                with storage_errors("make the sandbox's folder"):
+                    self._run = self._start()
+            return self._run / f"{name}-{next(self._numbers)}"
+
+    def _start(self) -> Path:
+        home = self._folder or _temporary()
+        home.mkdir(parents=True, exist_ok=True)
+        _sweep(home)
+        run = home / f"run-{uuid4().hex}"
+        # The lock comes first, beside the folder: a sweep must not find a run without one.
+        self._lock = os.open(run.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        run.mkdir(mode=0o700)
+        return run
+
+    def close(self) -> None:
+        """Remove everything."""
+        with self._mutex:
+            if self._run is not None:
+                shutil.rmtree(self._run, ignore_errors=True)
+                self._run.with_suffix(".lock").unlink(missing_ok=True)
+                os.close(self._lock)
+                self._run = None
+
+
+def _temporary() -> Path:
+    """Where runs without a folder of their own are: a place that only this user can write."""
+    home = Path(tempfile.gettempdir()) / f"trails-sandbox-{os.getuid()}"
+    home.mkdir(mode=0o700, exist_ok=True)
+    found = home.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise StorageError(f"{home} belongs to someone else; remove it, or set TMPDIR")
+    return home
+
+
+def _sweep(home: Path) -> None:
+    """Remove what runs left that did not end properly."""
+    for lock in home.glob("run-*.lock"):
+        with contextlib.suppress(OSError), lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+            lock.unlink()
+
+
+def protect(base: Path) -> None:
+    """Take the right to write from files that share their content with the owner's store."""
+    for path in base.glob("*" + _SHARED):
+        mode = stat.S_IMODE(path.stat().st_mode) & 0o444
+        # Workers of root are nobody; the folders above stay closed to other users.
+        path.chmod(mode | 0o004 if os.getuid() == 0 else mode)
+
+
+def size(base: Path) -> int:
+    """Bytes of a base."""
+    return sum(path.stat().st_size for path in base.iterdir())
+
+
+def clone(base: Path, folder: Path) -> None:
+    """A worker's own store: links to what is never changed, copies of the rest."""
+    folder.mkdir(mode=0o700)
+    for path in base.iterdir():
+        if path.name.startswith(_SKIPPED):
+            continue
+        target = folder / path.name
+        if path.suffix == _SHARED:
+            target.hardlink_to(path)
+            continue
+        shutil.copyfile(path, target)
+        _hand_over(target)
+    _hand_over(folder)
+
+
+def _hand_over(path: Path) -> None:
+    if os.getuid() == 0:
+        os.chown(path, NOBODY, NOBODY)

@@ -1,0 +1,298 @@
+"""What runs inside a worker: apply deltas, answer queries, parse files.
+
+The process is the boundary. Nothing here judges the text: whatever it makes the engine
+do, the owner's clock, the limits and the confinement end it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import resource
+import threading
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from typing import IO, Final, cast
+
+import pyoxigraph as ox
+
+from trails.errors import TrailsError
+from trails.sandbox.confine import confine
+from trails.sandbox.wire import PIECE, Channel, Job, Outcome, Reply, decode_job, encode
+
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+PATIENT: Final = 10
+"""The priority (nice) of what may take long: a tenth of the share of what may not."""
+_BULK: Final = 1 << 20
+"""Bytes of a delta from which a bulk load beats single additions."""
+_REFUSALS: Final = (SyntaxError, ValueError, OSError, RuntimeError, NotImplementedError)
+FORMATS: Final = {
+    "turtle": ox.RdfFormat.TURTLE,
+    "n-triples": ox.RdfFormat.N_TRIPLES,
+    "n-quads": ox.RdfFormat.N_QUADS,
+    "trig": ox.RdfFormat.TRIG,
+    "rdf-xml": ox.RdfFormat.RDF_XML,
+    "json-ld": ox.RdfFormat.JSON_LD,
+}
+
+EffectOf = Callable[[ox.Store, str, Mapping[str, str]], tuple[bytes, bytes]]
+
+
+@cache
+def effect_of() -> EffectOf:
+    """What turns an update into its effective delta; loaded before the files are out of reach."""
+    return cast(EffectOf, import_module("trails.sandbox.updates").effect_of)
+
+
+def serve(descriptor: int, folder: int | None, memory: int) -> None:
+    """Confine this process, open the store of its folder, and answer until the owner is gone."""
+    worker = Worker(Channel(descriptor))
+    if folder is not None:
+        os.fchdir(folder)
+    held = confine(folder, memory)
+    if folder is not None:
+        # Its threads inherit the priority, so that compaction is in nobody's way either.
+        _in_thread(worker.open)
+        if worker.store is None:
+            return
+    gc.disable()
+    worker.pending = Reply("ready", body=encode(held))
+    while worker.pending is not None:
+        _in_thread(worker.run)
+
+
+def _in_thread(work: Callable[[], None]) -> None:
+    """Run in a thread of its own: priorities belong to threads, and are never given back."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+class Worker:
+    """One worker: its channel, and the store that it follows a line with, if it has one."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._memory = 0
+        # Opened now: later no file outside the folder can be.
+        self._usage: int | None = None
+        with contextlib.suppress(OSError):
+            self._usage = os.open("/proc/self/statm", os.O_RDONLY)
+        self.store: ox.Store | None = None
+        self.pending: Reply | None = None
+        """What the next thread is to send."""
+
+    def open(self) -> None:
+        """Open the store of this folder, with patience."""
+        os.setpriority(os.PRIO_PROCESS, 0, PATIENT)
+        # By a relative path, because the folders above it may be closed to this user.
+        self.store = ox.Store(".")
+
+    def run(self) -> None:
+        """Answer; when the owner has lowered this thread's priority, leave the rest to another."""
+        reply, self.pending = self.pending, None
+        while reply is not None:
+            self._answer(reply)
+            payload = self._channel.read()
+            if payload is None:
+                return
+            reply = self._step(decode_job(payload))
+            if os.getpriority(os.PRIO_PROCESS, 0):
+                self.pending = reply
+                return
+
+    def _step(self, job: Job) -> Reply:
+        self._limit(job.memory)
+        try:
+            return self._run(job)
+        except MemoryError:
+            os.abort()  # as the engine does when it gets no memory
+        except BaseException as error:  # noqa: BLE001 - a panic of the engine is not an Exception
+            return Reply("broken", f"{type(error).__name__}: {error}")
+
+    def _answer(self, reply: Reply) -> None:
+        """Send a reply, with the memory in use."""
+        held = 0
+        if self._usage is not None:
+            held = int(os.pread(self._usage, 32, 0).split(None, 1)[0]) * _PAGE
+        self._channel.write(
+            encode(
+                Reply(
+                    reply.outcome,
+                    reply.note,
+                    reply.body,
+                    reply.added,
+                    held,
+                    threading.get_native_id(),
+                )
+            )
+        )
+
+    def _limit(self, memory: int) -> None:
+        """Lower the memory of one call; the hard limit stays."""
+        if memory != self._memory:
+            _, hard = resource.getrlimit(resource.RLIMIT_AS)
+            soft = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+            self._memory = memory
+
+    def _run(self, job: Job) -> Reply:
+        store = self.store
+        if store is None:
+            store = ox.Store()
+        for removed, added in job.deltas:
+            _apply(store, removed, added)
+        try:
+            return self._tasks[job.task](self, store, job)
+        except TrailsError as error:
+            return Reply("refused", error.message)
+        except _REFUSALS as error:
+            return Reply("refused", str(error))
+
+    def _query(self, store: ox.Store, job: Job) -> Reply:
+        found = store.query(job.text, prefixes=job.prefixes)
+        if isinstance(found, ox.QueryBoolean):
+            return Reply("ask", body=b"1" if found else b"")
+        form: Outcome
+        cut = Cut(job.rows, job.size)
+        with contextlib.suppress(CutError):
+            if isinstance(found, ox.QuerySolutions):
+                form = "select"
+                cut.lines += 1  # the names of the variables
+                found.serialize(cast(IO[bytes], cut), ox.QueryResultsFormat.TSV)
+            else:
+                form = "graph"
+                found.serialize(cast(IO[bytes], cut), ox.RdfFormat.N_TRIPLES)
+        return Reply(form, cut.by, cut.taken())
+
+    def _update(self, store: ox.Store, job: Job) -> Reply:
+        removed, added = effect_of()(store, job.text, job.prefixes)
+        if len(removed) + len(added) > job.size:
+            return Reply("effect", "effect_bytes")
+        return Reply("effect", "", removed, added)
+
+    def _check_query(self, store: ox.Store, job: Job) -> Reply:
+        store.query(job.text, prefixes=job.prefixes)
+        return Reply("done")
+
+    def _check_update(self, store: ox.Store, job: Job) -> Reply:
+        store.update(job.text, prefixes=job.prefixes)
+        return Reply("done")
+
+    def _parse(self, store: ox.Store, job: Job) -> Reply:  # noqa: ARG002 - as the others
+        output = Pieces(self._channel)
+        quads = ox.parse(
+            cast(IO[bytes], Input(self._channel)), FORMATS[job.text], base_iri=job.base_iri
+        )
+        ox.serialize(quads, cast(IO[bytes], output), ox.RdfFormat.N_QUADS)
+        output.send()
+        return Reply("done")
+
+    def _follow(self, store: ox.Store, job: Job) -> Reply:  # noqa: ARG002 - as the others
+        return Reply("done")
+
+    _tasks: Final = {
+        "query": _query,
+        "update": _update,
+        "check query": _check_query,
+        "check update": _check_update,
+        "parse": _parse,
+        "follow": _follow,
+    }
+
+
+def _apply(store: ox.Store, removed: bytes, added: bytes) -> None:
+    """Move the store by one commit."""
+    if removed:
+        for quad in ox.parse(removed, ox.RdfFormat.N_QUADS, lenient=True):
+            store.remove(quad)
+    if len(added) > _BULK:
+        store.bulk_load(added, ox.RdfFormat.N_QUADS, lenient=True)
+    elif added:
+        store.extend(ox.parse(added, ox.RdfFormat.N_QUADS, lenient=True))
+
+
+class CutError(Exception):
+    """Enough was written."""
+
+
+class Cut:
+    """A file that takes so many lines and bytes. In TSV and N-Triples a line is a row."""
+
+    def __init__(self, lines: int, size: int) -> None:
+        self.lines = lines
+        self.by = ""
+        self._size = size
+        self._buffer = bytearray()
+        self._seen = 0
+
+    def write(self, data: bytes) -> int:
+        """Take a piece; refuse to go on after the last line wanted."""
+        self._buffer += data
+        self._seen += data.count(b"\n")
+        if self._seen > self.lines:
+            self.by = "rows"
+        elif len(self._buffer) > self._size:
+            self.by = "bytes"
+        else:
+            return len(data)
+        raise CutError
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def taken(self) -> bytes:
+        """What was written, cut after a whole line."""
+        if self.by == "rows":
+            lines = self._buffer.split(b"\n", self.lines)
+            del self._buffer[len(self._buffer) - len(lines[-1]) :]
+        if len(self._buffer) > self._size:
+            self.by = "bytes"
+            # A line of names that does not fit is kept: without it there is no result.
+            end = self._buffer.rfind(b"\n", 0, self._size) + 1
+            del self._buffer[end or self._buffer.find(b"\n") + 1 :]
+        return bytes(self._buffer)
+
+
+class Input:
+    """A file that comes in frames; an empty one is its end."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._rest = memoryview(b"")
+        self._ended = False
+
+    def read(self, size: int = -1) -> bytes:
+        """Some of the next bytes."""
+        if not self._rest and not self._ended:
+            self._rest = memoryview(self._channel.read() or b"")
+            self._ended = not self._rest
+        piece = self._rest[:size] if size >= 0 else self._rest
+        self._rest = self._rest[len(piece) :]
+        return bytes(piece)
+
+
+class Pieces:
+    """A file that goes out in frames."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._buffer = bytearray()
+
+    def write(self, data: bytes) -> int:
+        """Take some bytes, and send when there are enough."""
+        self._buffer += data
+        if len(self._buffer) >= PIECE:
+            self.send()
+        return len(data)
+
+    def flush(self) -> None:
+        """Sent when there is enough, or at the end."""
+
+    def send(self) -> None:
+        """Send what is there."""
+        if self._buffer:
+            self._channel.write(encode(Reply("piece", body=bytes(self._buffer))))
+            self._buffer.clear()

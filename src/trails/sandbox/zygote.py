@@ -1,0 +1,170 @@
+"""``python -m trails.sandbox.zygote``: the process that workers are forked from.
+
+It imports what they need, gives up root, and then has one thread and opens nothing, so
+a fork takes a millisecond. It ends, and its workers with it, when its owner does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from typing import Final
+
+import msgspec
+
+from trails.sandbox.confine import Confinement, confine, drop_root, end_with_parent
+from trails.sandbox.worker import effect_of, serve
+
+_CHECK: Final = 1000
+"""Milliseconds between two looks at dead workers, and at whether the owner is alive."""
+_REMEMBERED: Final = 1000
+
+
+class Spawn(msgspec.Struct, tag="spawn"):
+    """Fork a worker. With it come its socket, its error pipe and, if it has one, its folder."""
+
+    memory: int
+
+
+class Status(msgspec.Struct, tag="status"):
+    """Tell how a worker ended; the owner has killed it before, if it still ran."""
+
+    pid: int
+
+
+class Told(msgspec.Struct):
+    """The answer: a pid, with a descriptor of the process; or how a worker ended."""
+
+    value: int
+
+
+_decode_order = msgspec.msgpack.Decoder(Spawn | Status).decode
+
+
+class Zygote:
+    """The loop: fork when told to, remember how workers ended."""
+
+    def __init__(self, control: socket.socket, owner: int) -> None:
+        self._control = control
+        self._owner = owner
+        self._ended: dict[int, int] = {}
+        self._living: set[int] = set()
+
+    def run(self) -> None:
+        """Serve until the owner is gone."""
+        poller = select.poll()
+        poller.register(self._control, select.POLLIN)
+        while os.getppid() == self._owner:
+            if poller.poll(_CHECK) and not self._obey():
+                break
+            self._reap()
+        for pid in self._living:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _obey(self) -> bool:
+        """Carry out one order; False when the owner has hung up."""
+        data, descriptors, _, _ = socket.recv_fds(self._control, 4096, 4)
+        if not data:
+            return False
+        order = _decode_order(data)
+        if isinstance(order, Status):
+            self._control.sendall(msgspec.msgpack.encode(Told(self._status(order.pid))))
+            return True
+        pid = os.fork()
+        if pid == 0:
+            _become_worker(self._control, descriptors, order.memory)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._living.add(pid)
+        answer = msgspec.msgpack.encode(Told(pid))
+        if sys.platform == "linux":
+            process = os.pidfd_open(pid)
+            socket.send_fds(self._control, [answer], [process])
+            os.close(process)
+        else:
+            self._control.sendall(answer)
+        return True
+
+    def _status(self, pid: int) -> int:
+        if pid in self._living:
+            _, status = os.waitpid(pid, 0)
+            self._note(pid, status)
+        return self._ended.pop(pid, 0)
+
+    def _reap(self) -> None:
+        while self._living:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            self._note(pid, status)
+
+    def _note(self, pid: int, status: int) -> None:
+        self._living.discard(pid)
+        self._ended[pid] = os.waitstatus_to_exitcode(status)
+        if len(self._ended) > _REMEMBERED:
+            del self._ended[next(iter(self._ended))]
+
+
+def _become_worker(control: socket.socket, descriptors: list[int], memory: int) -> None:
+    """In the child: keep only what a worker needs, serve, and never return."""
+    try:
+        end_with_parent(os.getppid())
+        control.close()
+        os.dup2(descriptors[1], 2)
+        os.close(descriptors[1])
+        kept = [0, 1, 2, descriptors[0], *descriptors[2:]]
+        for low, high in zip(sorted(kept), [*sorted(kept)[1:], 4096], strict=True):
+            os.closerange(low + 1, high)
+        serve(descriptors[0], descriptors[2] if len(descriptors) > 2 else None, memory)
+    except BaseException:  # noqa: BLE001 - this process has no caller
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def probe(memory: int) -> Confinement:
+    """What a worker would be held by here, found out by a child that tries."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(writer, msgspec.msgpack.encode(confine(None, memory)))
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        said = pipe.read()
+    os.waitpid(pid, 0)
+    if not said:
+        return Confinement(missing="a confined process ended at once")
+    return msgspec.msgpack.decode(said, type=Confinement)
+
+
+def main(descriptor: int, memory: int) -> None:
+    """Say what confinement there is, then serve."""
+    owner = os.getppid()
+    control = socket.socket(fileno=descriptor)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(ModuleNotFoundError):
+        effect_of()
+    try:
+        drop_root()
+    except OSError as error:
+        held = Confinement(missing=f"root can't be given up: {error}", uid=0)
+        control.sendall(msgspec.msgpack.encode(held))
+        return
+    control.sendall(msgspec.msgpack.encode(probe(memory)))
+    gc.collect()
+    gc.freeze()
+    Zygote(control, owner).run()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

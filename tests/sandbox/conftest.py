@@ -1,0 +1,23 @@
+"""A branch with some data, and a sandbox with short limits."""
+
+import pytest
+from tests.sandbox.branches import Branch, statements
+
+from trails.sandbox.limits import Limits
+from trails.sandbox.pool import Sandbox
+
+
+@pytest.fixture
+def branch(tmp_path):
+    """Two hundred things."""
+    branch = Branch(tmp_path / "store")
+    branch.commit(added=statements(200))
+    return branch
+
+
+@pytest.fixture
+def sandbox(tmp_path):
+    """One second, and less than half a gigabyte."""
+    sandbox = Sandbox(tmp_path / "scratch", Limits(seconds=1.0, memory=400 << 20))
+    yield sandbox
+    sandbox.close()

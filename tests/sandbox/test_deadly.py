@@ -1,0 +1,162 @@
+"""Queries and files of death: stopped in time, and nobody else notices."""
+
+import threading
+from contextlib import suppress
+from statistics import quantiles
+from time import monotonic
+
+import pytest
+from tests.sandbox.branches import EX, Branch, statements
+from tests.sandbox.deadly import FILES, QUERIES
+
+from trails.errors import BusyError, LimitError, QueryError
+from trails.sandbox.limits import Limits
+from trails.sandbox.pool import Sandbox
+
+SECONDS = 0.5
+IN_TIME = SECONDS + 0.1
+LOADED = 0.9
+"""Seconds that a test allows on top: the machine may be doing other things."""
+CARTESIAN = QUERIES["cartesian product"]
+
+
+@pytest.fixture(scope="module")
+def branch(tmp_path_factory):
+    """A thousand things, for all tests of this file: none of them can change it."""
+    branch = Branch(tmp_path_factory.mktemp("deadly") / "store")
+    branch.commit(added=statements(1000))
+    return branch
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory):
+    """One for all: each text must leave it usable for the next."""
+    limits = Limits(seconds=SECONDS, memory=400 << 20)
+    sandbox = Sandbox(tmp_path_factory.mktemp("scratch"), limits)
+    yield sandbox
+    sandbox.close()
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_deadly_query_is_stopped_in_time(branch, sandbox, name):
+    """It ends with an answer or an error that says why; the next query is answered."""
+    sandbox.query(branch, "ASK {}", caller="ann")
+    started = monotonic()
+    with suppress(QueryError, LimitError):
+        assert len(sandbox.query(branch, QUERIES[name], caller="eve").rows) <= 10_000
+    assert monotonic() - started < IN_TIME + LOADED
+    assert sandbox.query(branch, f"ASK {{ <{EX}thing/7> ?p ?o }}", caller="eve").truth
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [
+        ("cartesian product", "seconds"),
+        ("nested groups", "depth"),
+        ("nested negations", "depth"),
+        ("terms in terms", "depth"),
+    ],
+)
+def test_the_error_names_the_limit(branch, sandbox, name, limit):
+    """And its value, and what to do."""
+    with pytest.raises(LimitError) as caught:
+        len(sandbox.query(branch, QUERIES[name], caller="eve"))
+    assert caught.value.data["limit"] == limit
+    assert caught.value.data["value"] == getattr(sandbox.limits, limit)
+
+
+def test_memory_is_limited(branch, sandbox):
+    """A text that doubles and doubles is stopped by memory, long before the clock."""
+    patient = Limits(seconds=20, memory=300 << 20)
+    with pytest.raises(LimitError, match="300 MiB of memory") as caught:
+        sandbox.query(branch, QUERIES["doubling"], caller="eve", limits=patient)
+    assert caught.value.data == {"limit": "memory", "value": 300 << 20}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_deadly_file_is_stopped(sandbox, name):
+    """It ends with statements or an error; the next file is read."""
+    format, text = FILES[name]
+    data = text.encode("utf-8", "surrogateescape")
+    started = monotonic()
+    with suppress(QueryError, LimitError):
+        for piece in sandbox.parse([data], format):
+            assert b"root:" not in piece
+    assert monotonic() - started < 10
+    assert b"".join(sandbox.parse([b"<a:a> <a:b> 1 ."], "turtle"))
+
+
+def test_output_may_grow_only_so_far(sandbox):
+    """A small file that would write without end is stopped by what it writes."""
+    format, text = FILES["a prefix that grows"]
+    few = Limits(seconds=5, memory=400 << 20, expansion=2)
+    with pytest.raises(LimitError, match="times its size") as caught:
+        for _ in sandbox.parse([text.encode()], format, limits=few):
+            pass
+    assert caught.value.data == {"limit": "expansion", "value": 2}
+
+
+def test_the_check_of_a_text_is_contained_too(sandbox):
+    """Parsing alone kills an engine."""
+    for text, update in ((QUERIES["nested groups"], False), (QUERIES["nested negations"], True)):
+        with pytest.raises((LimitError, QueryError)):
+            sandbox.check(text, update=update)
+    sandbox.check("ASK {}")
+
+
+def test_neighbours_of_a_deadly_query_go_on(branch, sandbox):
+    """While one query is killed, another on the same branch gets its answers."""
+    failed = []
+
+    def deadly():
+        try:
+            sandbox.query(branch, CARTESIAN, caller="eve")
+        except LimitError as error:
+            failed.append(error)
+
+    sandbox.query(branch, "ASK {}", caller="ann")
+    thread = threading.Thread(target=deadly)
+    thread.start()
+    answers = 0
+    while thread.is_alive():
+        assert sandbox.query(branch, f"ASK {{ <{EX}thing/7> ?p ?o }}", caller="ann").truth
+        answers += 1
+    thread.join()
+    assert failed
+    assert answers > 20
+
+
+def test_good_queries_stay_fast_under_a_stream_of_deadly_ones(branch, sandbox):
+    """One caller sends deadly queries without a pause: another's p99 stays within five times."""
+    text = f"SELECT * {{ <{EX}thing/7> ?p ?o }}"
+    short = Limits(seconds=0.1, memory=400 << 20, patience=0.02)
+    ended = threading.Event()
+    outcomes = []
+
+    def stream():
+        while not ended.is_set():
+            try:
+                sandbox.query(branch, CARTESIAN, caller="eve", limits=short)
+            except (LimitError, BusyError) as error:
+                outcomes.append(error.code)
+
+    def p99(count):
+        times = []
+        for _ in range(count):
+            started = monotonic()
+            assert sandbox.query(branch, text, caller="ann").rows
+            times.append(monotonic() - started)
+        return quantiles(times, n=100)[-1]
+
+    p99(200)
+    quiet = p99(1000)
+    threads = [threading.Thread(target=stream) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    busy = p99(3000)
+    ended.set()
+    for thread in threads:
+        thread.join()
+    assert outcomes.count("limit") > 3
+    # Two processors are shared with the other tests: the floor keeps noise out.
+    assert busy < 5 * max(quiet, 0.008)

@@ -1,0 +1,233 @@
+"""Processes and folders: everything ends with its owner, and nothing is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+from tests.sandbox.branches import Branch, statements
+
+from trails.errors import LimitError, UnavailableError
+from trails.sandbox.limits import Limits
+from trails.sandbox.pool import Sandbox
+
+SLOW = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l }"
+OWNER = """
+import sys, threading, time
+from pathlib import Path
+from tests.sandbox.branches import Branch, statements
+from trails.sandbox.limits import Limits
+from trails.sandbox.pool import Sandbox
+
+folder = Path(sys.argv[1])
+branch = Branch(folder / "store")
+branch.commit(added=statements(1000))
+sandbox = Sandbox(folder / "scratch", Limits(seconds=60))
+# From a thread that ends at once: what is started must not end with it.
+thread = threading.Thread(target=lambda: sandbox.query(branch, "ASK {}", caller="a"))
+thread.start()
+thread.join()
+time.sleep(0.3)
+slow = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l }"
+threading.Thread(target=lambda: sandbox.query(branch, slow, caller="b"), daemon=True).start()
+time.sleep(0.3)
+assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="a").truth
+print(sandbox._nursery._process.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def children(pid):
+    """The processes that a process has started."""
+    try:
+        return [int(name) for name in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def running(pid):
+    """Whether a process runs; a dead one that nobody has asked about does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state not in "ZX"
+
+
+def wait_for(condition, seconds=10):
+    """Until something holds."""
+    until = monotonic() + seconds
+    while not condition():
+        assert monotonic() < until
+        sleep(0.01)
+
+
+@pytest.fixture
+def owner(tmp_path):
+    """A process with a sandbox, of which one worker is busy."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER, tmp_path],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    zygote = int(process.stdout.readline())
+    yield process, zygote, children(zygote)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("victim", ["owner", "zygote"])
+def test_workers_end_with_their_owner(owner, victim):
+    """Killed without a chance to clean up, while a query runs."""
+    process, zygote, workers = owner
+    assert len(workers) >= 2
+    os.kill(process.pid if victim == "owner" else zygote, signal.SIGKILL)
+    wait_for(lambda: not any(map(running, [zygote, *workers])))
+
+
+def test_the_debris_of_a_crash_is_removed(owner, tmp_path):
+    """By the next sandbox on the folder; a living one's files stay."""
+    process, _, _ = owner
+    scratch = tmp_path / "scratch"
+    (crashed,) = scratch.glob("run-*[!k]")
+    branch = Branch(tmp_path / "other")
+    second = Sandbox(scratch)
+    assert second.query(branch, "ASK {}", caller="ann").truth
+    assert crashed.exists()
+    process.kill()
+    process.wait()
+    third = Sandbox(scratch)
+    assert third.query(branch, "ASK {}", caller="ann").truth
+    assert not crashed.exists()
+    second.close()
+    third.close()
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_dead_zygote_is_replaced(branch, sandbox):
+    """Its workers are gone with it; the next query gets new ones."""
+    assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="ann").truth
+    process = sandbox._nursery._process
+    process.kill()
+    process.wait()
+    wait_for(lambda: not any(worker.quiet() for worker in sandbox._lines["main"]._idle))
+    assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="ann").truth
+    assert sandbox._nursery._process is not process
+
+
+def test_a_worker_that_was_killed_from_outside_is_an_error_and_is_replaced(branch, sandbox):
+    """Such as by a system that is out of memory."""
+    sandbox.query(branch, "ASK {}", caller="ann")
+    wait_for(lambda: sandbox._lines["main"]._idle)
+    zygote = sandbox._nursery._process.pid
+
+    def kill():
+        sleep(0.2)
+        for pid in children(zygote):
+            os.kill(pid, signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    with pytest.raises(LimitError) as caught:
+        sandbox.query(branch, SLOW, caller="ann", limits=Limits(seconds=20))
+    thread.join()
+    assert caught.value.data["limit"] == "memory"
+    assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="ann").truth
+
+
+def test_nothing_is_started_before_it_is_needed(tmp_path):
+    """A sandbox that nobody uses costs nothing."""
+    sandbox = Sandbox(tmp_path / "scratch")
+    assert sandbox._nursery._process is None
+    assert not (tmp_path / "scratch").exists()
+    sandbox.close()
+
+
+def test_closing_leaves_nothing(branch, tmp_path):
+    """No process, no folder, and no more answers."""
+    sandbox = Sandbox(tmp_path / "scratch", Limits(seconds=1))
+    sandbox.query(branch, "ASK {}", caller="ann")
+    zygote = sandbox._nursery._process.pid
+    workers = children(zygote)
+    assert workers
+    sandbox.close()
+    wait_for(lambda: not any(map(running, [zygote, *workers])))
+    assert list((tmp_path / "scratch").iterdir()) == []
+    with pytest.raises(UnavailableError, match="closed"):
+        sandbox.query(branch, "ASK {}", caller="ann")
+    sandbox.close()
+
+
+def test_a_killed_workers_folder_is_not_used_again(branch, sandbox, tmp_path):
+    """It is removed, and the next worker has another."""
+    sandbox.query(branch, "ASK {}", caller="ann")
+    folders = {worker.folder for worker in sandbox._lines["main"]._idle}
+    for _ in range(3):
+        with pytest.raises(LimitError):
+            sandbox.query(branch, SLOW, caller="ann", limits=Limits(seconds=0.2))
+    sandbox.query(branch, "ASK {}", caller="ann")
+    wait_for(lambda: not any(folder.exists() for folder in folders))
+    assert not folders & {worker.folder for worker in sandbox._lines["main"]._idle}
+
+
+def test_a_temporary_sandbox_has_a_folder_of_its_own(branch, tmp_path, monkeypatch):
+    """Which only its user can enter, and which is empty after it."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    sandbox = Sandbox(None)
+    assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="ann").truth
+    home = tmp_path / f"trails-sandbox-{os.getuid()}"
+    assert home.stat().st_mode & 0o777 == 0o700
+    sandbox.close()
+    assert list(home.iterdir()) == []
+
+
+def test_the_files_that_workers_share_can_not_be_written(branch, sandbox, tmp_path):
+    """They are the same files as the store's own."""
+    sandbox.query(branch, "ASK {}", caller="ann")
+    (worker,) = [w for w in sandbox._lines["main"]._idle if w.position.seq][:1]
+    shared = [path for path in worker.folder.glob("*.sst") if path.stat().st_nlink > 1]
+    assert shared
+    assert all(path.stat().st_mode & 0o222 == 0 for path in shared)
+
+
+def priorities(worker):
+    """The priorities of a process's threads, by their number."""
+    found = {}
+    for stat in Path(f"/proc/{worker.pid}/task").glob("*/stat"):
+        found[int(stat.parent.name)] = int(stat.read_text().rsplit(")", 1)[1].split()[16])
+    return found
+
+
+def test_a_long_query_lets_others_go_first(branch, sandbox):
+    """Its thread's priority is lowered while it runs; the next query has a fresh thread."""
+    sandbox.query(branch, "ASK {}", caller="ann")
+    line = sandbox._lines["main"]
+    wait_for(lambda: line._idle)
+    worker = line._idle[-1]
+    first = worker._thread
+    assert priorities(worker)[first] == 0
+
+    def run():
+        with suppress(LimitError):
+            sandbox.query(branch, SLOW, caller="ann")
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_for(lambda: priorities(worker).get(first) == 10)
+    thread.join()
+    branch.commit(added=statements(1000))
+    medium = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f }"
+    seen = set()
+    for _ in range(3):
+        sandbox.query(branch, medium, caller="ann", limits=Limits(seconds=20))
+        (worker,) = (each for each in line._idle if each.caller == "ann")
+        assert priorities(worker)[worker._thread] == 0
+        seen.add(worker._thread)
+    assert len(seen) == 3
