@@ -1,0 +1,1 @@
+"""What runs untrusted text: checks, and the worker that is confined."""
