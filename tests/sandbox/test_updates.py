@@ -13,6 +13,7 @@ from trails.errors import QueryError
 from trails.model.iris import TRAILS
 from trails.sandbox.updates import GENID, effect_of
 
+# ruff: noqa: E501 - an update reads best on one line
 PREFIXES = {"": "https://x/schema#", "xsd": "http://www.w3.org/2001/XMLSchema#"}
 N = "https://x/n/"
 DATA = f"""

@@ -36,6 +36,8 @@ _CHAR = _LETTER + "0-9\u00b7\u0300-\u036f\u203f-\u2040-"
 _ESCAPE = r"\\(?:[tbnrf\\\"']|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8})"
 _LOCAL = rf"(?:[{_CHAR}:]|%[0-9A-Fa-f]{{2}}|\\[_~.\-!$&'()*+,;=/?#@%])"
 
+# The engine ends a local name before its second dot, so `:a.b.SERVICE` is `:a.b`, `.` and
+# a keyword; it is cut there, although the standard would go on.
 # Every repetition is possessive or can't overlap what follows it: no text is read twice.
 _TOKEN = re.compile(
     rf"""
@@ -46,8 +48,7 @@ _TOKEN = re.compile(
   | (?P<iri><(?:[^<>"{{}}|^`\\\x00-\x20]|\\u[0-9A-Fa-f]{{4}}|\\U[0-9A-Fa-f]{{8}})*+>)
   | (?P<variable>[?$][{_LETTER}0-9][{_LETTER}0-9\u00b7\u0300-\u036f\u203f-\u2040]*+)
   | (?P<blank>_:[{_LETTER}0-9](?:\.*+[{_CHAR}])*+)
-  | (?P<name>[{_BASE}](?:\.*+[{_CHAR}])*+:(?:{_LOCAL}(?:\.*+{_LOCAL})*+)?+
-      |:(?:{_LOCAL}(?:\.*+{_LOCAL})*+)?+)
+  | (?P<name>(?:[{_BASE}](?:\.*+[{_CHAR}])*+)?+:(?:{_LOCAL}++(?:\.++{_LOCAL}++)?+)?+)
   | (?P<run>[{_BASE}](?:\.*+[{_CHAR}])*+)
   | (?P<number>[0-9]++\.[0-9]*+[eE][+-]?[0-9]++|\.?[0-9]++[eE][+-]?[0-9]++
       |[0-9]*+\.[0-9]++|[0-9]++)
@@ -251,237 +252,6 @@ def refuse_network(read: list[Token]) -> None:
             raise QueryError("LOAD fetches from elsewhere and is not available; use load")
 
 
-_CLAUSES: Final = 128
-MAX_OPERATORS: Final = 500
-
-# SPARQL 1.1, section 19.8: PN_CHARS_BASE, PN_CHARS_U, PN_CHARS.
-_BASE = (
-    "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff\u200c-\u200d"
-    "\u2070-\u218f\u2c00-\u2fef\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd\U00010000-\U000effff"
-)
-_LETTER = _BASE + "_"
-_CHAR = _LETTER + "0-9\u00b7\u0300-\u036f\u203f-\u2040-"
-_ESCAPE = r"\\(?:[tbnrf\\\"']|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8})"
-_LOCAL = rf"(?:[{_CHAR}:]|%[0-9A-Fa-f]{{2}}|\\[_~.\-!$&'()*+,;=/?#@%])"
-
-# Every repetition is possessive or can't overlap what follows it: no text is read twice.
-_TOKEN = re.compile(
-    rf"""
-    (?P<space>(?:[ \t\r\n]++|\#[^\n\r]*+)++)
-  | (?P<string>\"\"\"(?:\"{{0,2}}(?:[^"\\]|{_ESCAPE}))*+\"\"\"
-      |'''(?:'{{0,2}}(?:[^'\\]|{_ESCAPE}))*+'''
-      |"(?!"")(?:[^"\\\n\r]|{_ESCAPE})*+"|'(?!'')(?:[^'\\\n\r]|{_ESCAPE})*+')
-  | (?P<iri><(?:[^<>"{{}}|^`\\\x00-\x20]|\\u[0-9A-Fa-f]{{4}}|\\U[0-9A-Fa-f]{{8}})*+>)
-  | (?P<variable>[?$][{_LETTER}0-9][{_LETTER}0-9\u00b7\u0300-\u036f\u203f-\u2040]*+)
-  | (?P<blank>_:[{_LETTER}0-9](?:\.*+[{_CHAR}])*+)
-  | (?P<name>[{_BASE}](?:\.*+[{_CHAR}])*+:(?:{_LOCAL}(?:\.*+{_LOCAL})*+)?+
-      |:(?:{_LOCAL}(?:\.*+{_LOCAL})*+)?+)
-  | (?P<run>[{_BASE}](?:\.*+[{_CHAR}])*+)
-  | (?P<number>[0-9]++\.[0-9]*+[eE][+-]?[0-9]++|\.?[0-9]++[eE][+-]?[0-9]++
-      |[0-9]*+\.[0-9]++|[0-9]++)
-  | (?P<tag>@[A-Za-z]++(?:-[A-Za-z0-9]++)*+(?:--[A-Za-z]++)?+)
-  | (?P<open>[{{(\[])
-  | (?P<close>[}})\]])
-  | (?P<other>\^\^|&&|\|\||!=|<=|>=|[.;,=!<>+*/|^?~-])
-    """,
-    re.VERBOSE,
-)
-# A run of letters without a colon is no name, but words: `true.SERVICE` is three tokens.
-_PIECE = re.compile(r"(?P<word>[A-Za-z][A-Za-z0-9_]*)|(?P<number>[0-9]+)|(?P<other>[.-])")
-_ABSOLUTE = re.compile(r"<[A-Za-z][A-Za-z0-9+.-]*://")
-_OPERANDS: Final = frozenset(
-    {"variable", "blank", "name", "word", "number", "string", "iri", "tag"}
-)
-_PAIRS: Final = {"}": "{", ")": "(", "]": "["}
-
-
-class Token(msgspec.Struct, frozen=True, gc=False):
-    """A piece of SPARQL text; all pieces together are the text.
-
-    The kinds: space (comments too), string, iri, variable, blank, name (with a colon),
-    word (a keyword or ``a``), number, tag, open, close, other.
-    """
-
-    kind: str
-    text: str
-
-
-# --- cutting ------------------------------------------------------------------------------
-
-
-def tokenize(text: str) -> list[Token]:
-    """Cut text into tokens, in one pass."""
-    size = len(text.encode("utf-8", "surrogatepass"))
-    if size > MAX_TEXT:
-        raise _too_much(f"{size} bytes", f"{MAX_TEXT // 1024} KiB ({MAX_TEXT} bytes)", "shorten it")
-    tokens: list[Token] = []
-    nesting: list[str] = []
-    before = Token("open", "")  # the last token that is not space
-    at = count = 0
-    while at < len(text):
-        cut = [_cut(text, at, before, nesting)]
-        at += len(cut[0].text)
-        if cut[0].kind == "run":
-            cut = list(_words_of(cut[0].text))
-        tokens += cut
-        if cut[-1].kind == "space":
-            continue
-        before = cut[-1]
-        _nest(before, nesting)
-        count += len(cut)
-        if count > MAX_TOKENS:
-            raise _too_much(f"{count} tokens or more", str(MAX_TOKENS), "ask in several steps")
-    return tokens
-
-
-def _cut(text: str, at: int, before: Token, nesting: list[str]) -> Token:
-    found = _TOKEN.match(text, at)
-    if found is None:
-        raise QueryError(_unreadable(text, at))
-    token = Token(str(found.lastgroup), found.group())
-    if text[at] == "<":
-        return _angle(text, at, token, before, nesting)
-    if token.kind == "string" and "\\" in token.text:
-        _check_code_points(token.text)
-    return token
-
-
-def _angle(text: str, at: int, token: Token, before: Token, nesting: list[str]) -> Token:
-    """``<`` begins an IRI or compares: inside an expression the engine may see either."""
-    compared = before.kind in _OPERANDS or before.kind == "close"
-    if text.startswith("<<", at) and not (compared and _ABSOLUTE.match(text, at + 1)):
-        raise QueryError(
-            "'<<' begins a triple term, and this graph has none; to compare with '<', leave a "
-            "space after it"
-        )
-    if token.kind != "iri":
-        return token
-    if _ABSOLUTE.match(token.text) or not (compared and nesting and nesting[-1] == "("):
-        return token
-    if token.text[1] in "?$":
-        token = Token("other", "<")
-    if any(char in "'#)" for char in text[at : text.index(">", at)]):
-        raise QueryError(
-            f"{shorten(text[at : text.index('>', at) + 1])} could be an IRI or a comparison; "
-            "leave a space after '<' to compare, or give the IRI a prefix"
-        )
-    return token
-
-
-def _check_code_points(string: str) -> None:
-    for escape in re.findall(r"\\(?:\\|u(.{4})|U(.{8}))", string):
-        code = int("".join(escape) or "0", 16)
-        if 0xD800 <= code <= 0xDFFF or code > 0x10FFFF:
-            raise QueryError(f"\\u{code:04X} in {shorten(string)} is no character; leave it out")
-
-
-def _words_of(run: str) -> Iterator[Token]:
-    at = 0
-    while at < len(run):
-        found = _PIECE.match(run, at)
-        if found is None:
-            raise QueryError(
-                f"{shorten(run)} is no SPARQL word; a name needs a prefix and a colon, "
-                "as in ':name'"
-            )
-        yield Token(str(found.lastgroup), found.group())
-        at = found.end()
-
-
-def _nest(token: Token, nesting: list[str]) -> None:
-    if token.kind == "open":
-        nesting.append(token.text)
-        if (depth := len(nesting)) > MAX_DEPTH:
-            raise _too_much(f"{depth} levels or more", f"{MAX_DEPTH} levels", "flatten it")
-    elif token.kind == "close" and (not nesting or nesting.pop() != _PAIRS[token.text]):
-        raise QueryError(f"{token.text!r} closes nothing that is open; check the brackets")
-
-
-def _unreadable(text: str, at: int) -> str:
-    line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
-    where = f"line {line}, column {column}"
-    char = text[at]
-    if char in "\"'":
-        return (
-            f"the string that begins at {where} has no end, or an escape that SPARQL does not "
-            f"know: {text[at : at + 40]!a}"
-        )
-    return f"{char!a} at {where} has no meaning in SPARQL outside of strings; remove it"
-
-
-def _too_much(found: str, limit: str, then: str) -> QueryError:
-    return QueryError(f"the text has {found}, and the limit is {limit}; {then}")
-
-
-def significant(tokens: Iterable[Token]) -> list[Token]:
-    """The tokens without space and comments."""
-    return [token for token in tokens if token.kind != "space"]
-
-
-def words(tokens: Iterable[Token]) -> Iterator[str]:
-    """The bare words of a text, in capitals: keywords are among them."""
-    return (token.text.upper() for token in tokens if token.kind == "word")
-
-
-def text_of(tokens: Iterable[Token]) -> str:
-    """The text that tokens were cut from."""
-    return "".join(token.text for token in tokens)
-
-
-# --- what must not be asked ------------------------------------------------------------------
-
-
-def check(tokens: list[Token]) -> None:
-    """Refuse what reaches outside, and what could exhaust or crash the engine."""
-    read = significant(tokens)
-    refuse_network(read)
-    costs = _Costs()
-    costs.count(read)
-    if costs.patterns > MAX_PATTERNS:
-        raise _too_much(
-            f"{costs.patterns} patterns in one group",
-            str(MAX_PATTERNS),
-            "ask in several steps, or list values with VALUES",
-        )
-    if costs.clauses > MAX_CLAUSES:
-        raise _too_much(
-            f"{costs.clauses} clauses (OPTIONAL, UNION, FILTER, AS and the like)",
-            str(MAX_CLAUSES),
-            "ask in several steps, or list values with VALUES",
-        )
-    if costs.operators > MAX_OPERATORS:
-        raise _too_much(
-            f"{costs.operators} operators", str(MAX_OPERATORS), "compare with IN, or use VALUES"
-        )
-
-
-_OUTSIDE: Final = {
-    "SERVICE": "SERVICE reaches other servers and is not available; load their data first",
-    "LOAD": "LOAD fetches from elsewhere and is not available; use the load operation",
-}
-
-
-def refuse_network(read: list[Token]) -> None:
-    """SERVICE and LOAD, also where the engine accepts them glued to another word.
-
-    The engine takes ``SERVICE:x { … }`` and even ``trueSERVICEa:b { … }`` for keyword and
-    name; what a service's name is followed by is always a brace.
-    """
-    for at, token in enumerate(read):
-        if token.kind == "word":
-            shout = token.text.upper()
-            for word, refusal in _OUTSIDE.items():
-                if word in shout:
-                    raise QueryError(refusal)
-        elif token.kind == "name":
-            prefix = token.text.partition(":")[0].upper()
-            if "SERVICE" in prefix and at + 1 < len(read) and read[at + 1].text == "{":
-                raise QueryError(
-                    f"{shorten(token.text)} before '{{' could be SERVICE, which reaches other "
-                    "servers and is not available; choose another prefix"
-                )
-
-
 _CLAUSES: Final = frozenset(
     {
         *("OPTIONAL", "UNION", "MINUS", "FILTER", "VALUES", "GRAPH", "EXISTS", "LATERAL"),
@@ -526,7 +296,7 @@ class _Costs:
         if self._skipped or word == "VALUES" or (before.kind == "word" and word in _TEMPLATES):
             self._skipped += 1
         else:
-            self._groups.append((self._here, before.kind != "word"))
+            self._groups.append((self._here, bool(self._groups) and before.kind != "word"))
             self._here = 0
 
     def _close(self) -> None:
@@ -535,7 +305,7 @@ class _Costs:
         elif self._groups:
             around, joined = self._groups.pop()
             # A group that only brackets is planned together with what it stands in.
-            self._here = around + (self._here + 1 if joined else 0)
+            self._here = around + (self._here if joined else 0)
             self._note_patterns()
 
     def _count(self, token: Token, before: Token, parens: int) -> None:

@@ -173,10 +173,8 @@ class _Step:
         lines = (" ".join("UNDEF" if term is None else str(term) for term in row) for row in rows)
         table = " ".join(f"({line})" for line in lines)
         heads = " ".join(f"?{name}" for name in names)
-        self._update(
-            scratch,
-            f"INSERT {{ {text_of(template)} }} WHERE {{ VALUES ({heads}) {{ {table} }} }}",
-        )
+        where = f"VALUES ({heads}) {{ {table} }}"
+        self._update(scratch, f"INSERT {{ {text_of(template)} }} WHERE {{ {where} }}")
         return self._named_quads(scratch)
 
     def _update(self, scratch: ox.Store, text: str) -> None:
