@@ -13,7 +13,7 @@ import pyoxigraph as ox
 
 from trails.engine.commit import Write
 from trails.engine.graph import Graph
-from trails.errors import FieldError, QueryError
+from trails.errors import FieldError, QueryError, ValidationError
 from trails.model.constraints import showable
 from trails.model.nodes import NodeState
 from trails.model.sparql import text_of, tokenize
@@ -49,7 +49,11 @@ def apply_statements(
             if state is None and before is None and change.added:
                 raise QueryError(f"{handle} does not exist; insert its class too")
             errors.extend(_crowded(terms.schema, handle, before, change))
-    write.apply_states(states, errors, validate=validate, alone=alone)
+    try:
+        write.apply_states(states, errors, validate=validate, alone=alone)
+    except ValidationError:
+        write.spoil()  # the states are in: a transaction around this must not commit them
+        raise
     if not validate:
         write.bypass(removed, added, (len(gone), len(come)))
 
