@@ -217,9 +217,24 @@ class _Run:
             return None
         if read.op == "delete":
             return self._delete(write, found, at, cascade=read.cascade)
-        kept = found.values if read.op == "update" else {}
-        values = {name: value for name, value in {**kept, **read.data}.items() if value is not None}
+        if read.op == "upsert":
+            values = self._filled(found.type, read.data)
+        else:
+            merged = {**found.values, **read.data}
+            values = {name: value for name, value in merged.items() if value is not None}
         return self._put(write, Put(found.type, values, found.id, "update"), at)
+
+    def _new(self, read: _Read, identifier: str | None) -> Put:
+        mode: Mode = "create" if read.op == "create" else "upsert"
+        return Put(read.type, self._filled(read.type, read.data), identifier, mode)
+
+    def _filled(self, type_name: str, data: Mapping[str, object]) -> dict[str, object]:
+        """What was given, and defaults for the rest: as an instance made in Python has them."""
+        values = {name: value for name, value in data.items() if value is not None}
+        for name, default, _ in self._schema.by_name[type_name].defaults:
+            if default is not None:
+                values.setdefault(name, default)
+        return values
 
     def _upsert_new(self, write: Write, read: _Read, at: int) -> NodeState | None:
         """A node that an upsert names and that is not there: its id has to fit its key."""
@@ -311,7 +326,7 @@ def _read(
     if op not in _OPS:
         _wrong(errors, f"{path}.op", "one_of", _choose(op, _OPS), op)
         return None
-    if type_name not in types:
+    if not isinstance(type_name, str) or type_name not in types:
         _wrong(errors, f"{path}.type", "one_of", _choose(type_name, types), type_name)
     for key in operation:
         if key not in _KEYS[op]:
