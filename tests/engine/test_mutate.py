@@ -389,6 +389,13 @@ def test_an_update_without_effect_makes_no_commit(app: App, ctx: GraphContext) -
     assert snapshot(app.graph()) == before
 
 
+def test_deleting_the_class_deletes_the_node(app: App, ctx: GraphContext) -> None:
+    """What is left of a node that has no class any more goes with it."""
+    assert sparql(app, ctx, "DELETE { ?s a ?c } WHERE { ?s a :Manager ; a ?c }").commit
+    assert Manager.objects(ctx).count() == 0
+    assert not ctx.kg.sparql("ASK { ?s :email 'bob@x' }")
+
+
 WRONG_UPDATES = [
     ("DELETE WHERE { ?s :name ?n }", {"required"}),
     ('INSERT { ?s :name "Two" } WHERE { ?s a :Person }', {"max_count"}),
@@ -422,6 +429,7 @@ def test_an_update_that_breaks_a_rule_is_refused(
         f'INSERT DATA {{ <{NODES}Person/none> :name "None" }}',
         "INSERT { [] a :Person ; :name ?n } WHERE { ?s :name ?n }",
         "INSERT { ?s :name ?n } WHERE { GRAPH ?g { ?s ?p ?n } }",
+        "DELETE { ?s a :Person } WHERE { ?s a :Manager }",
         "CLEAR ALL",
         "LOAD <http://127.0.0.1:9/>",
         "SELECT * { ?s ?p ?o }",

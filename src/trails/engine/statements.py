@@ -15,11 +15,12 @@ from trails.engine.commit import Write
 from trails.engine.graph import Graph
 from trails.errors import FieldError, QueryError, ValidationError
 from trails.model.constraints import showable
+from trails.model.iris import RDF_TYPE
 from trails.model.nodes import NodeState
 from trails.model.sparql import text_of, tokenize
 from trails.model.types import Schema
 from trails.model.updates import update_form
-from trails.views.terms import Change
+from trails.views.terms import Change, Terms
 
 _RAW_FORMS: Final = "only INSERT DATA and DELETE DATA can be written raw"
 
@@ -39,7 +40,7 @@ def apply_statements(
             f"{outside[0]} describes nothing that this graph's types declare; statements "
             "are about nodes of declared types, their classes and their fields"
         )
-    states = {}
+    states: dict[str, NodeState | None] = {}
     errors: list[FieldError] = []
     for handle, change in terms.changes(gone, come).items():
         stored = graph.nodes.find(write.db, handle)
@@ -49,6 +50,8 @@ def apply_statements(
             if state is None and before is None and change.added:
                 raise QueryError(f"{handle} does not exist; insert its class too")
             errors.extend(_crowded(terms.schema, handle, before, change))
+    if validate:
+        _check_classes(terms, gone, come, states)
     try:
         write.apply_states(states, errors, validate=validate, alone=alone)
     except ValidationError:
@@ -56,6 +59,22 @@ def apply_statements(
         raise
     if not validate:
         write.bypass(removed, added, (len(gone), len(come)))
+
+
+def _check_classes(
+    terms: Terms,
+    gone: list[ox.Quad],
+    come: list[ox.Quad],
+    states: Mapping[str, NodeState | None],
+) -> None:
+    """A node has the classes of its type and its ancestors, all of them, while it exists."""
+    for quad in gone:
+        handle = terms.handle_of(quad.subject) or ""
+        if quad.predicate.value == RDF_TYPE and states.get(handle) and quad not in come:
+            raise QueryError(
+                f"{quad} can't be removed while {handle} exists: the class follows from its "
+                "type; delete the node, or leave its classes as they are"
+            )
 
 
 def _crowded(
