@@ -191,11 +191,6 @@ def significant(tokens: Iterable[Token]) -> list[Token]:
     return [token for token in tokens if token.kind != "space"]
 
 
-def words(tokens: Iterable[Token]) -> Iterator[str]:
-    """The bare words of a text, in capitals: keywords are among them."""
-    return (token.text.upper() for token in tokens if token.kind == "word")
-
-
 def text_of(tokens: Iterable[Token]) -> str:
     """The text that tokens were cut from."""
     return "".join(token.text for token in tokens)

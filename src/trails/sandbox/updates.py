@@ -183,15 +183,16 @@ class _Step:
 
     def _named_quads(self, scratch: ox.Store) -> set[ox.Quad]:
         """The statements of a store, with IRIs for its blank nodes."""
-        quads = set()
-        for quad in scratch:
-            if not isinstance(quad.graph_name, ox.DefaultGraph):
-                raise QueryError("the update names a graph, and graphs here have no named graphs")
-            subject, value = quad.subject, quad.object
-            if isinstance(subject, ox.BlankNode):
-                subject = self._skolem(subject)
-            quads.add(ox.Quad(subject, quad.predicate, self._term(value)))  # type: ignore[arg-type]
-        return quads
+        if next(iter(scratch.named_graphs()), None) is not None:
+            raise QueryError("the update names a graph, and graphs here have no named graphs")
+        text = scratch.dump(format=ox.RdfFormat.N_QUADS) or b""
+        if b"_:" not in text and b"<<" not in text:
+            return set(scratch)
+        return {self._named_quad(quad) for quad in scratch}
+
+    def _named_quad(self, quad: ox.Quad) -> ox.Quad:
+        subject, value = self._term(quad.subject), self._term(quad.object)
+        return ox.Quad(subject, quad.predicate, value)  # type: ignore[arg-type]
 
 
 @contextmanager
