@@ -307,13 +307,23 @@ def test_a_wrong_operation_is_told_by_name(
     app: App, ctx: GraphContext, operation: dict, expected: list[tuple[str, str]]
 ) -> None:
     """Each wrong part of an operation is one violation with its path."""
-    found = refused(
-        app,
-        lambda: typed(
-            app, ctx, create("Person", **EVE) | {"data": {"email": "z@z", "name": "Z"}}, operation
-        ),
-    )
+    sound = create("Person", email="z@z", name="Z")
+    found = refused(app, lambda: typed(app, ctx, sound, operation))
     assert found == [(f"operations[1].{name}", code) for name, code in expected]
+
+
+def test_a_rule_at_the_end_of_an_edge_names_the_operation_on_the_edge(
+    app: App, ctx: GraphContext
+) -> None:
+    """Deleting a club's last membership breaks the club's rule, by this operation."""
+    made = typed(
+        app, ctx, create("Club", name="c"), create("Member", source="Club/c", target="Person/ann@x")
+    )
+    last = {"op": "delete", "type": "Member", "id": made.applied[1].id}
+    operations = [create("Person", **EVE), last]
+    assert refused(app, lambda: typed(app, ctx, *operations)) == [
+        ("operations[1].source", "min_count")
+    ]
 
 
 def test_the_nearest_name_is_suggested(app: App, ctx: GraphContext) -> None:
