@@ -249,12 +249,14 @@ def group(inner: str) -> str:
         (lambda n: "ASK {" + "FILTER (1 = 1) " * n + "}", MAX_CLAUSES, "128"),
         (lambda n: group("OPTIONAL { ?s ?p ?o } " * (n - 1)), MAX_CLAUSES, "128"),
         (lambda n: "SELECT " + "(1 AS ?x) " * (n - 1) + "{}", MAX_CLAUSES, "128"),
+        (lambda n: "DESCRIBE " + "<a:b> " * n, MAX_CLAUSES, "128"),
         (lambda n: group("FILTER (" + " || ".join(["1"] * (n)) + ")"), MAX_OPERATORS, "500"),
         (lambda n: group("FILTER (" + "!" * (n - 1) + "1)"), MAX_OPERATORS, "500"),
     ],
     ids=[
         *("text", "tokens", "groups", "parentheses", "patterns", "objects", "predicates", "path"),
-        *("joined groups", "filters", "optionals", "projections", "alternatives", "negations"),
+        *("joined groups", "filters", "optionals", "projections", "described", "alternatives"),
+        "negations",
     ],
 )
 def test_each_limit_is_where_it_is_said_to_be(make, limit: int, unit: str) -> None:
@@ -271,6 +273,7 @@ def test_data_is_not_limited_as_patterns_are() -> None:
     assert update_form(tokenize(f"INSERT DATA {{ {many} }}"))
     assert update_form(tokenize(f"DELETE {{ {many} }} INSERT {{ {many} }} WHERE {{ ?s ?p ?o }}"))
     assert query_form(tokenize(f"SELECT * {{ VALUES (?x ?y) {{ {'(1 2)' * 500} }} }}"))
+    assert len(update_form(tokenize(" ; ".join(["INSERT DATA { :a :b 1 }"] * 500)))) == 500
     with pytest.raises(QueryError, match="patterns"):
         update_form(tokenize(f"DELETE WHERE {{ {many} }}"))
 

@@ -267,6 +267,7 @@ class _Costs:
         self._groups: list[tuple[int, bool]] = []
         """(patterns, whether it is joined with its parent) of each open brace."""
         self._here = 0
+        self._described = False
         self._skipped = 0
         """Open braces whose content is data: templates, and the rows of VALUES."""
 
@@ -285,6 +286,8 @@ class _Costs:
                 self._count(token, before, parens)
             if token.kind == "word":
                 word = token.text.upper()
+                # Every term of DESCRIBE is planned as a group of its own.
+                self._described = self._described or word == "DESCRIBE"
             before = token
 
     def _open(self, before: Token, word: str) -> None:
@@ -310,8 +313,10 @@ class _Costs:
             self.operators += 1
             # A step of a path is one more pattern.
             self._here += token.text == "/"
-        elif token.kind in _OPERANDS:
-            if parens and before.kind in _OPERANDS and "word" not in {before.kind, token.kind}:
+        elif not self._groups:
+            self.clauses += self._described and token.kind in _OPERANDS
+        elif token.kind in _OPERANDS and (token.kind != "word" or token.text in _VALUES):
+            if parens and before.kind in _OPERANDS - {"word"}:
                 self._here += 2  # an item of a collection is two statements
             elif not parens and before.text in _STARTS:
                 self._here += 1
@@ -324,6 +329,7 @@ class _Costs:
 
 
 _STARTS: Final = frozenset({"{", "}", ".", ";", ","})
+_VALUES: Final = frozenset({"a", "true", "false"})
 
 
 def _keyword_of(token: Token) -> str:
