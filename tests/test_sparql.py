@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from trails import App, BigInt, Blob, Iri, Node, Ref, node_type, predicate
 from trails.engine.context import GraphContext
-from trails.engine.sparql import MAX_DEPTH, MAX_TEXT, bind, tokenize, write_term
+from trails.engine.sparql import bind, write_term
 from trails.errors import QueryError, TrailsError
+from trails.model.sparql import MAX_DEPTH, MAX_TEXT, tokenize
 
 
 @node_type

@@ -10,7 +10,6 @@ from tests.broken_queries import BROKEN, GOOD, OK, with_params
 
 from trails import App, Edge, Iri, Node, Ref, edge_type, node_type, predicate
 from trails.engine.query_terms import named_terms, pieces_of
-from trails.engine.sparql import tokenize
 from trails.engine.stored_queries import MAX_QUERIES, load_queries, read_queries
 from trails.errors import (
     DeclarationError,
@@ -22,6 +21,7 @@ from trails.errors import (
 from trails.model.capabilities import StoredQuery
 from trails.model.iris import Names
 from trails.model.kinds import KINDS
+from trails.model.sparql import tokenize
 from trails.model.types import REF, PredicateDescriptor, ValueType
 from trails.projections.json_schema import is_omissible
 from trails.registry.cell import RegistryCell

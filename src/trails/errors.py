@@ -61,6 +61,8 @@ class FieldError(msgspec.Struct, frozen=True):
     message: str
     value: object = None
     constraint: object = None
+    node: str = ""
+    """Which node breaks a rule about several; empty where the path says it."""
 
 
 class TrailsError(Exception):

@@ -14,14 +14,8 @@ from trails.engine.evolve import adopt_on_branch
 from trails.engine.graph import Graph
 from trails.engine.lines import Line
 from trails.engine.puts import Put
-from trails.engine.sparql import (
-    Answer,
-    bind,
-    data_statements,
-    query_form,
-    read_answer,
-    tokenize,
-)
+from trails.engine.sparql import Answer, bind, read_answer
+from trails.engine.statements import apply_statements, data_statements
 from trails.errors import (
     FieldError,
     NotFoundError,
@@ -29,16 +23,15 @@ from trails.errors import (
     TransactionError,
     ValidationError,
 )
-from trails.model.constraints import showable
 from trails.model.history import Commit, Head
 from trails.model.iris import HANDLE_PREFIX, normal_id
 from trails.model.kinds import Iri
 from trails.model.nodes import NodeState, make_handle
 from trails.model.selections import Selection
+from trails.model.sparql import query_form, tokenize
 from trails.model.types import Schema
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.select import Found, Selector
-from trails.views.terms import Change
 
 T = TypeVar("T")
 
@@ -350,30 +343,16 @@ class Knowledge:
                 "skipping validation is not allowed here: set [validation] allow_bypass = true "
                 "in trails.toml if this project really needs it"
             )
-        terms = self._line.terms
         removed, added = data_statements(text, {"": self._graph.names.vocabulary})
         alone = self._mine() is None
         with self._writing(message, None, None) as outcome:
-            gone, come = list(terms.parse(removed)), list(terms.parse(added))
-            outside = [quad for quad in (*gone, *come) if not terms.describes(quad)]
-            if outside and not skip_validation:
-                raise QueryError(
-                    f"{outside[0]} describes nothing that this graph's types declare; statements "
-                    "are about nodes of declared types, their classes and their fields"
-                )
-            states = {}
-            errors: list[FieldError] = []
-            for handle, change in terms.changes(gone, come).items():
-                stored = self._line.nodes.find(outcome.write.db, handle)
-                before = None if stored is None else stored.state
-                state = states[handle] = terms.state_after(handle, before, change)
-                if not skip_validation:
-                    if state is None and before is None and change.added:
-                        raise QueryError(f"{handle} does not exist; insert its class too")
-                    errors.extend(_crowded(terms.schema, handle, before, change))
-            outcome.write.apply_states(states, errors, validate=not skip_validation, alone=alone)
-            if skip_validation:
-                outcome.write.bypass(removed, added, (len(gone), len(come)))
+            apply_statements(
+                outcome.write,
+                removed,
+                added,
+                validate=not skip_validation,
+                alone=alone,
+            )
         return outcome.commit
 
 
@@ -385,23 +364,6 @@ class Outcome:
     def __init__(self, write: Write) -> None:
         self.write = write
         self.commit: Commit | None = None
-
-
-def _crowded(
-    schema: Schema, handle: str, before: NodeState | None, change: Change
-) -> Iterator[FieldError]:
-    """Statements can give a field of one value several."""
-    values = {} if before is None else before.values
-    for name, come in change.added.items():
-        field = schema.by_name[handle.partition("/")[0]].by_name[name]
-        if field.many:
-            continue
-        old = [values[name]] if name in values else []
-        left = {*(each for each in old if each not in change.removed.get(name, ())), *come}
-        if len(left) > 1:
-            path = f"{handle}.{name}"
-            message = f"{path} may have at most 1 value(s), not {len(left)}"
-            yield FieldError(path, "max_count", message, [showable(each) for each in left], 1)
 
 
 def _remember(node: object, state: NodeState, write: Write) -> None:

@@ -13,8 +13,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from trails.engine.sparql import Token
 from trails.model.iris import RDF_TYPE, Names
+from trails.model.sparql import Token
 from trails.model.types import Schema
 
 Role = Literal["class", "predicate", "term"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from trails.engine.query_terms import Piece
-from trails.engine.sparql import Token
+from trails.model.sparql import Token
 from trails.model.types import PredicateDescriptor
 from trails.registry.query_headers import MARK, Entry, Problem
 

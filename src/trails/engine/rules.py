@@ -72,7 +72,7 @@ class Rules:
         self._schema = book.schema
         self._nodes = nodes
         self._db = db
-        self._duplicates: dict[tuple[str, bytes], tuple[str, ...]] = {}
+        self._duplicates: dict[tuple[str, bytes], tuple[tuple[str, ...], str]] = {}
         self._dangling: dict[tuple[str, str, str], PredicateDescriptor] = {}
         self._gone: dict[str, NodeState] = {}
         self._crowded: set[tuple[str, str, str]] = set()
@@ -103,7 +103,7 @@ class Rules:
                 continue
             for key in keys:
                 if key != MISSING and len(self._nodes.holders(self._db, slot.name, key, 2)) > 1:
-                    self._duplicates[slot.name, key] = slot.unique
+                    self._duplicates[slot.name, key] = slot.unique, after.handle
 
     def _watch_references(self, node: NodeState, field: PredicateDescriptor, value: object) -> None:
         for handle in value if isinstance(value, tuple) else (value,):
@@ -171,7 +171,7 @@ class Rules:
                 yield Violation((suspect[2],), error)
 
     def _duplicate_errors(self) -> Iterator[Violation]:
-        for (slot, key), fields in self._duplicates.items():
+        for (slot, key), (fields, newcomer) in self._duplicates.items():
             holders = self._nodes.holders(self._db, slot, key, _SHOWN)
             if len(holders) > 1:
                 stored = self._nodes.find(self._db, holders[-1])
@@ -185,6 +185,7 @@ class Rules:
                     f"{', '.join(holders)}",
                     str(shown[0]) if len(shown) == 1 else [str(each) for each in shown],
                     list(fields),
+                    newcomer if newcomer in holders else holders[-1],
                 )
                 yield Violation(tuple(holders), error)
 
@@ -202,6 +203,7 @@ class Rules:
                     f"{name} must refer to a {field.target}; {holder} refers to {handle}, {why}",
                     handle,
                     field.target,
+                    holder,
                 )
                 yield Violation((holder, handle), error)
 
@@ -220,6 +222,7 @@ class Rules:
                     "first, or delete with cascade=True",
                     handle,
                     [user for user, _ in users[:_SHOWN]],
+                    handle,
                 )
                 yield Violation((users[0][0], handle, *(user for user, _ in users[1:])), error)
 
@@ -231,10 +234,10 @@ class Rules:
                 )
                 if count < low:
                     message = f"{handle} needs at least {low} {edge} edge(s) as {side}, not {count}"
-                    return FieldError(side, "min_count", message, handle, low)
+                    return FieldError(side, "min_count", message, handle, low, handle)
                 if high is not None and count > high:
                     message = (
                         f"{handle} may have at most {high} {edge} edge(s) as {side}, not {count}"
                     )
-                    return FieldError(side, "max_count", message, handle, high)
+                    return FieldError(side, "max_count", message, handle, high, handle)
         return None

@@ -1,4 +1,4 @@
-"""SPARQL text: read it as tokens, bind typed parameters, refuse what reaches outside.
+"""SPARQL with typed parameters, and its answers as Python values.
 
 Parameters are written ``$name``. Each is replaced, as a token, by its value as
 the RDF library writes it, so a value can never become syntax; in a SELECT
@@ -7,8 +7,7 @@ clause it becomes ``(value AS ?name)``.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Final
@@ -20,70 +19,7 @@ from trails.errors import QueryError
 from trails.model.constraints import shorten
 from trails.model.iris import XSD
 from trails.model.kinds import KINDS, BigInt, Blob, Iri, KindError
-
-MAX_TEXT: Final = 64 * 1024
-MAX_DEPTH: Final = 32
-
-_TOKEN = re.compile(
-    r"""
-    (?P<space>\s+|\#[^\n\r]*)
-  | (?P<string>\"\"\"(?:[^"\\]|\\.|\"(?!\"\"))*\"\"\"|'''(?:[^'\\]|\\.|'(?!''))*'''
-      |"(?:[^"\\\n\r]|\\.)*"|'(?:[^'\\\n\r]|\\.)*')
-  | (?P<iri><[^<>"{}|^`\\\x00-\x20]*>)
-  | (?P<variable>[?$][^\W][\w]*)
-  | (?P<name>[^\W\d][\w.-]*(?::[\w.%:\\-]*)?|:[\w.%:\\-]*)
-  | (?P<open>[{(\[])
-  | (?P<close>[})\]])
-  | (?P<other>.)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-
-
-class Token(msgspec.Struct, frozen=True):
-    """A piece of SPARQL text; all pieces together are the text."""
-
-    kind: str
-    text: str
-
-
-def tokenize(text: str) -> list[Token]:
-    """Cut text into tokens, in one pass."""
-    if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
-        raise QueryError(f"the query is longer than {MAX_TEXT // 1024} KiB; make it shorter")
-    tokens = [Token(str(m.lastgroup), m.group()) for m in _TOKEN.finditer(text)]
-    depth = 0
-    for token in tokens:
-        depth += (token.kind == "open") - (token.kind == "close")
-        if depth > MAX_DEPTH:
-            raise QueryError(f"the query nests deeper than {MAX_DEPTH} levels; flatten it")
-    return tokens
-
-
-def words(tokens: Iterable[Token]) -> Iterator[str]:
-    """The bare names of a text, in capitals: keywords are among them."""
-    return (token.text.upper() for token in tokens if token.kind == "name")
-
-
-_UPDATES: Final = frozenset(
-    {"INSERT", "DELETE", "LOAD", "CLEAR", "DROP", "CREATE", "ADD", "MOVE", "COPY"}
-)
-_QUERIES: Final = frozenset({"SELECT", "ASK", "CONSTRUCT", "DESCRIBE"})
-
-
-def query_form(tokens: list[Token]) -> str:
-    """SELECT, ASK, CONSTRUCT or DESCRIBE; anything else is refused."""
-    for word in words(tokens):
-        if word == "SERVICE":
-            raise QueryError("SERVICE reaches other servers and is not available")
-    for word in words(tokens):
-        if word in _QUERIES:
-            return word
-        if word in _UPDATES:
-            raise QueryError(
-                f"{word} changes data, and sparql() reads; write through save() and delete()"
-            )
-    raise QueryError("this is not a SPARQL query: it has no SELECT, ASK, CONSTRUCT or DESCRIBE")
+from trails.model.sparql import Token
 
 
 def bind(tokens: list[Token], params: Mapping[str, object]) -> str:
@@ -96,7 +32,7 @@ def bind(tokens: list[Token], params: Mapping[str, object]) -> str:
     for token in tokens:
         upper = token.text.upper()
         depth += (token.kind == "open") - (token.kind == "close")
-        if token.kind == "name":
+        if token.kind == "word":
             if upper == "SELECT":
                 in_projection, projection_depth = True, depth
             elif upper in {"WHERE", "FROM"}:
@@ -222,73 +158,3 @@ def read_answer(
         names,
         tuple({name: read_term(getattr(triple, name)) for name in names} for triple in found),
     )
-
-
-_RAW_FORMS: Final = "only INSERT DATA and DELETE DATA can be written raw"
-
-
-def data_statements(text: str, prefixes: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """The statements of INSERT DATA and DELETE DATA: (removed, added) as N-Quads.
-
-    The library parses them: each operation runs alone in an empty store.
-    """
-    tokens = tokenize(text)
-    removed, added = ox.Store(), ox.Store()
-    prologue: list[str] = []
-    found = False
-    for operation in _operations(tokens):
-        kinds = [word for word in words(operation) if word not in {"PREFIX", "BASE"}]
-        start = next(
-            (
-                at
-                for at, token in enumerate(operation)
-                if token.kind == "name" and token.text.upper() in _UPDATES
-            ),
-            None,
-        )
-        if start is None:
-            if not all(kind.endswith(":") for kind in kinds):
-                raise QueryError(f"{kinds[0]}: {_RAW_FORMS}")
-            prologue.append("".join(token.text for token in operation))
-            continue
-        following = [t for t in operation[start:] if t.kind == "name"][:2]
-        form = " ".join(token.text.upper() for token in following)
-        if form not in {"INSERT DATA", "DELETE DATA"}:
-            raise QueryError(f"{form}: {_RAW_FORMS}")
-        prologue.append("".join(token.text for token in operation[:start]))
-        body = "".join(token.text for token in operation[start + 1 :])
-        target = added if form.startswith("INSERT") else removed
-        try:
-            target.update(f"{''.join(prologue)} INSERT {body}", prefixes=dict(prefixes))
-        except (SyntaxError, ValueError) as error:
-            raise QueryError(f"the update can't be parsed: {error}") from None
-        found = True
-    if not found:
-        raise QueryError(f"there is nothing to write here: {_RAW_FORMS}")
-    return _dump(removed), _dump(added)
-
-
-def _operations(tokens: list[Token]) -> Iterator[list[Token]]:
-    """Split an update at its top-level semicolons."""
-    current: list[Token] = []
-    depth = 0
-    for token in tokens:
-        depth += (token.kind == "open") - (token.kind == "close")
-        if token.text == ";" and not depth:
-            yield current
-            current = []
-        else:
-            current.append(token)
-    if any(token.kind != "space" for token in current):
-        yield current
-
-
-def _dump(store: ox.Store) -> bytes:
-    text = store.dump(format=ox.RdfFormat.N_QUADS) or b""
-    if b"_:" in text and any(
-        isinstance(part, ox.BlankNode)
-        for quad in store
-        for part in (quad.subject, quad.object, quad.graph_name)
-    ):
-        raise QueryError("blank nodes have no name to find them by again; use IRIs")
-    return text

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 import pyoxigraph as ox
 
-from trails.engine.sparql import Token, bind, tokenize, write_term
+from trails.engine.sparql import bind, write_term
 from trails.engine.validate import reference_coercer
 from trails.errors import FieldError, QueryError, ValidationError
 from trails.model.capabilities import StoredQuery
@@ -24,6 +24,7 @@ from trails.model.constraints import Coerce, compile_field, showable
 from trails.model.iris import Names
 from trails.model.kinds import KINDS, DanglingError, Iri
 from trails.model.names import suggest
+from trails.model.sparql import Token, tokenize
 from trails.model.types import REF, PredicateDescriptor, Schema, ValueType
 
 T = TypeVar("T")

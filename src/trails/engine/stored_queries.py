@@ -26,12 +26,12 @@ from trails.engine.query_texts import (
     uncounted_params,
     unmatched_params,
 )
-from trails.engine.sparql import MAX_TEXT, query_form, tokenize
 from trails.engine.stored import bind_query
 from trails.errors import DeclarationError, QueryError
 from trails.model.capabilities import StoredQuery
 from trails.model.iris import Names
 from trails.model.kinds import BigInt, Blob, Iri
+from trails.model.sparql import MAX_TEXT, query_form, tokenize
 from trails.model.types import REF, PredicateDescriptor, Schema, ValueType
 from trails.registry.query_headers import (
     MAX_HEADER,
