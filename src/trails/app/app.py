@@ -6,7 +6,8 @@ way ``app.context(...)`` gives what capabilities and the ORM work with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Self
@@ -17,10 +18,12 @@ from trails.app.settings import DATA_FOLDER, GraphSettings, Project, Settings, r
 from trails.engine.context import GraphContext
 from trails.engine.evolve import adopt_schema
 from trails.engine.graph import Graph
-from trails.engine.invoke import invoke, invoke_query
+from trails.engine.invoke import invoke, invoke_query, recording
+from trails.engine.mutate import Mutation, mutate_sparql, mutate_typed
 from trails.engine.snapshots import snapshot_line
 from trails.engine.sparql import Answer
 from trails.engine.stored_queries import load_queries
+from trails.engine.untrusted import Untrusted
 from trails.engine.versions import Versions
 from trails.errors import (
     DeclarationError,
@@ -32,11 +35,11 @@ from trails.errors import (
     TrailsError,
 )
 from trails.model.capabilities import StoredQuery
-from trails.model.history import Commit
 from trails.model.types import Schema
 from trails.registry.cell import RegistryCell
 from trails.registry.discover import Declarations, collect, discover
 from trails.registry.registry import Registry, with_queries
+from trails.sandbox.pool import Sandbox
 
 
 def _silent(text: str) -> None:
@@ -67,6 +70,7 @@ class App:
         self.quarantined: dict[str, TrailsError] = {}
         """The graphs that are not served, each with the reason."""
         self._graphs: dict[str, Graph] = {}
+        self._untrusted: dict[str, Untrusted] = {}
         self._cells: dict[str, RegistryCell] = {}
         self._ownership = None if folder is None else Ownership(folder / DATA_FOLDER)
         try:
@@ -136,6 +140,17 @@ class App:
         if not folder.is_dir():
             return ()
         return load_queries(folder, schema, self.graph(graph).names)
+
+    def untrusted(self, graph: str = "main") -> Untrusted:
+        """What others' text may do on a graph; each graph has workers of its own."""
+        found = self._untrusted.get(graph)
+        if found is None:
+            given, opened = self.settings.sandbox, self.graph(graph)
+            scratch = None if opened.folder is None else opened.folder / "scratch"
+            found = self._untrusted[graph] = Untrusted(
+                opened, Sandbox(scratch, given.limits(), allow_unconfined=given.allow_unconfined)
+            )
+        return found
 
     def declared(self, graph: str = "main", *, queries: bool = True) -> Registry:
         """What a project declares for a graph, without using it."""
@@ -231,16 +246,51 @@ class App:
 
     def query(
         self, ctx: GraphContext, name: str, params: Mapping[str, object] | None = None
-    ) -> Answer | Commit | None:
+    ) -> Answer | str | None:
         """Run a stored query with JSON parameters.
 
-        One that reads gives its answer; one that changes gives its commit, or None when
+        One that reads gives its answer; one that changes gives the id of its commit, or None when
         nothing changed.
         """
-        return invoke_query(self.graph(ctx.graph), ctx, name, params or {})
+        return invoke_query(
+            self.graph(ctx.graph), self.untrusted(ctx.graph), ctx, name, params or {}
+        )
+
+    def ask(self, ctx: GraphContext, text: str, /, **params: object) -> Answer:
+        """Run anybody's SPARQL query, confined and within the limits of ``[sandbox]``."""
+        graph = self.graph(ctx.graph)
+        with recording(graph, ctx, "graph_query", "query"):
+            untrusted = self.untrusted(ctx.graph)
+            return untrusted.ask(ctx.line, text, params, caller=ctx.actor)
+
+    def mutate(
+        self,
+        ctx: GraphContext,
+        change: str | Sequence[object],
+        *,
+        message: str = "",
+        expected_head: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Mutation:
+        """Change a graph in one commit: by SPARQL Update, or by a list of typed operations."""
+        graph, line = self.graph(ctx.graph), ctx.line
+        with recording(graph, ctx, "graph_mutate", "mutation") as inner:
+            opening = partial(
+                inner.kg.transaction,
+                message=message,
+                expected_head=expected_head,
+                idempotency_key=idempotency_key,
+            )
+            if isinstance(change, str):
+                effect = self.untrusted(ctx.graph).effect(line, caller=ctx.actor)
+                return mutate_sparql(graph, line, opening, change, effect)
+            return mutate_typed(graph, line, opening, inner.kg.find, change)
 
     def close(self) -> None:
         """Close all graphs and give up the folder."""
+        for untrusted in self._untrusted.values():
+            untrusted.sandbox.close()
+        self._untrusted.clear()
         for graph in self._graphs.values():
             graph.close()
         self._graphs.clear()

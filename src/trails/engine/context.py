@@ -25,7 +25,7 @@ class GraphContext:
         activity: str | None = None,
     ) -> None:
         self._graph = graph
-        self._line = line
+        self.line = line
         self.registry = registry
         self._classes = registry.classes
         self.actor = actor
@@ -37,7 +37,7 @@ class GraphContext:
     def for_activity(self, activity: str) -> GraphContext:
         """The same actor on the same branch, with commits that name an activity."""
         return GraphContext(
-            self._graph, self.registry, actor=self.actor, line=self._line, activity=activity
+            self._graph, self.registry, actor=self.actor, line=self.line, activity=activity
         )
 
     def hydrate(self, row: Row) -> Node:

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 
 import msgspec
 
@@ -17,13 +18,15 @@ from trails.authoring.nodes import Node
 from trails.authoring.shapes import Shape
 from trails.engine.context import GraphContext
 from trails.engine.graph import Graph, now
+from trails.engine.mutate import local_effect, mutate_sparql
 from trails.engine.sparql import Answer
 from trails.engine.stored import run_query
+from trails.engine.untrusted import Untrusted
 from trails.engine.validate import reference_coercer
 from trails.errors import FieldError, NotFoundError, TrailsError, ValidationError
 from trails.model.capabilities import Capability
 from trails.model.constraints import Coerce, PartsError, compile_field, shorten, showable
-from trails.model.history import Activity, Commit
+from trails.model.history import Activity
 from trails.model.ids import uuid7
 from trails.model.kinds import DanglingError, KindError
 from trails.model.types import JSON, LIST, OBJECT, REF, PredicateDescriptor, ValueType
@@ -46,17 +49,39 @@ def invoke(graph: Graph, ctx: GraphContext, name: str, arguments: Mapping[str, o
 
 
 def invoke_query(
-    graph: Graph, ctx: GraphContext, name: str, params: Mapping[str, object]
-) -> Answer | Commit | None:
-    """Run a stored query by name: the answer of one that reads, the commit of one that changes."""
+    graph: Graph,
+    untrusted: Untrusted,
+    ctx: GraphContext,
+    name: str,
+    params: Mapping[str, object],
+) -> Answer | str | None:
+    """Run a stored query by name: the answer of one that reads, the commit of one that changes.
+
+    The text is an author's, not a caller's; so where no process can be confined it is run here.
+    """
     query = ctx.registry.queries.get(name)
     if query is None:
         near = get_close_matches(name, ctx.registry.queries, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise NotFoundError(f"there is no stored query {name!r}{hint}", query=name)
     with recording(graph, ctx, name, "mutation" if query.mutation else "query") as inner:
-        execute = inner.kg.raw_sparql if query.mutation else inner.kg.sparql
-        return run_query(query, params, execute, schema=inner.kg.schema, names=graph.names)
+        return run_query(
+            query,
+            params,
+            partial(_execute, graph, untrusted, inner, mutation=query.mutation),
+            schema=inner.kg.schema,
+            names=graph.names,
+        )
+
+
+def _execute(
+    graph: Graph, untrusted: Untrusted, ctx: GraphContext, text: str, *, mutation: bool
+) -> Answer | str | None:
+    line, confined = ctx.line, untrusted.sandbox.confinement.complete
+    if not mutation:
+        return untrusted.run(line, text, caller=ctx.actor) if confined else ctx.kg.sparql(text)
+    effect = untrusted.effect(line, caller=ctx.actor) if confined else local_effect(graph, line)
+    return mutate_sparql(graph, line, ctx.kg.transaction, text, effect).commit
 
 
 @contextmanager

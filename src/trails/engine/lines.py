@@ -7,6 +7,7 @@ made of another line's by hard links when somebody first asks it for SPARQL.
 from __future__ import annotations
 
 import threading
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,9 @@ SNAPSHOT: Final = "@"
 """How the names of snapshots begin; no branch's does."""
 
 
+_BIRTHS: Final = count(1)
+
+
 class Compiled:
     """What a schema means for statements, values and rules; made once a schema."""
 
@@ -39,6 +43,8 @@ class Line:
 
     def __init__(self, file: NodeFile, name: str, folder: Path | None, head: Head) -> None:
         self.name = name
+        self.born = next(_BIRTHS)
+        """Tells it from an earlier line of the same name."""
         self.folder = folder
         """Where its own files are; None in memory."""
         self.nodes = NodeIndex(file, name)

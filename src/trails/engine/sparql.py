@@ -127,6 +127,10 @@ class Answer(msgspec.Struct, frozen=True):
     variables: tuple[str, ...]
     rows: tuple[Mapping[str, object], ...]
     truth: bool | None = None
+    truncated: str | None = None
+    """Which limit cut the rows off, if one did."""
+    notice: str | None = None
+    """What that means, and what to do about it."""
 
     def __bool__(self) -> bool:
         """The truth of ASK; for the others whether there are rows."""

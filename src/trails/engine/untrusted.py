@@ -1,0 +1,129 @@
+"""Untrusted text on a graph's lines: queries, updates and files go through the sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import pyoxigraph as ox
+
+from trails.engine.graph import Graph
+from trails.engine.lines import Line
+from trails.engine.sparql import Answer, bind, read_term
+from trails.errors import QueryError
+from trails.model.history import Position
+from trails.model.sparql import query_form, tokenize
+from trails.sandbox.pool import Sandbox
+from trails.sandbox.results import Result
+from trails.sandbox.sources import Delta
+from trails.views.quads import QuadsView
+
+_FAR: Final = 500
+"""Commits from which a worker begins again at a checkpoint instead of following."""
+_MUCH: Final = 20_000
+"""Statements, likewise."""
+
+
+class LineSource:
+    """A branch or snapshot, as the sandbox follows it."""
+
+    def __init__(self, graph: Graph, line: Line) -> None:
+        self._graph = graph
+        self._line = line
+
+    @property
+    def key(self) -> str:
+        """The line itself: a branch that is made again under the same name is another."""
+        return f"{self._line.name} {self._line.born}"
+
+    def head(self) -> Position:
+        """The head that readers see."""
+        head = self._line.head
+        return Position(head.seq, head.commit)
+
+    def checkpoint(self, folder: Path) -> Position:
+        """A store of the line, by hard links where it has files."""
+
+        def copy(quads: QuadsView) -> Position:
+            # Asked first: a commit that comes in between is applied again, which does no harm.
+            position = quads.position
+            if self._line.folder is None:
+                made = ox.Store(folder)
+                made.bulk_extend(quads.store)
+                made.flush()
+            else:
+                quads.store.backup(folder)
+            return position
+
+        return self._graph.reading_quads(self._line, copy)
+
+    def deltas(self, after: Position, until: Position) -> Sequence[Delta] | None:
+        """The commits between two positions, where they are few and in one line."""
+        path = self._graph.ancestry.path(after.commit, until.commit)
+        size = sum(commit.added + commit.removed for commit in path.redo)
+        if path.undo or len(path.redo) > _FAR or size > _MUCH:
+            return None
+        found: list[Delta] = []
+        for commit in path.redo:
+            with self._graph.folding.statements(commit) as (removed, added):
+                found.append(Delta(Position(commit.seq, commit.id), removed.read(), added.read()))
+        return found
+
+
+class Untrusted:
+    """What others' text may do on one graph."""
+
+    def __init__(self, graph: Graph, sandbox: Sandbox) -> None:
+        self._graph = graph
+        self.sandbox = sandbox
+        self._prefixes = {"": graph.names.vocabulary}
+
+    def ask(self, line: Line, text: str, params: Mapping[str, object], *, caller: str) -> Answer:
+        """Run a query; ``$name`` in the text takes the parameter of that name."""
+        tokens = tokenize(text)
+        query_form(tokens)
+        return self.run(line, bind(tokens, params), caller=caller)
+
+    def run(self, line: Line, text: str, *, caller: str) -> Answer:
+        """Run a query whose text was checked and has its parameters in place."""
+        result = self.sandbox.query(
+            LineSource(self._graph, line), text, caller=caller, prefixes=self._prefixes
+        )
+        return _answer(result)
+
+    def effect(self, line: Line, *, caller: str) -> Callable[[str], tuple[bytes, bytes]]:
+        """How to find out what an update would change on a line."""
+
+        def effect(text: str) -> tuple[bytes, bytes]:
+            found = self.sandbox.update(
+                LineSource(self._graph, line), text, caller=caller, prefixes=self._prefixes
+            )
+            return found.removed, found.added
+
+        return effect
+
+    def check(self, text: str, *, update: bool) -> str | None:
+        """What the parser has against a text; None when it is fine."""
+        try:
+            self.sandbox.check(text, update=update, prefixes=self._prefixes)
+        except QueryError as error:
+            return error.message
+        return None
+
+    def parse(
+        self, chunks: Iterable[bytes], format: str, base_iri: str | None = None
+    ) -> Iterator[bytes]:
+        """A file of RDF as N-Quads, chunk by chunk."""
+        return self.sandbox.parse(chunks, format, base_iri=base_iri)
+
+
+def _answer(result: Result) -> Answer:
+    if result.form == "ask":
+        return Answer((), (), truth=result.truth)
+    names = result.variables
+    rows = tuple(
+        {name: read_term(term) for name, term in zip(names, row, strict=True)}
+        for row in result.rows
+    )
+    return Answer(names, rows, truncated=result.truncated, notice=result.notice)
