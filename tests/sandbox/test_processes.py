@@ -222,7 +222,7 @@ def test_a_long_query_lets_others_go_first(branch, sandbox):
     thread.start()
     wait_for(lambda: priorities(worker).get(first) == 10)
     thread.join()
-    branch.commit(added=statements(1000))
+    branch.commit(added=statements(500))
     medium = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f }"
     seen = set()
     for _ in range(3):

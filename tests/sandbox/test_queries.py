@@ -8,6 +8,7 @@ import pytest
 from tests.sandbox.branches import EX, Branch, bare, statements
 
 from trails.errors import BusyError, LimitError, QueryError
+from trails.model.history import Position
 from trails.sandbox.limits import Limits
 from trails.sandbox.pool import Sandbox
 
@@ -248,3 +249,36 @@ def test_many_callers_at_once(branch, sandbox):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_checkpoint_may_be_ahead_of_the_head(branch, sandbox):
+    """A commit is in the store a moment before it is the head; the reader waits for it."""
+    late = threading.Event()
+    real = branch.head
+
+    def head():
+        return real() if late.is_set() else Position(0, "")
+
+    def checkpoint(folder):
+        branch.store.backup(folder)
+        threading.Timer(0.02, late.set).start()
+        return real()
+
+    branch.head, branch.checkpoint = head, checkpoint
+    assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="ann").truth
+
+
+def test_workers_are_used_again(branch, sandbox):
+    """By the same caller, query after query; by files, one after the other."""
+    for _ in range(20):
+        sandbox.query(branch, "ASK {}", caller="ann")
+        list(sandbox.parse([b"<a:a> <a:b> 1 ."], "turtle"))
+    lines = sandbox._lines.values()
+    assert all(line._idle for line in lines)
+    assert all(worker.alive for line in lines for worker in line._idle)
+    followers = {worker.pid for worker in sandbox._lines["main"]._idle if worker.caller == "ann"}
+    for _ in range(20):
+        sandbox.query(branch, "ASK {}", caller="ann")
+    used = {worker.pid for worker in sandbox._lines["main"]._idle if worker.caller == "ann"}
+    assert used == followers
+    assert len(used) == 1

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
-from time import monotonic
+from time import monotonic, sleep
 from typing import Final
 
 import msgspec
@@ -33,6 +33,9 @@ _MAX_FED: Final = 64 * MIB
 """Bytes of deltas, in one step or in a life, after which a worker is replaced."""
 _COMPACTED: Final = 128 * MIB
 """Bases up to this size are compacted once, in a second or so, instead of by each worker."""
+_BLINK, _BLINKS = 0.002, 50
+_STRUCK: Final = 1_000
+"""Callers to remember."""
 _FOLLOW: Final = 60.0
 """Seconds that a new worker may take to reach the head."""
 
@@ -109,6 +112,7 @@ class Line:
         """Callers whose last worker had to be killed."""
         self._base_lock = threading.Lock()
         self._base: Path | None = None
+        self._compacted: Path | None = None
         self._base_position = Position(0, "")
         self.users = 0
         """Calls that are on their way through; the pool counts them."""
@@ -127,10 +131,15 @@ class Line:
         except BaseException:
             if worker is not None:
                 worker.kill()
-                self._struck.add(caller)
+                self._strike(caller)
             raise
         finally:
             self._leave(worker)
+
+    def _strike(self, caller: str) -> None:
+        if len(self._struck) >= _STRUCK:
+            self._struck.clear()
+        self._struck.add(caller)
 
     def _enter(self, patience: float) -> None:
         give_up = monotonic() + patience
@@ -238,6 +247,11 @@ class Line:
         head = source.head()
         if worker.position == head:
             return Step(worker, head)
+        for _ in range(_BLINKS):  # a checkpoint may hold a commit that becomes the head now
+            if head.seq >= worker.position.seq:
+                break
+            sleep(_BLINK)
+            head = source.head()
         if head.seq - worker.position.seq > _MAX_LAG:
             return None
         found = source.deltas(worker.position, head)
@@ -284,15 +298,21 @@ class Line:
             self._keeper.later(lambda: shutil.rmtree(old, ignore_errors=True))
 
     def _compact(self) -> None:
-        """Compact a base before its second clone; the first was needed at once."""
+        """Compact the base before its second clone; the first was needed at once."""
         with self._base_lock:
-            base = self._base
-            if base is None or (base / "LOCK").exists() or size(base) > _COMPACTED:
+            raw = self._base
+            if raw is None or raw == self._compacted or size(raw) > _COMPACTED:
                 return
-            store = ox.Store(base)
-            store.optimize()
-            del store
-            protect(base)
+            base = self._compacted = self._scratch.path("base")
+            clone(raw, base)
+        store = ox.Store(base)
+        store.optimize()
+        del store
+        protect(base)
+        with self._base_lock:
+            if self._base is raw:
+                self._base, base = base, raw
+        shutil.rmtree(base, ignore_errors=True)
 
     def close(self) -> None:
         """End the idle workers; running ones end when they are returned."""

@@ -65,11 +65,12 @@ class Nursery:
     @property
     def confinement(self) -> Confinement:
         """What holds the workers."""
-        with self._lock:
-            if self._confinement is None:
-                self._start()
-            assert self._confinement is not None  # noqa: S101 - set by the start
-            return self._confinement
+        if self._confinement is None:  # later calls must not wait for a fork
+            with self._lock:
+                if self._confinement is None:
+                    self._start()
+        assert self._confinement is not None  # noqa: S101 - set by the start
+        return self._confinement
 
     def _start(self) -> socket.socket:
         if self._closed:
@@ -336,6 +337,7 @@ class Worker:
             self._link.close()
             os.close(self._errors)
             if self._process is not None:
-                # Its files go only when it is gone.
-                select.select([self._process], [], [], 1)
+                gone = select.poll()  # its files go only when it has
+                gone.register(self._process, select.POLLIN)
+                gone.poll(1000)
                 os.close(self._process)

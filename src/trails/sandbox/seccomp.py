@@ -86,11 +86,19 @@ def _condition(name: str, pid: int) -> list[Instruction]:
         return [_argument(0), (_BITS, 0, 1, _CLONE_THREAD), allow, refuse]
     if name in {"mmap", "mprotect"}:  # all code was loaded before
         return [_argument(2), (_BITS, 0, 1, mmap.PROT_EXEC), refuse, allow]
+    if name == "setpriority":  # of the calling thread alone
+        return [
+            _argument(0),
+            (_EQUAL, 0, 3, os.PRIO_PROCESS),
+            _argument(1),
+            (_EQUAL, 0, 1, 0),
+            allow,
+            refuse,
+        ]
     position, values = {
         "ioctl": (1, (_FIONBIO, _FIOCLEX)),
         "prctl": (0, (_PR_SET_NAME, _PR_SET_VMA)),
         "prlimit64": (0, (0, pid)),
-        "setpriority": (1, (0, 0)),
         "tgkill": (0, (pid, pid)),
     }[name]
     return [

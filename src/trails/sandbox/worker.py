@@ -98,10 +98,20 @@ class Worker:
             payload = self._channel.read()
             if payload is None:
                 return
-            reply = self._step(decode_job(payload))
+            job = decode_job(payload)
+            reply = self._step(job)
+            if job.task == "parse" and reply.outcome != "done":
+                self._give_up(reply)
+                return
             if os.getpriority(os.PRIO_PROCESS, 0):
                 self.pending = reply
                 return
+
+    def _give_up(self, reply: Reply) -> None:
+        """Say why, and take the rest of a file until the owner has heard it and kills us."""
+        self._answer(reply)
+        while self._channel.read() is not None:
+            pass
 
     def _step(self, job: Job) -> Reply:
         self._limit(job.memory)
@@ -182,12 +192,11 @@ class Worker:
         return Reply("done")
 
     def _parse(self, store: ox.Store, job: Job) -> Reply:  # noqa: ARG002 - as the others
-        output = Pieces(self._channel)
-        quads = ox.parse(
-            cast(IO[bytes], Input(self._channel)), FORMATS[job.text], base_iri=job.base_iri
-        )
+        source, output = Input(self._channel), Pieces(self._channel)
+        quads = ox.parse(cast(IO[bytes], source), FORMATS[job.text], base_iri=job.base_iri)
         ox.serialize(quads, cast(IO[bytes], output), ox.RdfFormat.N_QUADS)
         output.send()
+        source.finish()
         return Reply("done")
 
     def _follow(self, store: ox.Store, job: Job) -> Reply:  # noqa: ARG002 - as the others
@@ -272,6 +281,11 @@ class Input:
         piece = self._rest[:size] if size >= 0 else self._rest
         self._rest = self._rest[len(piece) :]
         return bytes(piece)
+
+    def finish(self) -> None:
+        """Take what the parser did not ask for."""
+        while not self._ended:
+            self._ended = not self._channel.read()
 
 
 class Pieces:
