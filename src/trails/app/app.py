@@ -19,9 +19,8 @@ from trails.engine.context import GraphContext
 from trails.engine.evolve import adopt_schema
 from trails.engine.graph import Graph
 from trails.engine.invoke import invoke, invoke_query, recording
-from trails.engine.mutate import Mutation, mutate_sparql, mutate_typed
+from trails.engine.mutate import mutate_sparql, mutate_typed
 from trails.engine.snapshots import snapshot_line
-from trails.engine.sparql import Answer
 from trails.engine.stored_queries import load_queries
 from trails.engine.untrusted import Untrusted
 from trails.engine.versions import Versions
@@ -34,7 +33,9 @@ from trails.errors import (
     SettingsError,
     TrailsError,
 )
+from trails.model.answers import Answer
 from trails.model.capabilities import StoredQuery
+from trails.model.mutations import Mutation
 from trails.model.types import Schema
 from trails.registry.cell import RegistryCell
 from trails.registry.discover import Declarations, collect, discover

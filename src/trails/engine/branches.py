@@ -7,26 +7,13 @@ any size.
 
 from __future__ import annotations
 
-import msgspec
-
 from trails.engine.graph import MAIN, Graph, now
 from trails.engine.lines import Line
 from trails.engine.snapshots import find_commit
 from trails.errors import ConflictError, NotFoundError, TransactionError
 from trails.model.history import GENESIS, Head, Move
 from trails.model.names import check_branch_name, suggest
-
-
-class BranchInfo(msgspec.Struct, frozen=True):
-    """A branch as a listing shows it."""
-
-    name: str
-    commit: str
-    seq: int
-    time: str
-    """When its newest commit was made; empty before the first."""
-    message: str
-    actor: str
+from trails.model.versions import BranchInfo
 
 
 def list_branches(graph: Graph) -> list[BranchInfo]:

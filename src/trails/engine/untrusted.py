@@ -10,8 +10,9 @@ import pyoxigraph as ox
 
 from trails.engine.graph import Graph
 from trails.engine.lines import Line
-from trails.engine.sparql import Answer, bind, read_term
+from trails.engine.sparql import bind, read_term
 from trails.errors import QueryError
+from trails.model.answers import Answer
 from trails.model.history import Position
 from trails.model.sparql import query_form, tokenize
 from trails.sandbox.pool import Sandbox
