@@ -10,7 +10,7 @@ would be.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from typing import Final
@@ -252,9 +252,17 @@ class Write:
             raise ValidationError(wanted.errors)
         return state
 
-    def put_all(self, changes: Iterable[Put], done: Callable[[Put, NodeState], None]) -> int:
-        """Create or change many nodes, streamed: each at most once in this write."""
-        errors: list[FieldError] = []
+    def put_all(
+        self,
+        changes: Iterable[Put],
+        done: Callable[[Put, NodeState], None],
+        found: list[FieldError] | None = None,
+    ) -> int:
+        """Create or change many nodes, streamed: each at most once in this write.
+
+        Violations are raised, or added to ``found`` by a caller who goes on and then judges.
+        """
+        errors: list[FieldError] = [] if found is None else found
         count = 0
         stream = iter(changes)
         while chunk := list(islice(stream, _CHUNK)):
@@ -262,7 +270,7 @@ class Write:
             self._put_chunk(chunk, errors, done)
             if len(errors) >= MAX_ERRORS:
                 break
-        if not errors:
+        if not errors or found is not None:
             return count
         self._rules.settle(errors)
         raise ValidationError(errors)
@@ -302,6 +310,33 @@ class Write:
             self._stage(*self._emit(changes))
         for old, new in changes:
             self._rules.watch(old, new)
+
+    def found(self, handles: Sequence[str]) -> Mapping[str, Stored]:
+        """Those of many nodes that exist, as this write sees them."""
+        return self._graph.nodes.find_all(self._db, handles)
+
+    def states(self, type_name: str) -> Iterator[NodeState]:
+        """Every instance of exactly this type, as this write sees them."""
+        return self._graph.nodes.states(self._db, (type_name,))
+
+    def remove_all(self, handles: Iterable[str]) -> int:
+        """Delete many nodes, streamed; none of them was or will be put in this write."""
+        count = 0
+        stream = iter(handles)
+        while chunk := list(islice(stream, _CHUNK)):
+            there = self.found(chunk)
+            self._graph.nodes.put_all(
+                self._seq, [(stored, handle, None, None) for handle, stored in there.items()]
+            )
+            self._stage(*self._emit((stored.state, None) for stored in there.values()))
+            for stored in there.values():
+                self._rules.watch(stored.state, None)
+            count += len(there)
+        return count
+
+    def judge(self, errors: list[FieldError]) -> None:
+        """Add what the rules between nodes find in the state so far."""
+        self._rules.settle(errors)
 
     def remove(self, handle: str, *, cascade: bool) -> None:
         """Delete a node; what points at it is dealt with, or refused when the write ends."""

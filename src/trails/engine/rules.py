@@ -18,6 +18,15 @@ from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.keys import MISSING, handle_key, slot_name
 
 _SHOWN = 10
+
+
+class RuleError(FieldError, frozen=True):
+    """A violation that concerns several nodes."""
+
+    nodes: tuple[str, ...] = ()
+    """The handles of those whose change could mend it."""
+
+
 _REMEMBERED = 100_000
 
 
@@ -128,7 +137,9 @@ class Rules:
 
     def _watch_deleted(self, node: NodeState) -> None:
         self._known.discard(node.handle)
-        self._gone[node.handle] = node
+        # What comes to refer to it later is told as a reference that leads nowhere.
+        if next(self.inbound(node), None) is not None:
+            self._gone[node.handle] = node
         if self._schema.by_name[node.type].edge is not None:
             for side in ("source", "target"):
                 self._watch_count(node.type, side, str(node.values[side]))
@@ -165,13 +176,14 @@ class Rules:
                 values = {} if stored is None else stored.state.values
                 shown = [values.get(name) for name in fields]
                 names = " and ".join(fields)
-                yield FieldError(
+                yield RuleError(
                     fields[0] if len(fields) == 1 else ", ".join(fields),
                     "unique",
                     f"{names} must be unique: {', '.join(map(repr, shown))} is shared by "
                     f"{', '.join(holders)}",
                     str(shown[0]) if len(shown) == 1 else [str(each) for each in shown],
                     list(fields),
+                    tuple(holders),
                 )
 
     def _dangling_errors(self) -> Iterator[FieldError]:
@@ -182,12 +194,13 @@ class Rules:
             if points and not self._reference_holds(field, handle):
                 there = self._nodes.exists(self._db, handle)
                 why = f"which is not a {field.target}" if there else "which does not exist"
-                yield FieldError(
+                yield RuleError(
                     name,
                     "reference",
                     f"{name} must refer to a {field.target}; {holder} refers to {handle}, {why}",
                     handle,
                     field.target,
+                    (holder,),
                 )
 
     def _gone_errors(self) -> Iterator[FieldError]:
@@ -215,10 +228,10 @@ class Rules:
                 )
                 if count < low:
                     message = f"{handle} needs at least {low} {edge} edge(s) as {side}, not {count}"
-                    return FieldError(side, "min_count", message, handle, low)
+                    return RuleError(side, "min_count", message, handle, low, (handle,))
                 if high is not None and count > high:
                     message = (
                         f"{handle} may have at most {high} {edge} edge(s) as {side}, not {count}"
                     )
-                    return FieldError(side, "max_count", message, handle, high)
+                    return RuleError(side, "max_count", message, handle, high, (handle,))
         return None
