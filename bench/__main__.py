@@ -11,7 +11,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench import bulk, reads, save, startup, validation
+from bench import bulk, load, reads, save, startup, validation
 from bench.measure import OUT, Result
 
 BENCHMARKS = {
@@ -19,6 +19,7 @@ BENCHMARKS = {
     "save": save.run,
     "validation": validation.run,
     "bulk": bulk.run,
+    "load": load.run,
     "reads": reads.run,
 }
 

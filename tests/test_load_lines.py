@@ -379,7 +379,7 @@ BAD_LINES: dict[str, tuple[bytes, str]] = {
     ),
     "id": (b'{"type":"Task","id":7,"data":{"title":"x"}}', '"id" must be a string, not 7'),
     "id is a step": (b'{"type":"Task","id":"..","data":{"title":"x"}}', "can't be an id"),
-    "id and key": (b'{"type":"City","id":"5","data":{"code":1}}', "but its key 'code' gives '1'"),
+    "id and key": (b'{"type":"City","id":"5","data":{"code":1}}', "but its key gives '1'"),
     "no key": (b'{"type":"City","data":{}}', "code is required"),
     "empty key": (b'{"type":"Person","data":{"email":"","name":"xx"}}', "email can't be a key"),
     "own rule": (b'{"type":"Person","data":{"email":"a","name":"x"}}', "name must have at least"),

@@ -33,6 +33,11 @@ class Item(msgspec.Struct):
     partial: bool = False
     """Whether it only adds to a node of the graph, being an edge line's start."""
 
+    @property
+    def whole(self) -> str:
+        """What messages begin with that are about no field of it."""
+        return self.label.removesuffix(".").removesuffix(", column ").removesuffix(": ") + ": "
+
 
 class Problems:
     """Everything that is wrong with a file, by line."""

@@ -107,12 +107,20 @@ class Loading:
     """A load in progress, whatever the format: items in, puts out."""
 
     def __init__(
-        self, write: Writing, schema: Schema, names: Names, mode: Mode, *, statements: bool = False
+        self,
+        write: Writing,
+        schema: Schema,
+        names: Names,
+        mode: Mode,
+        *,
+        place: str = "line",
+        statements: bool = False,
     ) -> None:
-        """``statements``: the items were RDF, so sets are united and defaults stay out."""
+        """``statements``: the items are RDF, so sets are united and defaults stay out."""
         self._write = write
         self._schema = schema
         self._mode = mode
+        self._place = place
         self._statements = statements
         self._refer = reference_coercer(schema, names)
         self._touched: set[str] = set()
@@ -180,9 +188,10 @@ class Loading:
             if first is None:
                 left.append(item)
             else:
-                place = item.label.partition(" ")[0]
-                message = f"{item.handle} is given on {place} {first} already; give each node once"
-                self.problems.add(f"{place} {item.number}: ", message, "unique", item.handle)
+                where = f"on {self._place} {first} already" if first else "twice"
+                label = f"{self._place} {item.number}: " if first else ""
+                message = f"{item.handle} is given {where}; give each node once"
+                self.problems.add(label, message, "unique", item.handle)
         return left
 
     def _identify(self, item: Item) -> str | None:
@@ -204,9 +213,9 @@ class Loading:
         if id_problem(identifier) is not None:
             return None
         if item.id not in {None, identifier}:
-            what = "ends" if descriptor.key is None else f"key {descriptor.key.name!r}"
-            message = f"its id is {item.id!r}, but its {what} gives {identifier!r}"
-            self.problems.add(item.label, message, "immutable_key", item.id)
+            what = "ends give" if descriptor.edge else "key gives"
+            message = f"its id is {item.id!r}, but its {what} {identifier!r}"
+            self.problems.add(item.whole, message, "immutable_key", item.id)
         return make_handle(item.type, identifier)
 
     def _change(self, item: Item, before: Mapping[str, object] | None) -> Put:
@@ -251,7 +260,7 @@ class Loading:
             if given is not None and self.ends.exact(given) != reference.target:
                 message = (
                     f"{field.name} of {item.handle} is given as {given!r} already (see "
-                    f"{item.label.rstrip(': ')}); it holds one value"
+                    f"{item.whole.removesuffix(': ')}); it holds one value"
                 )
                 self.problems.add(f"line {reference.number}: ", message, "max_count")
                 return
@@ -270,7 +279,7 @@ class Loading:
                     message = (
                         f"{name} of {item.handle} is {current} already, and append changes nothing"
                     )
-                    self.problems.add(item.label, message, "unique", targets[0])
+                    self.problems.add(item.whole, message, "unique", targets[0])
             elif isinstance(current, list | tuple | None):
                 out[name] = [*(current or ()), *targets]
         return out
@@ -327,7 +336,7 @@ class Loading:
                 found = answers[unclear[0]]
                 why = f"may be {' or '.join(found)}" if found else "is in neither file nor graph"
                 message = f"{_spell(unclear[0])} {why}; write it as 'Type/id' or as an IRI"
-                self.problems.add(item.label, message, "reference", unclear[0][1:])
+                self.problems.add(item.whole, message, "reference", unclear[0][1:])
                 continue
             chosen = {each: answers[each][0] for each in self._open_references(item)}
             item.values = {name: _close(value, chosen) for name, value in item.values.items()}
@@ -393,7 +402,7 @@ class Loading:
             for handle in each.nodes
         }
         lines = {
-            handle: f"line {number}: "
+            handle: f"{self._place} {number}: "
             for handle, number in self.spool.seen(sorted(concerned)).items()
             if number
         }
