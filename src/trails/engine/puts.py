@@ -33,6 +33,8 @@ class Put(msgspec.Struct, frozen=True):
     """For an update: the values that were read; only what differs from them is written."""
     label: str | None = None
     """How errors name this node among many, such as ``line 12: ``; else by type and key."""
+    handle: str | None = None
+    """Given with ``id`` where the values are checked already, being the validator's own."""
 
 
 class Wanted(msgspec.Struct):
@@ -47,6 +49,8 @@ class Wanted(msgspec.Struct):
 
 def check_put(schema: Schema, validator: Validator, change: Put, prefix: str | None) -> Wanted:
     """Validate one node's own values and find out which node it is."""
+    if change.handle is not None:
+        return Wanted(change.label or "", dict(change.values), [], change.id, change.handle)
     descriptor = schema.by_name.get(change.type)
     if descriptor is None:
         raise NotFoundError(

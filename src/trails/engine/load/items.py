@@ -32,6 +32,8 @@ class Item(msgspec.Struct):
     """Whether a reference names a key that several types could have."""
     partial: bool = False
     """Whether it only adds to a node of the graph, being an edge line's start."""
+    checked: bool = False
+    """Whether the values are as the validator would give them."""
 
     @property
     def whole(self) -> str:

@@ -16,18 +16,18 @@ from typing import Final
 import msgspec
 
 from trails.engine.load.ends import OPEN, EndError, Ends
+from trails.engine.load.fast import FastLines, named_keys
 from trails.engine.load.items import Item, Problems
 from trails.engine.load.source import Source
 from trails.engine.load.spool import Reference, Spool
 from trails.model.constraints import shorten
-from trails.model.iris import id_problem, normal_id
+from trails.model.iris import Names, id_problem, normal_id
 from trails.model.names import suggest
 from trails.model.types import Schema, TypeDescriptor
 
 MAX_LINE: Final = 8 * 2**20
 _BOM: Final = b"\xef\xbb\xbf"
 _KEYS: Final = ("type", "id", "data", "edge", "from", "to")
-_named = re.compile(rb'"[ \t\r]*:').findall
 _unknown = re.compile(r"unknown field `(.*)`").search
 
 
@@ -73,8 +73,9 @@ def numbered(source: Source) -> Iterator[tuple[int, bytes | None]]:
 class Lines:
     """The nodes and edges of an NDJSON file."""
 
-    def __init__(self, schema: Schema, ends: Ends, problems: Problems) -> None:
+    def __init__(self, schema: Schema, names: Names, ends: Ends, problems: Problems) -> None:
         self._schema = schema
+        self._fast = FastLines(schema, names)
         self._ends = ends
         self._problems = problems
 
@@ -120,7 +121,12 @@ class Lines:
 
     def items(self, source: Source) -> Iterator[Item]:
         """All nodes; bad lines are noted on the way."""
+        fast = self._fast.read
         for number, line in numbered(source):
+            item = None if line is None else fast(number, line)
+            if item is not None:
+                yield item
+                continue
             try:
                 item = self._item(number, line)
             except (LineError, EndError) as error:
@@ -213,7 +219,7 @@ def _read(line: bytes) -> Line | None:
     for value in (given.type, given.id, data, given.edge, given.start, given.to):
         keys += value is not msgspec.UNSET
     # Every key is followed by a colon, so no more colons than keys means no key twice.
-    if line.count(b":") != keys and len(_named(line)) != keys:
+    if line.count(b":") != keys and len(named_keys(line)) != keys:
         _refuse_repeated_keys(line)
     return given
 

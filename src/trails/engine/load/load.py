@@ -95,7 +95,7 @@ def load_lines(
     source = Source(given, progress)
     try:
         with Loading(write, schema, names, mode) as loading:
-            lines = Lines(schema, loading.ends, loading.problems)
+            lines = Lines(schema, names, loading.ends, loading.problems)
             lines.note_references(source, loading.spool)
             loading.take(lines.items(source))
             return loading.finish()
@@ -152,7 +152,7 @@ class Loading:
     def _take(self, chunk: list[Item]) -> None:
         for item in chunk:
             self._touched.add(item.type)
-            if not item.open:
+            if not item.open and item.handle is None:
                 item.handle = self._identify(item)
         chunk = self._once(chunk)
         if self.spool.has_references:
@@ -219,19 +219,19 @@ class Loading:
         return make_handle(item.type, identifier)
 
     def _change(self, item: Item, before: Mapping[str, object] | None) -> Put:
-        values = item.values
+        values, handle = item.values, item.handle if item.checked else None
         if before is not None and (self._mode == "merge" or item.partial):
-            values = {**before, **values}
+            values, handle = {**before, **values}, None
             if self._statements:
                 self._unite(item, before, values)
         elif not self._statements and (defaults := self._defaults[item.type]):
             values = {**dict(defaults), **values}
         if item.added:
-            values = {**values, **self._with_edges(item, values)}
+            values, handle = {**values, **self._with_edges(item, values)}, None
         mode: Literal["create", "upsert"] = "upsert"
         if self._mode == "append" and not item.partial:
             mode = "create"
-        return Put(item.type, values, item.id, mode, None, item.label)
+        return Put(item.type, values, item.id, mode, None, item.label, handle)
 
     def _unite(self, item: Item, before: Mapping[str, object], values: dict[str, object]) -> None:
         """Statements add to a set; only a field of one value is replaced."""
