@@ -229,6 +229,12 @@ def test_the_ends_of_an_edge_name_it(app: App) -> None:
     assert told.startswith("Knows/x: its id is 'x', but its ends give ")
 
 
+def test_two_spellings_of_one_node_are_one_node_too_many(app: App) -> None:
+    """An IRI that means the same node in other characters gives it twice."""
+    text = HEAD + f'<{BASE}Person/a> :email "a" . <{BASE}Person/%61> :email "a" .'
+    assert refused(app, text) == ["Person/a is given twice; give each node once"]
+
+
 def test_an_unknown_rdf_format_is_told(app: App) -> None:
     """With the nearest that there is."""
     with pytest.raises(QueryError, match="did you mean 'turtle'"):

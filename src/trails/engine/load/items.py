@@ -19,7 +19,7 @@ class Item(msgspec.Struct):
     """A node that the file gives: raw values, and where they stand."""
 
     number: int
-    """The line or row; 0 where the format has none."""
+    """The line or row; where the format has none, a number below zero. No two share one."""
     label: str
     """What messages about it begin with, such as ``line 12: ``."""
     type: str

@@ -188,8 +188,8 @@ class Loading:
             if first is None:
                 left.append(item)
             else:
-                where = f"on {self._place} {first} already" if first else "twice"
-                label = f"{self._place} {item.number}: " if first else ""
+                where = f"on {self._place} {first} already" if first > 0 else "twice"
+                label = f"{self._place} {item.number}: " if first > 0 else ""
                 message = f"{item.handle} is given {where}; give each node once"
                 self.problems.add(label, message, "unique", item.handle)
         return left
@@ -404,7 +404,7 @@ class Loading:
         lines = {
             handle: f"{self._place} {number}: "
             for handle, number in self.spool.seen(sorted(concerned)).items()
-            if number
+            if number > 0
         }
         errors = problems.listed(lines)
         raise ValidationError(errors[:MAX_ERRORS], more=max(0, len(errors) - MAX_ERRORS))

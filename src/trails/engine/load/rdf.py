@@ -125,14 +125,15 @@ class Statements:
 
     def items(self, lines: Iterator[bytes]) -> Iterator[Item]:
         """The nodes; statements that can't be used are noted on the way."""
-        for subject, quads in groupby(_quads(lines), key=lambda quad: quad.subject):
-            item = self._item(subject, quads)
+        groups = groupby(_quads(lines), key=lambda quad: quad.subject)
+        for number, (subject, quads) in enumerate(groups, start=1):
+            item = self._item(-number, subject, quads)
             if self._problems.full:
                 return
             if item is not None:
                 yield item
 
-    def _item(self, subject: object, quads: Iterable[ox.Quad]) -> Item | None:
+    def _item(self, number: int, subject: object, quads: Iterable[ox.Quad]) -> Item | None:
         if not isinstance(subject, ox.NamedNode):
             what = f"_:{subject.value}" if isinstance(subject, ox.BlankNode) else str(subject)
             self._problems.add(
@@ -149,7 +150,7 @@ class Statements:
             label = f"{shorten(subject.value, 200)} "
             self._problems.add(label, f"is not a node of this graph: {hint}", "unknown_field")
             return None
-        item = Item(0, f"{make_handle(*parsed)}.", parsed[0], {}, parsed[1])
+        item = Item(number, f"{make_handle(*parsed)}.", parsed[0], {}, parsed[1])
         return item if self._read(item, quads) else None
 
     def _read(self, item: Item, quads: Iterable[ox.Quad]) -> bool:

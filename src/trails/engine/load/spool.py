@@ -54,17 +54,14 @@ class Spool:
 
     def see(self, items: Sequence[tuple[str, int]]) -> list[tuple[str, int, int]]:
         """Note nodes; those that were there before: (handle, its number now, number then)."""
-        fresh: dict[str, int] = {}
-        repeated: list[tuple[str, int, int]] = []
+        before = self._db.total_changes
+        self._db.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?)", items)
+        if self._db.total_changes == before + len(items):
+            return []
         there = self.seen([handle for handle, _ in items])
-        for handle, number in items:
-            first = there.get(handle, fresh.get(handle))
-            if first is None:
-                fresh[handle] = number
-            else:
-                repeated.append((handle, number, first))
-        self._db.executemany("INSERT INTO seen VALUES (?, ?)", sorted(fresh.items()))
-        return repeated
+        return [
+            (handle, number, there[handle]) for handle, number in items if there[handle] != number
+        ]
 
     def seen(self, handles: Sequence[str]) -> dict[str, int]:
         """The lines of those nodes that the file gave so far."""
