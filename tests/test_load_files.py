@@ -25,6 +25,8 @@ from trails import (
 )
 from trails.engine.commit import Write
 from trails.engine.load import sort
+from trails.engine.load.files import How, format_of
+from trails.engine.load.files import load as load_any
 from trails.engine.load.load import Loaded, Mode
 from trails.engine.load.rdf import load_rdf
 from trails.engine.load.sort import sorted_lines
@@ -352,3 +354,70 @@ def test_many_bad_rows_are_cut(app: App) -> None:
         load_table(write, graph.schema, graph.names, blocks, type_name="Thing")
     write.abandon()
     assert (len(caught.value.fields), caught.value.more) == (1000, 1000)
+
+
+# --- any format -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("a.ndjson", "ndjson"),
+        ("b.c.jsonl.gz", "ndjson"),
+        ("A.TTL", "turtle"),
+        ("a.nt", "ntriples"),
+        ("a.nq.zst", "nquads"),
+        ("a.jsonld", "jsonld"),
+        ("a.csv", "csv"),
+    ],
+)
+def test_a_name_tells_the_format(name: str, format: str) -> None:
+    """By its suffix, before that of compression."""
+    assert format_of(name) == format
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a", "a.gz", ".csv"])
+def test_a_name_that_tells_no_format_is_told(name: str) -> None:
+    """With what there is."""
+    with pytest.raises(QueryError, match="does not tell a format"):
+        format_of(name)
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        (How(), b'{"type":"Person","data":{"email":"ann"}}'),
+        (How(format="csv", type_name="Person"), b"email\nann\n"),
+        (How(format="csv", type_name="Person", separator=";"), b"email,tags\nann,a;b\n"),
+        (How(format="turtle"), (HEAD + 'n:Person\\/ann :email "ann" .').encode()),
+        (How(format="jsonld"), f'{{"@id":"Person/ann","{SCHEMA}email":"ann"}}'.encode()),
+        (How(format="nquads"), f'<{BASE}Person/ann> <{SCHEMA}email> "ann" .'.encode()),
+    ],
+)
+def test_every_format_is_loaded(app: App, how: How, text: bytes) -> None:
+    """The same node from each."""
+    graph = app.graph()
+    write = Write(graph, actor="test")
+    write.begin()
+    assert load_any(write, graph.schema, graph.names, [text], how) == Loaded(1)
+    write.finish()
+    assert Person.get(ctx(app), "ann").handle == "Person/ann"
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (How(format="ndjsn"), "there is no format 'ndjsn'; did you mean 'ndjson'"),
+        (How(mode="mrege"), "there is no mode 'mrege'; did you mean 'merge'"),  # type: ignore[arg-type]
+        (How(format="csv"), "does not tell the type of its rows"),
+        (How(format="csv", type_name="Person", separator=""), "must not be empty"),
+    ],
+)
+def test_what_can_not_be_loaded_is_told(app: App, how: How, message: str) -> None:
+    """Before anything is read."""
+    graph = app.graph()
+    write = Write(graph, actor="test")
+    write.begin()
+    with pytest.raises(QueryError, match=message):
+        load_any(write, graph.schema, graph.names, [], how)
+    write.abandon()

@@ -264,7 +264,7 @@ class Loading:
                 )
                 self.problems.add(f"line {reference.number}: ", message, "max_count")
                 return
-        item.added = {**item.added, field.name: [*targets, reference.target]}
+        item.added.setdefault(field.name, []).append(reference.target)
         item.open = item.open or reference.target.startswith(OPEN)
 
     def _with_edges(self, item: Item, values: Mapping[str, object]) -> dict[str, object]:
