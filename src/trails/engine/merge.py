@@ -17,7 +17,7 @@ from trails.engine.changes import Net, NodeNet, Plain, net_between
 from trails.engine.commit import Write
 from trails.engine.graph import Graph, now
 from trails.engine.lines import Line
-from trails.engine.rules import Violation
+from trails.engine.rules import RuleError, of_node
 from trails.engine.schema_merge import merge_schemas
 from trails.engine.snapshots import snapshot_line
 from trails.engine.three_way import Base, Clash, Edit, Merge, as_base, three_way
@@ -260,7 +260,7 @@ class _Merging:
             if not again:
                 return
 
-    def _violations(self, states: Mapping[str, NodeState | None]) -> Iterator[Violation]:
+    def _violations(self, states: Mapping[str, NodeState | None]) -> Iterator[RuleError]:
         yield from self._write.judge(states)
         nodes, validator = self._ours.nodes, self._ours.validator
         for stored in nodes.stored(self._write.db, self._changed_types):
@@ -269,19 +269,19 @@ class _Merging:
                 errors: list[FieldError] = []
                 validator.check(state.type, state.values, f"{state.handle}.", errors)
                 for error in errors:
-                    yield Violation((state.handle,), error)
+                    yield of_node(state.handle, error)
 
     def _resolve(
         self,
         states: dict[str, NodeState | None],
-        violation: Violation,
+        violation: RuleError,
         resolution: Resolution,
         identifier: str,
     ) -> bool:
         """Change the nodes of a violation as asked; whether that changed anything."""
-        handles = list(violation.handles)
+        handles = _concerned(violation)
         if resolution.take == "value":
-            field = violation.error.field.rpartition(".")[2]
+            field = violation.field.rpartition(".")[2]
             if "," in field:
                 raise _no_value(identifier)
             line = self._ours
@@ -350,8 +350,8 @@ class _Merging:
             f"{text}; resolve with 'ours', 'theirs'" + (" or a value" if field else ""),
         )
 
-    def _conflict_at(self, identifier: str, violation: Violation) -> Conflict:
-        error, handles = violation.error, violation.handles
+    def _conflict_at(self, identifier: str, violation: RuleError) -> Conflict:
+        error, handles = violation, tuple(_concerned(violation))
         field = error.field.rpartition(".")[2]
         holder = handles[0]
         plain = Plain(self._graph, self._schema, holder)
@@ -430,13 +430,20 @@ def _clash_id(clash: Clash) -> str:
     return f"{clash.kind}:{clash.handle}" + (f".{clash.field}" if clash.field else "")
 
 
-def _violation_id(violation: Violation) -> str:
-    error = violation.error
-    kind = _KINDS.get(error.code, "constraint")
-    field = error.field.rpartition(".")[2]
+def _violation_id(violation: RuleError) -> str:
+    kind = _KINDS.get(violation.code, "constraint")
+    field = violation.field.rpartition(".")[2]
+    handles = _concerned(violation)
     if kind == "constraint":
-        return f"{kind}:{violation.handles[0]}.{field}:{error.code}"
-    return f"{kind}:{'+'.join(violation.handles)}.{field}"
+        return f"{kind}:{handles[0]}.{field}:{violation.code}"
+    return f"{kind}:{'+'.join(handles)}.{field}"
+
+
+def _concerned(violation: RuleError) -> list[str]:
+    """The nodes of a violation: the holder of the field first, the same whatever the order."""
+    if violation.code == "in_use":
+        return [violation.others[0], *violation.nodes, *violation.others[1:]]
+    return [*sorted(violation.nodes), *violation.others]
 
 
 def _causes(net: Net, handles: tuple[str, ...], field: str) -> tuple[str, ...]:
