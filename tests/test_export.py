@@ -210,9 +210,9 @@ def test_a_graph_survives_its_export(format: str, nodes: list[Node]) -> None:
         load(second.graph(), blocks, format)
         assert digest(second.graph()) == digest(first.graph())
         assert sorted(map(repr, states(second.graph()))) == sorted(map(repr, states(first.graph())))
-        assert sorted(b"".join(export(second.graph().main.terms, states(second.graph()), format))) == (
-            sorted(b"".join(blocks))
-        )
+        assert sorted(
+            b"".join(export(second.graph().main.terms, states(second.graph()), format))
+        ) == (sorted(b"".join(blocks)))
 
 
 SAMPLE: list[Callable[[], Node]] = [
