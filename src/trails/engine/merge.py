@@ -134,7 +134,7 @@ class _Merging:
         states = self._edited(merged, before)
         self._settle(states)
         self._check_resolutions()
-        counts = _count(before, states)
+        counts = _count(self._ours_before(list(states)), states)
         conflicts = tuple(self._conflicts.values())[:_SHOWN]
         return MergeResult(
             "conflicts" if conflicts else "merged",
