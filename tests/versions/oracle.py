@@ -229,6 +229,7 @@ class History:
         self.branches: dict[str, int] = {"main": 0}
         self._numbers = count(1)
         self._virtual = count(-1, -1)
+        self._behind: dict[int, set[int]] = {}
 
     def state(self, number: int) -> State:
         """A commit's state; not to be changed."""
@@ -248,14 +249,12 @@ class History:
 
     def ancestors(self, number: int) -> set[int]:
         """A commit and all behind it."""
-        seen: set[int] = set()
-        pending = [number]
-        while pending:
-            current = pending.pop()
-            if current not in seen:
-                seen.add(current)
-                pending.extend(self.versions[current].parents)
-        return seen
+        found = self._behind.get(number)
+        if found is None:
+            parents = self.versions[number].parents
+            found = {number}.union(*(self.ancestors(each) for each in parents))
+            self._behind[number] = found
+        return found
 
     def bases(self, one: int, two: int) -> list[int]:
         """The common ancestors that are behind no other common ancestor, newest first."""
