@@ -15,12 +15,13 @@ import msgspec
 from trails.engine.branches import resolve
 from trails.engine.changes import Net, NodeNet, Plain, net_between
 from trails.engine.commit import Write
+from trails.engine.common_state import common_state
 from trails.engine.graph import Graph, now
 from trails.engine.lines import Line
 from trails.engine.rules import RuleError, of_node
 from trails.engine.schema_merge import merge_schemas
 from trails.engine.snapshots import snapshot_line
-from trails.engine.three_way import Base, Clash, Edit, Merge, as_base, three_way
+from trails.engine.three_way import Clash, Edit, Merge, three_way
 from trails.errors import ConflictError, FieldError, NotFoundError
 from trails.log.protocol import head_moved
 from trails.model.history import GENESIS, Move
@@ -129,12 +130,13 @@ class _Merging:
         self._merge_schemas(bases[0])
         self._net_ours = net_between(graph, bases[0], ours)
         self._net_theirs = net_between(graph, bases[0], theirs)
-        merged = three_way(_common(graph, bases), self._net_ours, self._net_theirs)
+        common = common_state(graph, bases, ours, self._ours_now, self._schema)
+        merged = three_way(common, self._net_ours, self._net_theirs)
         before = self._states(self._ours, [*merged.edits, *(c.handle for c in merged.clashes)])
         states = self._edited(merged, before)
         self._settle(states)
         self._check_resolutions()
-        counts = _count(before, states)
+        counts = _count(self._ours_before(list(states)), states)
         conflicts = tuple(self._conflicts.values())[:_SHOWN]
         return MergeResult(
             "conflicts" if conflicts else "merged",
@@ -294,6 +296,9 @@ class _Merging:
         states.update(chosen)
         return changed
 
+    def _ours_now(self, handles: list[str]) -> dict[str, NodeState | None]:
+        return self._states(self._ours, handles)
+
     def _theirs_now(self, handles: list[str]) -> dict[str, NodeState | None]:
         return self._states(self._theirs, handles)
 
@@ -369,20 +374,6 @@ class _Merging:
             _causes(self._net_theirs, handles, field),
             f"{error.message}; resolve with 'ours', 'theirs' or a value",
         )
-
-
-def _common(graph: Graph, bases: list[str]) -> Base:
-    """The common state of several common commits, as changes of the first one's."""
-    common = Base()
-    first = bases[0]
-    for other in bases[1:]:
-        deeper = graph.ancestry.bases(first, other)
-        here = net_between(graph, deeper[0], first)
-        there = net_between(graph, deeper[0], other)
-        added = as_base(three_way(_common(graph, deeper), here, there), there)
-        common.net = {**added.net, **common.net}
-        common.torn |= added.torn
-    return common
 
 
 def _apply(
