@@ -422,9 +422,11 @@ class World:
         for each in dangling:
             assert (each.handle, each.field, named(each)[1]) in judged.dangling
         for holder, _, target in judged.dangling:
-            assert any(
-                holder in named(each) and named(each)[1] == target for each in dangling
-            ), (holder, target, dangling)
+            assert any(holder in named(each) and named(each)[1] == target for each in dangling), (
+                holder,
+                target,
+                dangling,
+            )
 
     def _accept(self, asked: MergeRequest, wanted: State, ours: int, theirs: int) -> State:
         """Take over what resolutions of broken rules made, if it is what they allow."""
@@ -454,9 +456,7 @@ class World:
     def read(self, branch: str = "main", snapshot: int | None = None) -> State:
         """The whole state of a branch or commit, through the ORM."""
         ctx = (
-            self.ctx(branch)
-            if snapshot is None
-            else self.app.context(snapshot=self.ids[snapshot])
+            self.ctx(branch) if snapshot is None else self.app.context(snapshot=self.ids[snapshot])
         )
         return read_all(ctx)
 
