@@ -11,7 +11,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench import branches, bulk, reads, sandbox, save, startup, validation
+from bench import branches, bulk, load, reads, sandbox, save, startup, validation
 from bench.measure import OUT, Result
 
 BENCHMARKS = {
@@ -19,6 +19,7 @@ BENCHMARKS = {
     "save": save.run,
     "validation": validation.run,
     "bulk": bulk.run,
+    "load": load.run,
     "reads": reads.run,
     "branches": branches.run,
     "sandbox": sandbox.run,

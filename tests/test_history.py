@@ -10,7 +10,13 @@ import pytest
 from trails import App, node_type, predicate
 from trails.engine.maintenance import backup, cleanup, optimize, read_manifest, restore
 from trails.engine.verify import verify
-from trails.errors import CorruptionError, NotFoundError, QueryError, StorageError
+from trails.errors import (
+    CorruptionError,
+    NotFoundError,
+    QueryError,
+    StorageError,
+    TransactionError,
+)
 from trails.model.merges import MergeRequest
 
 
@@ -274,3 +280,34 @@ class TestUpkeep:
         assert (target / "log.db").is_file()
         with pytest.raises(StorageError, match="not a backup"):
             read_manifest(tmp_path)
+
+
+class TestStaleContexts:
+    def test_a_deleted_branch_is_not_written_or_read(self, app: App) -> None:
+        """A context on a branch that was deleted since can do nothing, and brings nothing back."""
+        save(app, "a")
+        app.versions().create_branch("b")
+        ctx = app.context(branch="b")
+        app.versions().delete_branch("b")
+        with pytest.raises(NotFoundError, match="was deleted"):
+            Part(tag="x").save(ctx)
+        with pytest.raises(NotFoundError, match="was deleted"):
+            Part.objects(ctx).count()
+        assert [each.name for each in app.versions().branches()] == ["main"]
+        app.versions().create_branch("b")
+        with pytest.raises(NotFoundError, match="was deleted"):
+            Part(tag="x").save(ctx)
+        Part(tag="y").save(app.context(branch="b"))
+
+    def test_a_snapshot_that_made_room_is_made_again(self, project: Path) -> None:
+        """Whoever holds a context on the past keeps reading it."""
+        with App.open(project) as app:
+            old = app.versions().commits().commits[4].id
+            ctx = app.context(snapshot=old)
+            part = app.registry().classes["Part"]
+            before = part.objects(ctx).count(), len(ctx.kg.sparql("SELECT ?s { ?s :tag ?t }"))
+            cleanup(app.graph(), keep=0)
+            again = part.objects(ctx).count(), len(ctx.kg.sparql("SELECT ?s { ?s :tag ?t }"))
+            assert before == again
+            with pytest.raises(TransactionError, match="the past"):
+                part(tag="never").save(ctx)

@@ -538,7 +538,6 @@ def test_bypass_is_a_setting_of_the_app(ann: Person) -> None:
         "INSERT DATA { <x:a> <x:b> 1 }",
         "INSERT DATA { <trails://app/main/Person/a> :nope 1 }",
         "INSERT DATA { <trails://app/main/Nope/a> a :Nope }",
-        "INSERT DATA { <trails://app/main/Person/a> :name 5 }",
         "INSERT DATA { GRAPH <x:g> { <trails://app/main/Person/a> a :Person } }",
         "INSERT DATA { _:b a :Person }",
         "DELETE WHERE { ?s ?p ?o }",

@@ -61,8 +61,6 @@ class FieldError(msgspec.Struct, frozen=True):
     message: str
     value: object = None
     constraint: object = None
-    node: str = ""
-    """Which node breaks a rule about several; empty where the path says it."""
 
 
 class TrailsError(Exception):
@@ -99,15 +97,15 @@ class ValidationError(TrailsError):
 
     code = "validation"
 
-    def __init__(self, fields: Iterable[FieldError]) -> None:
+    def __init__(self, fields: Iterable[FieldError], *, more: int = 0) -> None:
+        """``more``: violations that were found beside those that are listed."""
         self.fields: tuple[FieldError, ...] = tuple(fields)
+        self.more = more
+        found = len(self.fields) + more
         spelled = "; ".join(error.message for error in self.fields[:20])
-        more = len(self.fields) - 20
-        if more > 0:
-            spelled += f"; and {more} more"
-        super().__init__(
-            f"validation failed on {len(self.fields)} field(s): {spelled}", fields=self.fields
-        )
+        if found > 20:
+            spelled += f"; and {found - 20} more"
+        super().__init__(f"validation failed on {found} field(s): {spelled}", fields=self.fields)
 
 
 class NotFoundError(TrailsError):

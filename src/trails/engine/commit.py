@@ -10,7 +10,7 @@ would be.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from typing import Final
@@ -21,7 +21,7 @@ from trails.authoring.nodes import Fate
 from trails.engine.graph import Graph, now
 from trails.engine.lines import Line
 from trails.engine.puts import Put, check_put, misnamed, settle_put
-from trails.engine.rules import Rules, Violation
+from trails.engine.rules import RuleError, Rules, of_node
 from trails.errors import (
     FieldError,
     NotFoundError,
@@ -271,9 +271,17 @@ class Write:
             raise ValidationError(wanted.errors)
         return state
 
-    def put_all(self, changes: Iterable[Put], done: Callable[[Put, NodeState], None]) -> int:
-        """Create or change many nodes, streamed: each at most once in this write."""
-        errors: list[FieldError] = []
+    def put_all(
+        self,
+        changes: Iterable[Put],
+        done: Callable[[Put, NodeState], None],
+        found: list[FieldError] | None = None,
+    ) -> int:
+        """Create or change many nodes, streamed: each at most once in this write.
+
+        Violations are raised, or added to ``found`` by a caller who goes on and then judges.
+        """
+        errors: list[FieldError] = [] if found is None else found
         count = 0
         stream = iter(changes)
         while chunk := list(islice(stream, _CHUNK)):
@@ -281,7 +289,7 @@ class Write:
             self._put_chunk(chunk, errors, done)
             if len(errors) >= MAX_ERRORS:
                 break
-        if not errors:
+        if not errors or found is not None:
             return count
         self._rules.settle(errors)
         raise ValidationError(errors)
@@ -321,6 +329,33 @@ class Write:
             self._stage(*self._emit(changes))
         for old, new in changes:
             self._rules.watch(old, new)
+
+    def found(self, handles: Sequence[str]) -> Mapping[str, Stored]:
+        """Those of many nodes that exist, as this write sees them."""
+        return self._line.nodes.find_all(self._db, handles)
+
+    def states(self, type_name: str) -> Iterator[NodeState]:
+        """Every instance of exactly this type, as this write sees them."""
+        return self._line.nodes.states(self._db, (type_name,))
+
+    def remove_all(self, handles: Iterable[str]) -> int:
+        """Delete many nodes, streamed; none of them was or will be put in this write."""
+        count = 0
+        stream = iter(handles)
+        while chunk := list(islice(stream, _CHUNK)):
+            there = self.found(chunk)
+            self._line.nodes.put_all(
+                self._seq, [Change(stored, handle, None) for handle, stored in there.items()]
+            )
+            self._stage(*self._emit((stored.state, None) for stored in there.values()))
+            for stored in there.values():
+                self._rules.watch(stored.state, None)
+            count += len(there)
+        return count
+
+    def settle(self, errors: list[FieldError]) -> None:
+        """Add what the rules between nodes find in the state so far."""
+        self._rules.settle(errors)
 
     def remove(self, handle: str, *, cascade: bool) -> None:
         """Delete a node; what points at it is dealt with, or refused when the write ends."""
@@ -380,15 +415,15 @@ class Write:
             return now_there
         return None if touched.before is None else touched.before.state
 
-    def judge(self, states: Mapping[str, NodeState | None]) -> list[Violation]:
+    def judge(self, states: Mapping[str, NodeState | None]) -> list[RuleError]:
         """Put nodes into states, and say what is wrong with them and between them."""
-        found: list[Violation] = []
+        found: list[RuleError] = []
         stored = self._line.nodes.find_all(self._db, list(states))
         for handle, state in states.items():
             if state is not None:
                 errors = list(misnamed(self._schema, state))
                 self._line.validator.check(state.type, state.values, f"{handle}.", errors)
-                found.extend(Violation((handle,), error) for error in errors)
+                found.extend(of_node(handle, error) for error in errors)
             before = stored.get(handle)
             if (None if before is None else before.state) != state:
                 self._store(before, handle, state)

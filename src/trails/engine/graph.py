@@ -42,6 +42,8 @@ _DEEP: Final = 6
 """Segments above the root from which ``main`` is folded back into it at once."""
 _OPEN_STORES: Final = 16
 """Stores that are open beside that of ``main``; each has some twenty files open."""
+_SNAPSHOT_STORES: Final = 24
+"""Stores of snapshots on disk, open ones included."""
 T = TypeVar("T")
 
 
@@ -63,6 +65,13 @@ V = TypeVar("V", bound=View)
 
 def _ignore(what: object) -> None:
     del what
+
+
+def _gone(line: Line) -> NotFoundError:
+    return NotFoundError(
+        f"branch {line.name!r} was deleted; its commits can still be read as snapshots",
+        branch=line.name,
+    )
 
 
 def now() -> str:
@@ -206,6 +215,8 @@ class Graph:
         """Make a line ready to be written, or moved; called with the writer's lock."""
         if self.file.damaged or not self.file.whole:
             self.catch_up()
+        if self._lines.get(line.name) is not line:
+            raise _gone(line)
         self.bring_line(line)
         if line is self.main:
             self._bring_main_quads()
@@ -356,9 +367,8 @@ class Graph:
             self.file.segments.sweep(self.file.db)
         for name in names:
             line = self._lines.pop(name, None) if name != MAIN else None
-            if line is not None and line.quads is not None:
-                line.quads.whole = False
-                line.quads.close()
+            if line is not None:
+                self._close_store(line)
             folder = self._line_folder(name)
             if folder is not None and name != MAIN:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -471,7 +481,23 @@ class Graph:
             self._bring_quads(line, line.quads, line.head)
             found = line.quads
         self._close_idle_stores(line)
+        if line.fixed:
+            self._drop_idle_stores()
         return found
+
+    def _drop_idle_stores(self) -> None:
+        """Keep few stores of snapshots on disk: what they share with others grows apart."""
+        if self.folder is None:
+            return
+        in_use = {line.name.removeprefix(SNAPSHOT) for line in self._lines.values() if line.quads}
+        idle = [
+            folder
+            for folder in (self.folder / "snapshots").glob("*")
+            if folder.name not in in_use and folder.is_dir()
+        ]
+        idle.sort(key=lambda folder: folder.stat().st_mtime)
+        for folder in idle[: max(0, len(idle) + len(in_use) - _SNAPSHOT_STORES)]:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _close_idle_stores(self, used: Line) -> None:
         """Let go of the stores that were used longest ago, where there are too many."""
@@ -484,12 +510,17 @@ class Graph:
         for line in others[: max(0, len(others) + 1 - _OPEN_STORES)]:
             if line.quads_lock.acquire(blocking=False):
                 try:
-                    if line.quads is not None:
-                        quads, line.quads = line.quads, None
-                        quads.whole = False  # whoever holds it asks for another
-                        quads.close()
+                    self._close_store(line)
                 finally:
                     line.quads_lock.release()
+
+    @staticmethod
+    def _close_store(line: Line) -> None:
+        with line.quads_lock:
+            if line.quads is not None:
+                quads, line.quads = line.quads, None
+                quads.whole = False  # whoever holds it asks for another
+                quads.close()
 
     def _seed_quads(self, folder: Path | None) -> None:
         """Begin a line's store as a checkpoint of main's, by hard links."""
@@ -512,11 +543,25 @@ class Graph:
 
     def reading_nodes(self, line: Line, read: Callable[[NodeIndex], T]) -> T:
         """Read from a line's node index."""
+        self._see_to(line)
         return self._reading(line, lambda: self.file, lambda _: read(line.nodes))
 
     def reading_quads(self, line: Line, read: Callable[[QuadsView], T]) -> T:
         """Read from a line's quads view."""
+        self._see_to(line)
         return self._reading(line, lambda: self.quads_of(line), read)
+
+    def _see_to(self, line: Line) -> None:
+        """A snapshot that had to make room is made again; a branch that was deleted is gone."""
+        if line is self.main or self._lines.get(line.name) is line:
+            return
+        if not line.fixed:
+            raise _gone(line)
+        with self.writing():
+            if self._lines.get(line.name) is None:
+                if not line.nodes.known:
+                    self.stand(line, line.head)
+                self._lines[line.name] = line
 
     def _reading(self, line: Line, view_of: Callable[[], V], read: Callable[[V], T]) -> T:
         """Read from a view that is whole; one that turns out to be damaged is rebuilt first."""

@@ -15,12 +15,13 @@ import msgspec
 from trails.engine.branches import resolve
 from trails.engine.changes import Net, NodeNet, Plain, net_between
 from trails.engine.commit import Write
+from trails.engine.common_state import common_state
 from trails.engine.graph import Graph, now
 from trails.engine.lines import Line
-from trails.engine.rules import Violation
+from trails.engine.rules import RuleError, of_node
 from trails.engine.schema_merge import merge_schemas
 from trails.engine.snapshots import snapshot_line
-from trails.engine.three_way import Base, Clash, Edit, Merge, as_base, three_way
+from trails.engine.three_way import Clash, Edit, Merge, three_way
 from trails.errors import ConflictError, FieldError, NotFoundError
 from trails.log.protocol import head_moved
 from trails.model.history import GENESIS, Move
@@ -129,12 +130,13 @@ class _Merging:
         self._merge_schemas(bases[0])
         self._net_ours = net_between(graph, bases[0], ours)
         self._net_theirs = net_between(graph, bases[0], theirs)
-        merged = three_way(_common(graph, bases), self._net_ours, self._net_theirs)
+        common = common_state(graph, bases, ours, self._ours_now, self._schema)
+        merged = three_way(common, self._net_ours, self._net_theirs)
         before = self._states(self._ours, [*merged.edits, *(c.handle for c in merged.clashes)])
         states = self._edited(merged, before)
         self._settle(states)
         self._check_resolutions()
-        counts = _count(before, states)
+        counts = _count(self._ours_before(list(states)), states)
         conflicts = tuple(self._conflicts.values())[:_SHOWN]
         return MergeResult(
             "conflicts" if conflicts else "merged",
@@ -260,7 +262,7 @@ class _Merging:
             if not again:
                 return
 
-    def _violations(self, states: Mapping[str, NodeState | None]) -> Iterator[Violation]:
+    def _violations(self, states: Mapping[str, NodeState | None]) -> Iterator[RuleError]:
         yield from self._write.judge(states)
         nodes, validator = self._ours.nodes, self._ours.validator
         for stored in nodes.stored(self._write.db, self._changed_types):
@@ -269,19 +271,19 @@ class _Merging:
                 errors: list[FieldError] = []
                 validator.check(state.type, state.values, f"{state.handle}.", errors)
                 for error in errors:
-                    yield Violation((state.handle,), error)
+                    yield of_node(state.handle, error)
 
     def _resolve(
         self,
         states: dict[str, NodeState | None],
-        violation: Violation,
+        violation: RuleError,
         resolution: Resolution,
         identifier: str,
     ) -> bool:
         """Change the nodes of a violation as asked; whether that changed anything."""
-        handles = list(violation.handles)
+        handles = _concerned(violation)
         if resolution.take == "value":
-            field = violation.error.field.rpartition(".")[2]
+            field = violation.field.rpartition(".")[2]
             if "," in field:
                 raise _no_value(identifier)
             line = self._ours
@@ -293,6 +295,9 @@ class _Merging:
         changed = any(states.get(each, ...) != state for each, state in chosen.items())
         states.update(chosen)
         return changed
+
+    def _ours_now(self, handles: list[str]) -> dict[str, NodeState | None]:
+        return self._states(self._ours, handles)
 
     def _theirs_now(self, handles: list[str]) -> dict[str, NodeState | None]:
         return self._states(self._theirs, handles)
@@ -350,8 +355,8 @@ class _Merging:
             f"{text}; resolve with 'ours', 'theirs'" + (" or a value" if field else ""),
         )
 
-    def _conflict_at(self, identifier: str, violation: Violation) -> Conflict:
-        error, handles = violation.error, violation.handles
+    def _conflict_at(self, identifier: str, violation: RuleError) -> Conflict:
+        error, handles = violation, tuple(_concerned(violation))
         field = error.field.rpartition(".")[2]
         holder = handles[0]
         plain = Plain(self._graph, self._schema, holder)
@@ -369,20 +374,6 @@ class _Merging:
             _causes(self._net_theirs, handles, field),
             f"{error.message}; resolve with 'ours', 'theirs' or a value",
         )
-
-
-def _common(graph: Graph, bases: list[str]) -> Base:
-    """The common state of several common commits, as changes of the first one's."""
-    common = Base()
-    first = bases[0]
-    for other in bases[1:]:
-        deeper = graph.ancestry.bases(first, other)
-        here = net_between(graph, deeper[0], first)
-        there = net_between(graph, deeper[0], other)
-        added = as_base(three_way(_common(graph, deeper), here, there), there)
-        common.net = {**added.net, **common.net}
-        common.torn |= added.torn
-    return common
 
 
 def _apply(
@@ -430,13 +421,20 @@ def _clash_id(clash: Clash) -> str:
     return f"{clash.kind}:{clash.handle}" + (f".{clash.field}" if clash.field else "")
 
 
-def _violation_id(violation: Violation) -> str:
-    error = violation.error
-    kind = _KINDS.get(error.code, "constraint")
-    field = error.field.rpartition(".")[2]
+def _violation_id(violation: RuleError) -> str:
+    kind = _KINDS.get(violation.code, "constraint")
+    field = violation.field.rpartition(".")[2]
+    handles = _concerned(violation)
     if kind == "constraint":
-        return f"{kind}:{violation.handles[0]}.{field}:{error.code}"
-    return f"{kind}:{'+'.join(violation.handles)}.{field}"
+        return f"{kind}:{handles[0]}.{field}:{violation.code}"
+    return f"{kind}:{'+'.join(handles)}.{field}"
+
+
+def _concerned(violation: RuleError) -> list[str]:
+    """The nodes of a violation: the holder of the field first, the same whatever the order."""
+    if violation.code == "in_use":
+        return [violation.others[0], *violation.nodes, *violation.others[1:]]
+    return [*sorted(violation.nodes), *violation.others]
 
 
 def _causes(net: Net, handles: tuple[str, ...], field: str) -> tuple[str, ...]:

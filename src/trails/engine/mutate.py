@@ -25,6 +25,7 @@ from trails.engine.commit import MAX_ERRORS, Write
 from trails.engine.graph import Graph
 from trails.engine.lines import Line
 from trails.engine.puts import Mode, Put, check_put, settle_put
+from trails.engine.rules import RuleError
 from trails.engine.statements import apply_statements
 from trails.errors import FieldError, QueryError, ValidationError
 from trails.model.constraints import showable
@@ -277,7 +278,10 @@ class _Run:
         """Name the operation that a rule between nodes speaks of."""
         if error.field.startswith("operations"):
             return error
-        at = self._touched.get(error.node, self._ends.get(error.node))
+        at = None
+        if isinstance(error, RuleError):
+            breaker = error.nodes[-1]
+            at = self._touched.get(breaker, self._ends.get(breaker))
         path = "operations" if at is None else f"operations[{at}]"
         joint = "." if error.message.startswith(error.field) else ": "
         return msgspec.structs.replace(

@@ -31,6 +31,10 @@ class Put(msgspec.Struct, frozen=True):
     mode: Mode = "create"
     loaded: Mapping[str, object] | None = None
     """For an update: the values that were read; only what differs from them is written."""
+    label: str | None = None
+    """How errors name this node among many, such as ``line 12: ``; else by type and key."""
+    handle: str | None = None
+    """Given with ``id`` where the values are checked already, being the validator's own."""
 
 
 class Wanted(msgspec.Struct):
@@ -45,6 +49,8 @@ class Wanted(msgspec.Struct):
 
 def check_put(schema: Schema, validator: Validator, change: Put, prefix: str | None) -> Wanted:
     """Validate one node's own values and find out which node it is."""
+    if change.handle is not None:
+        return Wanted(change.label or "", dict(change.values), [], change.id, change.handle)
     descriptor = schema.by_name.get(change.type)
     if descriptor is None:
         raise NotFoundError(
@@ -76,7 +82,7 @@ def settle_put(
         return NodeState(change.type, identifier, values)
     descriptor = schema.by_name[change.type]
     if change.mode == "create":
-        wanted.errors.append(_exists(descriptor, handle, identifier, wanted.label))
+        wanted.errors.append(_exists(descriptor, change, handle, wanted))
         return None
     if change.loaded is not None:
         values = _merge(before.state.values, change.loaded, values, descriptor)
@@ -138,20 +144,25 @@ def misnamed(schema: Schema, state: NodeState) -> Iterator[FieldError]:
 
 def _batch_prefix(descriptor: TypeDescriptor, change: Put) -> str:
     """How errors name a node among many."""
+    if change.label is not None:
+        return change.label
     key = descriptor.key
     name = change.values.get(key.name) if key is not None else change.id
     return f"{descriptor.name}/{name if name is not None else '?'}."
 
 
-def _exists(descriptor: TypeDescriptor, handle: str, identifier: str, label: str) -> FieldError:
+def _exists(descriptor: TypeDescriptor, change: Put, handle: str, wanted: Wanted) -> FieldError:
     if descriptor.edge is not None:
         field = "target"
         what = "this edge exists already between the same two nodes"
     else:
         field = descriptor.key.name if descriptor.key is not None else "id"
         what = f"{handle} exists already"
-    message = f"{label}{field}: {what}; get it and change it, or save with upsert=True"
-    return FieldError(label + field, "unique", message, identifier, True)
+    advice = "get it and change it, or save with upsert=True"
+    if change.label is not None:
+        advice = "load it with mode 'merge' to change it"
+    path = wanted.label + field
+    return FieldError(path, "unique", f"{path}: {what}; {advice}", wanted.id, True)
 
 
 def _merge(

@@ -11,8 +11,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
-import msgspec
-
 from trails.errors import FieldError
 from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema
@@ -20,14 +18,25 @@ from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.keys import MISSING, handle_key, slot_name
 
 _SHOWN = 10
+
+
 _REMEMBERED = 100_000
 
 
-class Violation(msgspec.Struct, frozen=True):
-    """A rule that is broken, and the nodes between which it is."""
+class RuleError(FieldError, frozen=True):
+    """A violation that concerns several nodes."""
 
-    handles: tuple[str, ...]
-    error: FieldError
+    nodes: tuple[str, ...] = ()
+    """The handles of those that break the rule, the one whose change did so last."""
+    others: tuple[str, ...] = ()
+    """The handles of further nodes that it is about."""
+
+
+def of_node(handle: str, error: FieldError) -> RuleError:
+    """A violation of a node's own, with the node."""
+    return RuleError(
+        error.field, error.code, error.message, error.value, error.constraint, (handle,)
+    )
 
 
 class RuleBook:
@@ -137,7 +146,9 @@ class Rules:
 
     def _watch_deleted(self, node: NodeState) -> None:
         self._known.discard(node.handle)
-        self._gone[node.handle] = node
+        # What comes to refer to it later is told as a reference that leads nowhere.
+        if next(self.inbound(node), None) is not None:
+            self._gone[node.handle] = node
         if self._schema.by_name[node.type].edge is not None:
             for side in ("source", "target"):
                 self._watch_count(node.type, side, str(node.values[side]))
@@ -158,9 +169,9 @@ class Rules:
 
     def settle(self, errors: list[FieldError]) -> None:
         """Test every suspect on the state at the end; add what is still wrong."""
-        errors.extend(violation.error for violation in self.violations())
+        errors.extend(self.violations())
 
-    def violations(self) -> Iterator[Violation]:
+    def violations(self) -> Iterator[RuleError]:
         """Test every suspect on the state as it is now."""
         yield from self._duplicate_errors()
         yield from self._dangling_errors()
@@ -168,9 +179,9 @@ class Rules:
         for suspect in sorted(self._crowded):
             error = self._count_error(*suspect)
             if error is not None:
-                yield Violation((suspect[2],), error)
+                yield error
 
-    def _duplicate_errors(self) -> Iterator[Violation]:
+    def _duplicate_errors(self) -> Iterator[RuleError]:
         for (slot, key), (fields, newcomer) in self._duplicates.items():
             holders = self._nodes.holders(self._db, slot, key, _SHOWN)
             if len(holders) > 1:
@@ -178,18 +189,17 @@ class Rules:
                 values = {} if stored is None else stored.state.values
                 shown = [values.get(name) for name in fields]
                 names = " and ".join(fields)
-                error = FieldError(
+                yield RuleError(
                     fields[0] if len(fields) == 1 else ", ".join(fields),
                     "unique",
                     f"{names} must be unique: {', '.join(map(repr, shown))} is shared by "
                     f"{', '.join(holders)}",
                     str(shown[0]) if len(shown) == 1 else [str(each) for each in shown],
                     list(fields),
-                    newcomer if newcomer in holders else holders[-1],
+                    nodes=tuple(sorted(holders, key=lambda handle: handle == newcomer)),
                 )
-                yield Violation(tuple(holders), error)
 
-    def _dangling_errors(self) -> Iterator[Violation]:
+    def _dangling_errors(self) -> Iterator[RuleError]:
         for (holder, name, handle), field in self._dangling.items():
             stored = self._nodes.find(self._db, holder)
             value = None if stored is None else stored.state.values.get(name)
@@ -197,17 +207,17 @@ class Rules:
             if points and not self._reference_holds(field, handle):
                 there = self._nodes.exists(self._db, handle)
                 why = f"which is not a {field.target}" if there else "which does not exist"
-                error = FieldError(
+                yield RuleError(
                     name,
                     "reference",
                     f"{name} must refer to a {field.target}; {holder} refers to {handle}, {why}",
                     handle,
                     field.target,
-                    holder,
+                    nodes=(holder,),
+                    others=(handle,),
                 )
-                yield Violation((holder, handle), error)
 
-    def _gone_errors(self) -> Iterator[Violation]:
+    def _gone_errors(self) -> Iterator[RuleError]:
         for handle, node in self._gone.items():
             if self._nodes.exists(self._db, handle):
                 continue
@@ -215,18 +225,18 @@ class Rules:
             if users:
                 shown = ", ".join(f"{user}.{field.name}" for user, field in users[:_SHOWN])
                 more = f" and {len(users) - _SHOWN} more" if len(users) > _SHOWN else ""
-                error = FieldError(
+                yield RuleError(
                     users[0][1].name,
                     "in_use",
                     f"{handle} can't be deleted while {shown}{more} refer(s) to it; change them "
                     "first, or delete with cascade=True",
                     handle,
                     [user for user, _ in users[:_SHOWN]],
-                    handle,
+                    nodes=(handle,),
+                    others=tuple(user for user, _ in users),
                 )
-                yield Violation((users[0][0], handle, *(user for user, _ in users[1:])), error)
 
-    def _count_error(self, edge: str, side: str, handle: str) -> FieldError | None:
+    def _count_error(self, edge: str, side: str, handle: str) -> RuleError | None:
         for name, end, low, high in self._book.ends.get(handle.partition("/")[0], ()):
             if name == edge and end == side and self._nodes.exists(self._db, handle):
                 count = self._nodes.count_key(
@@ -234,10 +244,10 @@ class Rules:
                 )
                 if count < low:
                     message = f"{handle} needs at least {low} {edge} edge(s) as {side}, not {count}"
-                    return FieldError(side, "min_count", message, handle, low, handle)
+                    return RuleError(side, "min_count", message, handle, low, (handle,))
                 if high is not None and count > high:
                     message = (
                         f"{handle} may have at most {high} {edge} edge(s) as {side}, not {count}"
                     )
-                    return FieldError(side, "max_count", message, handle, high, handle)
+                    return RuleError(side, "max_count", message, handle, high, (handle,))
         return None

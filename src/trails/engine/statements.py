@@ -36,6 +36,7 @@ def apply_statements(
     gone, come = list(terms.parse(removed)), list(terms.parse(added))
     outside = [quad for quad in (*gone, *come) if not terms.describes(quad)]
     if outside and validate:
+        _refuse_kinds(terms, outside)
         raise QueryError(
             f"{outside[0]} describes nothing that this graph's types declare; statements "
             "are about nodes of declared types, their classes and their fields"
@@ -59,6 +60,23 @@ def apply_statements(
         raise
     if not validate:
         write.bypass(removed, added, (len(gone), len(come)))
+
+
+def _refuse_kinds(terms: Terms, outside: list[ox.Quad]) -> None:
+    """Statements whose field is right and whose value is not are violations of that field."""
+    errors: list[FieldError] = []
+    for quad in outside:
+        handle = terms.handle_of(quad.subject)
+        field = None if handle is None else terms.field_of(handle, quad.predicate.value)
+        if handle is None or field is None or not isinstance(quad.graph_name, ox.DefaultGraph):
+            return
+        row, path = field.type.scalar.row, f"{handle}.{field.name}"
+        code, wanted = "reference", f"the IRI of a {field.target}"
+        if row is not None:
+            code, wanted = "datatype", f"a literal of type <{row.datatype}>, {row.expected}"
+        message = f"{path} takes {wanted}; {quad.object} is not one"
+        errors.append(FieldError(path, code, message, str(quad.object)[:200], str(field.type)))
+    raise ValidationError(errors)
 
 
 def _check_classes(

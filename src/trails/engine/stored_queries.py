@@ -33,6 +33,7 @@ from trails.model.iris import Names
 from trails.model.kinds import BigInt, Blob, Iri
 from trails.model.sparql import MAX_TEXT, query_form, tokenize
 from trails.model.types import REF, PredicateDescriptor, Schema, ValueType
+from trails.model.updates import update_form
 from trails.registry.query_headers import (
     MAX_HEADER,
     Problem,
@@ -173,9 +174,9 @@ class _Reader:
         prefixes = {"": self._names.vocabulary}
         for named, told in self._vocabulary.unknown(named_terms(pieces, prefixes)):
             problems.append(Problem(told, named.line))
-        if not problems and not mutation:
+        if not problems:
             try:
-                query_form(tokens)
+                _ = update_form(tokens) if mutation else query_form(tokens)
             except QueryError as error:
                 problems.append(Problem(error.message, first))
         if not problems:

@@ -82,7 +82,7 @@ class _Node:
             each.stays if each.met else start for each in (self._base, self._ours, self._theirs)
         )
         if ours and theirs:
-            self._decide_fields(merge, inserted=not base)
+            self._decide_fields(merge, inserted=not base and not self._is_torn(""))
         elif ours and (base or self._is_torn("")):
             if self._differs(self._ours) or self._is_torn(""):
                 merge.clashes.append(Clash("delete_update", self.handle, "", True, True, None))
@@ -96,8 +96,17 @@ class _Node:
     def _is_torn(self, field: str) -> bool:
         return (self.handle, field) in self._torn
 
+    def _torn_fields(self) -> set[str]:
+        """Fields that have no common value; all that either side touched, if the node has none."""
+        torn = {field for handle, field in self._torn if handle == self.handle and field}
+        if self._is_torn(""):
+            torn |= {*self._ours.values, *self._theirs.values}
+        return torn
+
     def _differs(self, side: NodeNet) -> bool:
         """Whether a side's node differs from the common one in any field."""
+        if self._torn_fields():
+            return True
         if any(
             self._after(side, name) != self._after(self._base, name)
             for name in {*side.values, *self._base.values}
@@ -113,9 +122,13 @@ class _Node:
         return next((each.values[name][0] for each in self._all if name in each.values), None)
 
     def _after(self, side: NodeNet, name: str) -> object:
+        if side.met and not side.stays:
+            return None
         return side.values[name][1] if name in side.values else self._start(name)
 
     def _inside(self, side: NodeNet, name: str, member: object) -> bool:
+        if (side.met and not side.stays) or (side is self._base and self._is_torn("")):
+            return False
         found = side.members.get(name, {}).get(member)
         if found is not None:
             return found[1]
@@ -124,7 +137,7 @@ class _Node:
 
     def _decide_fields(self, merge: Merge, *, inserted: bool) -> None:
         edit = Edit()
-        torn = {field for handle, field in self._torn if handle == self.handle and field}
+        torn = self._torn_fields()
         for name in sorted({*self._theirs.values, *self._base.values, *torn}):
             base, ours, theirs = (
                 self._after(side, name) for side in (self._base, self._ours, self._theirs)
@@ -133,11 +146,12 @@ class _Node:
                 continue
             if name in torn or base not in (ours, theirs):
                 kind: ConflictKind = "divergent_insert" if inserted else "divergent_field"
-                merge.clashes.append(Clash(kind, self.handle, name, base, ours, theirs))
+                known = None if name in torn else base
+                merge.clashes.append(Clash(kind, self.handle, name, known, ours, theirs))
             elif ours == base:
                 edit.values[name] = (ours, theirs)
-        for name in sorted({*self._theirs.members, *self._base.members}):
-            for each in {*self._theirs.members.get(name, ()), *self._base.members.get(name, ())}:
+        for name in sorted({name for side in self._all for name in side.members}):
+            for each in {each for side in self._all for each in side.members.get(name, ())}:
                 base, ours, theirs = (
                     self._inside(side, name, each)
                     for side in (self._base, self._ours, self._theirs)
@@ -146,22 +160,3 @@ class _Node:
                     edit.members.setdefault(name, {})[each] = bool(theirs)
         if edit.values or edit.members:
             merge.edits[self.handle] = edit
-
-
-def as_base(merge: Merge, theirs: Net) -> Base:
-    """Two common states, merged: the changes that take the first to what both agree upon."""
-    base = Base(torn={(clash.handle, clash.field) for clash in merge.clashes})
-    for handle, edit in merge.edits.items():
-        if edit.whole == "take":
-            base.net[handle] = theirs[handle]
-        elif edit.whole == "delete":
-            base.net[handle] = NodeNet(was=True, stays=False, met=True)
-        else:
-            base.net[handle] = NodeNet(
-                values=dict(edit.values),
-                members={
-                    name: {each: (not inside, inside) for each, inside in members.items()}
-                    for name, members in edit.members.items()
-                },
-            )
-    return base

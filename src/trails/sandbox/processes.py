@@ -28,7 +28,7 @@ from trails.sandbox.wire import (
     encode,
     frame,
 )
-from trails.sandbox.worker import PATIENT
+from trails.sandbox.worker import PATIENCE
 from trails.sandbox.zygote import Spawn, Status, Told
 
 _START: Final = 30.0
@@ -298,7 +298,8 @@ class Worker:
         # The number came from the worker: it must be one of its own threads.
         if Path(f"/proc/{self.pid}/task/{self._thread}").exists():
             with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, self._thread, PATIENT)
+                usual = os.getpriority(os.PRIO_PROCESS, 0)
+                os.setpriority(os.PRIO_PROCESS, self._thread, usual + PATIENCE)
 
     def quiet(self) -> bool:
         """Whether it waits, as an idle worker does: a dead one's socket is at its end."""

@@ -23,8 +23,8 @@ from trails.sandbox.confine import confine
 from trails.sandbox.wire import PIECE, Channel, Job, Outcome, Reply, decode_job, encode
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-PATIENT: Final = 10
-"""The priority (nice) of what may take long: a tenth of the share of what may not."""
+PATIENCE: Final = 10
+"""Steps of priority (nice) that what may take long stands back: a tenth of the share."""
 _BULK: Final = 1 << 20
 """Bytes of a delta from which a bulk load beats single additions."""
 _REFUSALS: Final = (SyntaxError, ValueError, OSError, RuntimeError, NotImplementedError)
@@ -76,6 +76,7 @@ class Worker:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._memory = 0
+        self._usual = os.getpriority(os.PRIO_PROCESS, 0)
         # Opened now: later no file outside the folder can be.
         self._usage: int | None = None
         with contextlib.suppress(OSError):
@@ -86,7 +87,7 @@ class Worker:
 
     def open(self) -> None:
         """Open the store of this folder, with patience."""
-        os.setpriority(os.PRIO_PROCESS, 0, PATIENT)
+        os.setpriority(os.PRIO_PROCESS, 0, self._usual + PATIENCE)
         # By a relative path, because the folders above it may be closed to this user.
         self.store = ox.Store(".")
 
@@ -103,7 +104,7 @@ class Worker:
             if job.task == "parse" and reply.outcome != "done":
                 self._give_up(reply)
                 return
-            if os.getpriority(os.PRIO_PROCESS, 0):
+            if os.getpriority(os.PRIO_PROCESS, 0) > self._usual:
                 self.pending = reply
                 return
 

@@ -143,6 +143,10 @@ class Terms:
         field = terms.fields.get(quad.predicate.value)
         return field is not None and self._read(field, quad.object) is not None
 
+    def field_of(self, handle: str, predicate: str) -> PredicateDescriptor | None:
+        """The declared field of a node that a predicate stands for."""
+        return self._types[handle.partition("/")[0]].fields.get(predicate)
+
     def changes(self, removed: Iterable[ox.Quad], added: Iterable[ox.Quad]) -> dict[str, Change]:
         """Group statements by node; what fits no declared field or kind is left out."""
         found: dict[str, Change] = {}

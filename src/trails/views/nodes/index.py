@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from trails.errors import CorruptionError
+from trails.errors import CorruptionError, NotFoundError
 from trails.model.history import Position
 from trails.model.iris import decode_id
 from trails.model.nodes import NodeState
@@ -67,7 +67,7 @@ class NodeIndex:
         segments = self.file.segments
         found = segments.refs.get(self._name)
         if found is None:
-            raise CorruptionError(f"the node index does not know {self._name!r}")
+            raise NotFoundError(f"the node index has no {self._name!r} any more; ask again")
         return segments[found]
 
     @property

@@ -1,0 +1,253 @@
+"""NDJSON: one node or one edge a line.
+
+``{"type": "Task", "data": {…}}`` with ``"id"`` where the type has no key, and
+``{"edge": "owner", "from": …, "to": …}`` with ``"data"`` where the edge is a
+type of its own. Blank lines are allowed. Whatever else a line holds is told
+with its number, and no text can make the reader fail or grow.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from trails.engine.load.ends import OPEN, EndError, Ends
+from trails.engine.load.fast import FastLines, named_keys
+from trails.engine.load.items import Item, Problems
+from trails.engine.load.source import Source
+from trails.engine.load.spool import Reference, Spool
+from trails.model.constraints import shorten
+from trails.model.iris import Names, id_problem, normal_id
+from trails.model.names import suggest
+from trails.model.types import Schema, TypeDescriptor
+
+MAX_LINE: Final = 8 * 2**20
+_BOM: Final = b"\xef\xbb\xbf"
+_KEYS: Final = ("type", "id", "data", "edge", "from", "to")
+_unknown = re.compile(r"unknown field `(.*)`").search
+
+
+class Line(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from"}, gc=False):
+    """A line as it is written."""
+
+    type: str | msgspec.UnsetType = msgspec.UNSET
+    id: object = msgspec.UNSET
+    data: dict[str, object] | msgspec.UnsetType = msgspec.UNSET
+    edge: str | msgspec.UnsetType = msgspec.UNSET
+    start: object = msgspec.UNSET
+    to: object = msgspec.UNSET
+
+
+_decode = msgspec.json.Decoder(Line).decode
+
+
+class LineError(ValueError):
+    """A line that can't be used; the text says why."""
+
+
+def numbered(source: Source) -> Iterator[tuple[int, bytes | None]]:
+    """(number, line) of all lines; None for a line that is too long to be read."""
+    number, rest, skipping = 1, b"", False
+    for block in source.blocks():
+        lines = (rest + block).split(b"\n") if rest else block.split(b"\n")
+        rest = lines.pop()
+        if skipping and lines:
+            del lines[0]
+            number, skipping = number + 1, False
+        for line in lines:
+            yield number, line if len(line) <= MAX_LINE else None
+            number += 1
+        if skipping:
+            rest = b""
+        elif len(rest) > MAX_LINE:
+            yield number, None
+            rest, skipping = b"", True
+    if rest:
+        yield number, rest
+
+
+class Lines:
+    """The nodes and edges of an NDJSON file."""
+
+    def __init__(self, schema: Schema, names: Names, ends: Ends, problems: Problems) -> None:
+        self._schema = schema
+        self._fast = FastLines(schema, names)
+        self._ends = ends
+        self._problems = problems
+
+    # --- before: what edge lines say about reference fields ------------------------------
+
+    def note_references(self, source: Source, spool: Spool) -> None:
+        """Find the edge lines whose edge is a field of their start, and keep what they say."""
+        for number, line in numbered(source):
+            # Only these can hold the key "edge", which may be spelled with escapes.
+            if line is None or (b'"edge"' not in line and b"\\u" not in line):
+                continue
+            try:
+                given = _read(line)
+            except LineError:
+                continue  # told when the nodes are read
+            if given is None or given.edge is msgspec.UNSET or self._edge_type(given.edge):
+                continue
+            try:
+                spool.refer(self._reference(number, given))
+            except (LineError, EndError) as error:
+                self._problems.add(f"line {number}: ", str(error))
+            if self._problems.full:
+                return
+
+    def _edge_type(self, name: str) -> TypeDescriptor | None:
+        found = self._schema.by_name.get(name)
+        return None if found is None or found.edge is None else found
+
+    def _reference(self, number: int, given: Line) -> Reference:
+        edge = str(given.edge)
+        if edge in self._schema.by_name:
+            raise LineError(f'{edge} is not an edge type; write {{"type": "{edge}", "data": …}}')
+        start, to = _ends_of(given)
+        owner, field = self._ends.reference(edge, start)
+        if given.data:
+            raise LineError(
+                f"{edge!r} is a reference field, which holds no data of its own; leave out "
+                '"data", or declare an edge type'
+            )
+        return Reference(owner, number, field.name, self._ends.node(to, field.target or ""))
+
+    # --- nodes, edges of an edge type among them -----------------------------------------
+
+    def items(self, source: Source) -> Iterator[Item]:
+        """All nodes; bad lines are noted on the way."""
+        fast = self._fast.read
+        for number, line in numbered(source):
+            item = None if line is None else fast(number, line)
+            if item is not None:
+                yield item
+                continue
+            try:
+                item = self._item(number, line)
+            except (LineError, EndError) as error:
+                self._problems.add(f"line {number}: ", str(error))
+                if self._problems.full:
+                    return
+                continue
+            if item is not None:
+                yield item
+
+    def _item(self, number: int, line: bytes | None) -> Item | None:
+        if line is None:
+            raise LineError(f"it is longer than {MAX_LINE} bytes; keep large content elsewhere")
+        if number == 1 and line.startswith(_BOM):
+            raise LineError("it begins with a byte order mark; save the file as plain UTF-8")
+        given = _read(line)
+        if given is None:
+            return None
+        if given.edge is not msgspec.UNSET:
+            return self._edge(number, given, given.edge)
+        if given.type is msgspec.UNSET:
+            raise LineError('it has no "type" (a node) and no "edge"; give one of them')
+        if given.start is not msgspec.UNSET or given.to is not msgspec.UNSET:
+            raise LineError('"from" and "to" belong to an edge; this line has a "type"')
+        name = given.type
+        if name not in self._schema.by_name:
+            raise LineError(f"there is no type {name!r}; {suggest(name, self._schema.by_name)}")
+        data = {} if given.data is msgspec.UNSET else given.data
+        return Item(number, f"line {number}: ", name, data, _id(given.id))
+
+    def _edge(self, number: int, given: Line, name: str) -> Item | None:
+        if given.type is not msgspec.UNSET:
+            raise LineError('a line has a "type" (a node) or an "edge", not both')
+        descriptor = self._edge_type(name)
+        if descriptor is None or descriptor.edge is None:
+            return None  # a reference field: noted before
+        if given.id is not msgspec.UNSET:
+            raise LineError('an edge has no "id" of its own; it follows from its ends')
+        start, to = _ends_of(given)
+        values: dict[str, object] = {} if given.data is msgspec.UNSET else given.data
+        if "source" in values or "target" in values:
+            raise LineError('the ends of an edge are "from" and "to", not "data"')
+        source = values["source"] = _end(self._ends, "from", start, descriptor.edge.source)
+        target = values["target"] = _end(self._ends, "to", to, descriptor.edge.target)
+        item = Item(number, f"line {number}: ", name, values)
+        item.open = source.startswith(OPEN) or target.startswith(OPEN)
+        return item
+
+
+def _end(ends: Ends, side: str, value: object, type_name: str) -> str:
+    try:
+        return ends.node(value, type_name)
+    except EndError as error:
+        raise EndError(f'"{side}": {error}') from None
+
+
+def _ends_of(given: Line) -> tuple[object, object]:
+    missing = [
+        f'"{name}"'
+        for name, value in (("from", given.start), ("to", given.to))
+        if value is msgspec.UNSET or value is None
+    ]
+    if missing:
+        raise LineError(f"an edge needs {' and '.join(missing)}: an IRI, 'Type/id' or a key")
+    return given.start, given.to
+
+
+def _id(value: object) -> str | None:
+    if value is msgspec.UNSET or value is None:
+        return None
+    if not isinstance(value, str):
+        raise LineError(f'"id" must be a string, not {shorten(value)}')
+    identifier = normal_id(value)
+    problem = id_problem(identifier)
+    if problem is not None:
+        raise LineError(f'"id" {shorten(value)} can\'t be an id: {problem}')
+    return identifier
+
+
+def _read(line: bytes) -> Line | None:
+    """A line of JSON; None for a blank one."""
+    try:
+        given = _decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if not line.strip():
+            return None
+        raise LineError(_why(line, error)) from None
+    data = given.data
+    keys = 0 if data is msgspec.UNSET else len(data)
+    for value in (given.type, given.id, data, given.edge, given.start, given.to):
+        keys += value is not msgspec.UNSET
+    # Every key is followed by a colon, so no more colons than keys means no key twice.
+    if line.count(b":") != keys and len(named_keys(line)) != keys:
+        _refuse_repeated_keys(line)
+    return given
+
+
+def _refuse_repeated_keys(line: bytes) -> None:
+    def check(pairs: list[tuple[str, object]]) -> None:
+        names = [name for name, _ in pairs]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise LineError(f"the key {shorten(repeated[0])} appears twice in one object")
+
+    try:
+        json.loads(line, object_pairs_hook=check, parse_int=str, parse_float=str)
+    except RecursionError:
+        raise LineError("it is nested too deeply") from None
+
+
+def _why(line: bytes, error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 text ({error.reason})"
+    unknown = _unknown(str(error))
+    if unknown is not None:
+        return f"{unknown[1]!r} is not a key of a line; {suggest(unknown[1], _KEYS)}"
+    if isinstance(error, msgspec.ValidationError):
+        reason = str(error).replace("`", "'").replace(" - at '$.", " in '").replace("[...]", "")
+        if not line.lstrip().startswith(b"{"):
+            return f"it is not a JSON object ({reason})"
+        return f"it can't be used: {reason}"
+    return f"it is not valid JSON ({str(error).removeprefix('JSON is malformed: ')})"

@@ -1,0 +1,427 @@
+"""Load a file into a graph: one write, every bad line told with its number, or one commit.
+
+What a mode means for a node that the file gives:
+
+``merge``      the node gets the given fields and keeps the others (null clears one);
+               a node that is not there is created
+``append``     the node must not exist
+``overwrite``  the node becomes exactly what the file says, and nodes of the file's types
+               that the file does not give are deleted
+
+An edge line about a reference field sets that field, or adds to it where it
+holds several, on a node of the file or (merge, append) of the graph; append
+changes nothing that is there. Memory does not grow with the file: what must be
+known about all of it is in a temporary database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import IO, Final, Literal, Protocol, Self
+
+import msgspec
+
+from trails.engine.load.ends import OPEN, Ends
+from trails.engine.load.items import MAX_ERRORS, Item, Problems
+from trails.engine.load.lines import Lines
+from trails.engine.load.source import Progress, Source, no_progress
+from trails.engine.load.spool import Reference, Spool
+from trails.engine.puts import Put
+from trails.engine.rules import RuleError
+from trails.engine.validate import reference_coercer
+from trails.errors import FieldError, ValidationError
+from trails.model.ids import edge_id, uuid7
+from trails.model.iris import Names, id_problem, normal_id
+from trails.model.kinds import KindError
+from trails.model.nodes import NodeState, make_handle, split_handle
+from trails.model.types import Schema
+
+Mode = Literal["merge", "append", "overwrite"]
+_CHUNK: Final = 2000
+
+
+class StoredNode(Protocol):
+    """A node of the graph."""
+
+    @property
+    def state(self) -> NodeState:
+        """Its values."""
+
+
+class Writing(Protocol):
+    """The write that a load goes into; its caller begins and finishes it."""
+
+    def put_all(
+        self,
+        changes: Iterable[Put],
+        done: Callable[[Put, NodeState], None],
+        found: list[FieldError] | None = None,
+    ) -> int:
+        """Create or change many nodes; violations are added to ``found``."""
+
+    def remove_all(self, handles: Iterable[str]) -> int:
+        """Delete many nodes."""
+
+    def found(self, handles: Sequence[str]) -> Mapping[str, StoredNode]:
+        """Those of many nodes that exist, as this write sees them."""
+
+    def states(self, type_name: str) -> Iterator[NodeState]:
+        """Every instance of exactly this type, as this write sees them."""
+
+    def settle(self, errors: list[FieldError]) -> None:
+        """Add what the rules between nodes find."""
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """What a load did."""
+
+    nodes: int
+    """How many nodes the file gave, edges among them."""
+    deleted: int = 0
+
+
+def load_lines(
+    write: Writing,
+    schema: Schema,
+    names: Names,
+    given: Path | IO[bytes] | Iterable[bytes],
+    *,
+    mode: Mode = "merge",
+    progress: Progress = no_progress,
+) -> Loaded:
+    """Load NDJSON into a write that has begun; raises what is wrong with the file."""
+    source = Source(given, progress)
+    try:
+        with Loading(write, schema, names, mode) as loading:
+            lines = Lines(schema, names, loading.ends, loading.problems)
+            lines.note_references(source, loading.spool)
+            loading.take(lines.items(source))
+            return loading.finish()
+    finally:
+        source.close()
+
+
+class Loading:
+    """A load in progress, whatever the format: items in, puts out."""
+
+    def __init__(
+        self,
+        write: Writing,
+        schema: Schema,
+        names: Names,
+        mode: Mode,
+        *,
+        place: str = "line",
+        statements: bool = False,
+    ) -> None:
+        """``statements``: the items are RDF, so sets are united and defaults stay out."""
+        self._write = write
+        self._schema = schema
+        self._mode = mode
+        self._place = place
+        self._statements = statements
+        self._refer = reference_coercer(schema, names)
+        self._touched: set[str] = set()
+        self._count = 0
+        self._defaults = {
+            each.name: [
+                (name, default) for name, default, _ in each.defaults if default is not None
+            ]
+            for each in schema.types
+        }
+        self.ends = Ends(schema, names)
+        self.problems = Problems()
+
+    def __enter__(self) -> Self:
+        self.spool = Spool()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.spool.close()
+
+    # --- taking nodes ----------------------------------------------------------------------
+
+    def take(self, items: Iterable[Item]) -> None:
+        """Put nodes, as long as the list of what is wrong is not full."""
+        stream = iter(items)
+        while not self.problems.full and (chunk := list(islice(stream, _CHUNK))):
+            self._take(chunk)
+
+    def _take(self, chunk: list[Item]) -> None:
+        for item in chunk:
+            self._touched.add(item.type)
+            if not item.open and item.handle is None:
+                item.handle = self._identify(item)
+        chunk = self._once(chunk)
+        if self.spool.has_references:
+            self._complete(chunk)
+        self._put_or_wait(chunk)
+
+    def _put_or_wait(self, items: list[Item]) -> None:
+        for item in items:
+            if item.open:
+                self.spool.wait(item)
+        self._put([item for item in items if not item.open])
+
+    def _put(self, items: list[Item]) -> None:
+        there: Mapping[str, StoredNode] = {}
+        if self._mode == "merge" or any(item.partial for item in items):
+            there = self._write.found([each.handle for each in items if each.handle is not None])
+        puts = []
+        for item in items:
+            stored = None if item.handle is None else there.get(item.handle)
+            puts.append(self._change(item, None if stored is None else stored.state.values))
+        self._write.put_all(puts, _ignore, self.problems.found)
+        self._count += len(puts)
+
+    def _once(self, items: list[Item]) -> list[Item]:
+        """Those nodes that the file did not give before."""
+        known = [(item.handle, item.number) for item in items if item.handle is not None]
+        repeated = {(handle, now): then for handle, now, then in self.spool.see(known)}
+        if not repeated:
+            return items
+        left = []
+        for item in items:
+            first = None if item.handle is None else repeated.get((item.handle, item.number))
+            if first is None:
+                left.append(item)
+            else:
+                where = f"on {self._place} {first} already" if first > 0 else "twice"
+                label = f"{self._place} {item.number}: " if first > 0 else ""
+                message = f"{item.handle} is given {where}; give each node once"
+                self.problems.add(label, message, "unique", item.handle)
+        return left
+
+    def _identify(self, item: Item) -> str | None:
+        """Which node it is; None when its values can't tell, which putting it will report."""
+        descriptor = self._schema.by_name[item.type]
+        try:
+            if descriptor.edge is not None:
+                source, target = (self._refer(item.values.get(end)) for end in ("source", "target"))
+                identifier = edge_id(str(source), str(target))
+            elif descriptor.key is None:
+                identifier = item.id = item.id or uuid7()
+            else:
+                row, raw = descriptor.key.type.row, item.values.get(descriptor.key.name)
+                if row is None or raw is None:
+                    return None
+                identifier = normal_id(row.lexical(row.coerce(raw)))
+        except KindError:
+            return None
+        if id_problem(identifier) is not None:
+            return None
+        if item.id not in {None, identifier}:
+            what = "ends give" if descriptor.edge else "key gives"
+            message = f"its id is {item.id!r}, but its {what} {identifier!r}"
+            self.problems.add(item.whole, message, "immutable_key", item.id)
+        return make_handle(item.type, identifier)
+
+    def _change(self, item: Item, before: Mapping[str, object] | None) -> Put:
+        values, handle = item.values, item.handle if item.checked else None
+        if before is not None and (self._mode == "merge" or item.partial):
+            values, handle = {**before, **values}, None
+            if self._statements:
+                self._unite(item, before, values)
+        elif not self._statements and (defaults := self._defaults[item.type]):
+            values = {**dict(defaults), **values}
+        if item.added:
+            values, handle = {**values, **self._with_edges(item, values)}, None
+        mode: Literal["create", "upsert"] = "upsert"
+        if self._mode == "append" and not item.partial:
+            mode = "create"
+        return Put(item.type, values, item.id, mode, None, item.label, handle)
+
+    def _unite(self, item: Item, before: Mapping[str, object], values: dict[str, object]) -> None:
+        """Statements add to a set; only a field of one value is replaced."""
+        fields = self._schema.by_name[item.type].by_name
+        for name, given in item.values.items():
+            field = fields.get(name)
+            if field is not None and field.many and isinstance(given, list):
+                values[name] = [*before.get(name, ()), *given]  # type: ignore[misc]
+
+    # --- edge lines about reference fields ---------------------------------------------------
+
+    def _complete(self, chunk: list[Item]) -> None:
+        """Give nodes what edge lines say about them."""
+        spelled: dict[str, Item] = {}
+        for item in chunk:
+            if item.handle is not None:
+                spelled |= dict.fromkeys(self.ends.owners(item.handle), item)
+        for reference in self.spool.references(list(spelled)):
+            self._add(spelled[reference.owner], reference)
+
+    def _add(self, item: Item, reference: Reference) -> None:
+        field = self._schema.by_name[item.type].by_name[reference.field]
+        targets = item.added.get(field.name, [])
+        if not field.many:
+            given = targets[0] if targets else item.values.get(field.name)
+            if given is not None and self.ends.exact(given) != reference.target:
+                message = (
+                    f"{field.name} of {item.handle} is given as {given!r} already (see "
+                    f"{item.whole.removesuffix(': ')}); it holds one value"
+                )
+                self.problems.add(f"line {reference.number}: ", message, "max_count")
+                return
+        item.added.setdefault(field.name, []).append(reference.target)
+        item.open = item.open or reference.target.startswith(OPEN)
+
+    def _with_edges(self, item: Item, values: Mapping[str, object]) -> dict[str, object]:
+        fields = self._schema.by_name[item.type].by_name
+        out: dict[str, object] = {}
+        for name, targets in item.added.items():
+            current = values.get(name)
+            if not fields[name].many:
+                out[name] = targets[0]
+                taken = item.partial and current not in {None, targets[0]}
+                if taken and self._mode == "append":
+                    message = (
+                        f"{name} of {item.handle} is {current} already, and append changes nothing"
+                    )
+                    self.problems.add(item.whole, message, "unique", targets[0])
+            elif isinstance(current, list | tuple | None):
+                out[name] = [*(current or ()), *targets]
+        return out
+
+    def _start_in_graph(self) -> Iterator[Item]:
+        """The starts of edge lines that the file does not give."""
+        for owners in self.spool.owners():
+            candidates = {owner: self.ends.candidates(owner) for owner in owners}
+            handles = [handle for each in candidates.values() for handle in each]
+            given = self.spool.seen(handles)
+            there = self._write.found(handles)
+            for owner, each in candidates.items():
+                if any(handle in given for handle in each):
+                    continue
+                found = [handle for handle in each if handle in there]
+                lines = list(self.spool.references([owner]))
+                if len(found) == 1 and self._mode != "overwrite":
+                    item = self._start(found[0], lines[0].number)
+                    for reference in lines:
+                        self._add(item, reference)
+                    yield item
+                    continue
+                where = "in the file" if self._mode == "overwrite" else "in the file or the graph"
+                for reference in lines:
+                    message = f'"from" is {_spell(owner)}, of which there must be one {where}'
+                    self.problems.add(f"line {reference.number}: ", message, "reference", owner)
+
+    @staticmethod
+    def _start(handle: str, number: int) -> Item:
+        type_name, identifier = split_handle(handle)
+        item = Item(number, f"line {number}: ", type_name, {}, identifier, handle)
+        item.partial = True
+        return item
+
+    # --- nodes whose references were open ------------------------------------------------------
+
+    def _settled(self, items: list[Item]) -> list[Item]:
+        """Items with open references, which every node of the file may now answer."""
+        wanted = {
+            reference: self.ends.candidates(reference)
+            for item in items
+            for reference in self._open_references(item)
+        }
+        handles = [handle for each in wanted.values() for handle in each]
+        given, there = self.spool.seen(handles), self._write.found(handles)
+        answers = {
+            reference: [handle for handle in each if handle in given or self._stays(handle, there)]
+            for reference, each in wanted.items()
+        }
+        nameless = [item for item in items if item.handle is None]
+        for item in items:
+            unclear = [each for each in self._open_references(item) if len(answers[each]) != 1]
+            if unclear:
+                found = answers[unclear[0]]
+                why = f"may be {' or '.join(found)}" if found else "is in neither file nor graph"
+                message = f"{_spell(unclear[0])} {why}; write it as 'Type/id' or as an IRI"
+                self.problems.add(item.whole, message, "reference", unclear[0][1:])
+                continue
+            chosen = {each: answers[each][0] for each in self._open_references(item)}
+            item.values = {name: _close(value, chosen) for name, value in item.values.items()}
+            item.added = {
+                name: [chosen.get(each, each) for each in targets]
+                for name, targets in item.added.items()
+            }
+            item.open = False
+        closed = [item for item in items if not item.open]
+        for item in nameless:
+            item.handle = None if item.open else self._identify(item)
+        again = set(map(id, nameless)) - set(map(id, self._once(nameless)))
+        return [item for item in closed if id(item) not in again]
+
+    def _open_references(self, item: Item) -> Iterator[str]:
+        for field in self._schema.by_name[item.type].fields:
+            if field.target is not None:
+                given = item.values.get(field.name)
+                several = given if isinstance(given, list) else [given]
+                for each in (*several, *item.added.get(field.name, ())):
+                    if isinstance(each, str) and each.startswith(OPEN):
+                        yield each
+
+    def _stays(self, handle: str, there: Mapping[str, StoredNode]) -> bool:
+        gone = self._mode == "overwrite" and handle.partition("/")[0] in self._touched
+        return handle in there and not gone
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def finish(self) -> Loaded:
+        """Put what waited, delete what overwriting leaves out; raise what is wrong."""
+        if not self.problems.full:
+            if self.spool.has_references:
+                starts = iter(self._start_in_graph())
+                while some := list(islice(starts, _CHUNK)):
+                    self._put_or_wait(self._once(some))
+            for items in self.spool.waiting():
+                self._put(self._settled(items))
+        deleted = 0
+        if self._mode == "overwrite" and not self.problems.unread:
+            deleted = self._write.remove_all(self._left_out())
+        self._raise_problems()
+        return Loaded(self._count, deleted)
+
+    def _left_out(self) -> Iterator[str]:
+        """The nodes of the file's types that the file does not give."""
+        for type_name in sorted(self._touched):
+            states = self._write.states(type_name)
+            while some := [state.handle for state in islice(states, _CHUNK)]:
+                given = self.spool.seen(some)
+                yield from (handle for handle in some if handle not in given)
+
+    def _raise_problems(self) -> None:
+        problems = self.problems
+        if not problems.full:  # else the file was not read to its end, and the rest may mend it
+            self._write.settle(problems.found)
+        if not problems.found:
+            return
+        concerned = {
+            handle
+            for each in problems.found
+            if isinstance(each, RuleError)
+            for handle in each.nodes
+        }
+        lines = {
+            handle: f"{self._place} {number}: "
+            for handle, number in self.spool.seen(sorted(concerned)).items()
+            if number > 0
+        }
+        errors = problems.listed(lines)
+        raise ValidationError(errors[:MAX_ERRORS], more=max(0, len(errors) - MAX_ERRORS))
+
+
+def _close(value: object, chosen: Mapping[str, str]) -> object:
+    if isinstance(value, list):
+        return [_close(each, chosen) for each in value]
+    return chosen.get(value, value) if isinstance(value, str) else value
+
+
+def _spell(reference: str) -> str:
+    if not reference.startswith(OPEN):
+        return reference
+    type_name, _, identifier = reference[1:].partition("/")
+    return f"{type_name} {identifier!r}"
+
+
+def _ignore(change: Put, state: NodeState) -> None:
+    del change, state

@@ -1,0 +1,248 @@
+"""RDF files: Turtle, N-Triples, N-Quads, JSON-LD.
+
+Text is parsed into N-Quads by a function that the caller supplies, because
+parsers meet hostile text best in a process of their own. The statements are
+sorted on disk, so that those of one node come together, and read as that
+node's values. What the schema does not declare is an error, as are blank nodes
+and named graphs. Merging replaces a field of one value and unites sets.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby, islice
+from pathlib import Path
+from typing import IO, Final
+
+import pyoxigraph as ox
+
+from trails.engine.load.items import Item, Problems
+from trails.engine.load.load import Loaded, Loading, Mode, Writing
+from trails.engine.load.sort import sorted_lines
+from trails.engine.load.source import Progress, Source, no_progress
+from trails.engine.load.texts import read_text
+from trails.errors import FieldError, QueryError, ValidationError
+from trails.model.constraints import shorten
+from trails.model.iris import RDF_TYPE, XSD, Names
+from trails.model.kinds import Kind
+from trails.model.names import suggest
+from trails.model.nodes import make_handle
+from trails.model.types import PredicateDescriptor, Schema
+
+Parse = Callable[[Iterator[bytes], str, str], Iterator[bytes]]
+"""(blocks of text, format, base IRI) → blocks of N-Quads."""
+
+FORMATS: Final = {
+    "turtle": ox.RdfFormat.TURTLE,
+    "ntriples": ox.RdfFormat.N_TRIPLES,
+    "nquads": ox.RdfFormat.N_QUADS,
+    "jsonld": ox.RdfFormat.JSON_LD,
+}
+
+# A number may be written in a narrower datatype than the field has.
+_WIDER: Final = {
+    (XSD + "integer", XSD + "decimal"),
+    (XSD + "integer", XSD + "double"),
+    (XSD + "decimal", XSD + "double"),
+}
+_SOME: Final = 5000
+
+
+class _Reader(io.RawIOBase):
+    """Blocks as a file."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks = blocks
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        block = self._rest or next(self._blocks, b"")
+        size = min(len(buffer), len(block))
+        buffer[:size] = block[:size]
+        self._rest = block[size:]
+        return size
+
+
+def parse_here(blocks: Iterator[bytes], format: str, base_iri: str) -> Iterator[bytes]:
+    """Parse in this process: for files that one trusts."""
+    try:
+        quads = ox.parse(
+            io.BufferedReader(_Reader(blocks)), format=FORMATS[format], base_iri=base_iri
+        )
+        while some := list(islice(quads, _SOME)):
+            yield ox.serialize(some, format=ox.RdfFormat.N_QUADS) or b""
+    except (SyntaxError, ValueError) as error:
+        message = f"the file is not valid {format}: {error}"
+        raise ValidationError([FieldError("source", "datatype", message)]) from None
+
+
+def load_rdf(
+    write: Writing,
+    schema: Schema,
+    names: Names,
+    given: Path | IO[bytes] | Iterable[bytes],
+    *,
+    format: str,
+    mode: Mode = "merge",
+    parse: Parse = parse_here,
+    progress: Progress = no_progress,
+) -> Loaded:
+    """Load RDF into a write that has begun; raises what is wrong with the file."""
+    if format not in FORMATS:
+        raise QueryError(f"there is no RDF format {format!r}; {suggest(format, FORMATS)}")
+    source = Source(given, progress)
+    try:
+        with Loading(write, schema, names, mode, statements=True) as loading:
+            nquads = parse(source.blocks(), format, names.nodes)
+            statements = Statements(schema, names, loading.problems)
+            loading.take(statements.items(sorted_lines(nquads)))
+            return loading.finish()
+    finally:
+        source.close()
+
+
+class _Fields:
+    """What statements about nodes of one type may say."""
+
+    def __init__(self, schema: Schema, names: Names, type_name: str) -> None:
+        descriptor = schema.by_name[type_name]
+        lineage = schema.lineage(type_name)
+        self.classes = [names.term(schema.by_name[each].iri) for each in lineage]
+        self.by_iri = {names.term(field.iri): field for field in descriptor.fields}
+
+
+class Statements:
+    """Reads sorted N-Quads as nodes."""
+
+    def __init__(self, schema: Schema, names: Names, problems: Problems) -> None:
+        self._names = names
+        self._problems = problems
+        self._types = {each.name: _Fields(schema, names, each.name) for each in schema.types}
+
+    def items(self, lines: Iterator[bytes]) -> Iterator[Item]:
+        """The nodes; statements that can't be used are noted on the way."""
+        groups = groupby(_quads(lines), key=lambda quad: quad.subject)
+        for number, (subject, quads) in enumerate(groups, start=1):
+            item = self._item(-number, subject, quads)
+            if self._problems.full:
+                return
+            if item is not None:
+                yield item
+
+    def _item(self, number: int, subject: object, quads: Iterable[ox.Quad]) -> Item | None:
+        if not isinstance(subject, ox.NamedNode):
+            what = f"_:{subject.value}" if isinstance(subject, ox.BlankNode) else str(subject)
+            self._problems.add(
+                f"{shorten(what)} ",
+                "is a blank node, which has no name that a later load could use; give it an IRI "
+                f"like <{self._names.nodes}Type/id>",
+            )
+            return None
+        parsed = self._names.parse_node(subject.value)
+        if parsed is None or parsed[0] not in self._types:
+            hint = f"a node's IRI is <{self._names.nodes}Type/id>"
+            if parsed is not None:
+                hint = f"there is no type {parsed[0]!r}; {suggest(parsed[0], self._types)}"
+            label = f"{shorten(subject.value, 200)} "
+            self._problems.add(label, f"is not a node of this graph: {hint}", "unknown_field")
+            return None
+        item = Item(number, f"{make_handle(*parsed)}.", parsed[0], {}, parsed[1])
+        return item if self._read(item, quads) else None
+
+    def _read(self, item: Item, quads: Iterable[ox.Quad]) -> bool:
+        known = self._types[item.type]
+        good = True
+        for quad in quads:
+            try:
+                _note(item, known, quad)
+            except _StatementError as error:
+                good = False
+                predicate = quad.predicate.value
+                field = known.by_iri.get(predicate)
+                name = f"<{predicate}>" if field is None else field.name
+                self._problems.add(f"{item.label}{name} ", str(error), error.code)
+        return good
+
+
+class _StatementError(ValueError):
+    """A statement that can't be used."""
+
+    def __init__(self, message: str, code: str = "datatype") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def _quads(lines: Iterator[bytes]) -> Iterator[ox.Quad]:
+    while some := list(islice(lines, _SOME)):
+        yield from ox.parse(b"\n".join(some), format=ox.RdfFormat.N_QUADS, lenient=True)
+
+
+def _note(item: Item, known: _Fields, quad: ox.Quad) -> None:
+    predicate = quad.predicate.value
+    field = known.by_iri.get(predicate)
+    if not isinstance(quad.graph_name, ox.DefaultGraph):
+        raise _StatementError(
+            f"is stated in the named graph {quad.graph_name}; a graph here is one graph, so "
+            "leave the name out"
+        )
+    if field is not None:
+        _add(item.values, field, _value(field, quad.object))
+    elif predicate != RDF_TYPE:
+        raise _StatementError(_unknown(predicate, known.by_iri), "unknown_field")
+    elif getattr(quad.object, "value", None) not in known.classes:
+        raise _StatementError(_misplaced(quad.object, item.type, known.classes))
+
+
+def _add(values: dict[str, object], field: PredicateDescriptor, value: object) -> None:
+    if field.many:
+        values.setdefault(field.name, []).append(value)  # type: ignore[attr-defined]
+    elif field.name in values:
+        raise _StatementError("may have at most 1 value", "max_count")
+    else:
+        values[field.name] = value
+
+
+def _value(field: PredicateDescriptor, term: object) -> object:
+    row = field.type.scalar.row
+    if row is None:
+        if isinstance(term, ox.NamedNode):
+            return term.value
+        raise _StatementError(
+            f"must be the IRI of a {field.target}, not {shorten(str(term))}", "datatype"
+        )
+    if isinstance(term, ox.NamedNode) and row.datatype == XSD + "anyURI":
+        return term.value
+    if not isinstance(term, ox.Literal):
+        raise _StatementError(f"must be a literal, not {shorten(str(term))}", "datatype")
+    given = term.datatype.value
+    if given != row.datatype and (given, row.datatype) not in _WIDER:
+        raise _StatementError(_wrong_datatype(row, term), "datatype")
+    return read_text(row, term.value)
+
+
+def _wrong_datatype(row: Kind, term: ox.Literal) -> str:
+    wanted = str(ox.NamedNode(row.datatype))
+    if term.language is not None:
+        return f"keeps no language: write {shorten(term.value)} without @{term.language}"
+    return f"must be a literal of {wanted}, not {shorten(str(term), 120)}"
+
+
+def _unknown(predicate: str, known: Iterable[str]) -> str:
+    words = {_local(each): each for each in known}
+    hint = suggest(_local(predicate), words)
+    for word, iri in words.items():
+        hint = hint.replace(f"'{word}'", f"<{iri}>")
+    return f"is not a field of this type; {hint}"
+
+
+def _misplaced(term: object, type_name: str, classes: list[str]) -> str:
+    wanted = " or ".join(f"<{each}>" for each in classes)
+    return f"must be {wanted} for a node under {type_name}/, not {shorten(str(term), 120)}"
+
+
+def _local(iri: str) -> str:
+    return iri.replace("#", "/").rpartition("/")[2]

@@ -1,0 +1,155 @@
+"""CSV: a header of field names, then one node of one type a row.
+
+An empty cell is no value. A list is separated within its cell. A reference is
+an IRI, ``Type/id`` or a key; a vector is a JSON array. A type without a key may
+have a column ``id``.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from trails.engine.load.ends import OPEN, EndError, Ends
+from trails.engine.load.items import Item, Problems
+from trails.engine.load.lines import MAX_LINE, numbered
+from trails.engine.load.load import Loaded, Loading, Mode, Writing
+from trails.engine.load.source import Progress, Source, no_progress
+from trails.engine.load.texts import read_text
+from trails.errors import NotFoundError, QueryError
+from trails.model.iris import Names, id_problem, normal_id
+from trails.model.names import suggest
+from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
+
+_ID = "id"
+
+
+def load_table(
+    write: Writing,
+    schema: Schema,
+    names: Names,
+    given: Path | IO[bytes] | Iterable[bytes],
+    *,
+    type_name: str,
+    separator: str = "|",
+    mode: Mode = "merge",
+    progress: Progress = no_progress,
+) -> Loaded:
+    """Load CSV into a write that has begun; raises what is wrong with the file."""
+    descriptor = schema.by_name.get(type_name)
+    if descriptor is None:
+        hint = suggest(type_name, schema.by_name)
+        raise NotFoundError(f"there is no type {type_name!r} to load rows as; {hint}")
+    if not separator:
+        raise QueryError("the separator of lists must not be empty")
+    source = Source(given, progress)
+    try:
+        with Loading(write, schema, names, mode, place="row") as loading:
+            table = Table(descriptor, loading.ends, separator, loading.problems)
+            loading.take(table.items(source))
+            return loading.finish()
+    finally:
+        source.close()
+
+
+class Table:
+    """The nodes of a CSV file."""
+
+    def __init__(
+        self, descriptor: TypeDescriptor, ends: Ends, separator: str, problems: Problems
+    ) -> None:
+        self._type = descriptor
+        self._ends = ends
+        self._separator = separator
+        self._problems = problems
+
+    def items(self, source: Source) -> Iterator[Item]:
+        """All nodes; bad rows are noted on the way."""
+        rows = csv.reader(_texts(source), strict=True)
+        number = 0
+        header: list[str] | None = None
+        try:
+            for cells in rows:
+                number += 1
+                if self._problems.full:
+                    return
+                if header is None:
+                    header = cells
+                    if not self._accept(header):
+                        return
+                elif len(cells) not in {0, len(header)}:
+                    message = f"it has {len(cells)} cells, and the header has {len(header)}"
+                    self._problems.add(f"row {number}: ", message)
+                elif any(cells):
+                    item = self._item(number, dict(zip(header, cells, strict=True)))
+                    if item is not None:
+                        yield item
+        except (csv.Error, UnicodeDecodeError, _TooLongError) as error:
+            # What follows a broken row can't be told apart any more.
+            reason = error.reason if isinstance(error, UnicodeDecodeError) else error
+            self._problems.add(f"row {number + 1}: ", f"it can't be read as CSV ({reason})")
+        if header is None and not self._problems.found:
+            self._problems.add("row 1: ", "there is no header row with the names of fields")
+
+    def _accept(self, header: list[str]) -> bool:
+        known = list(self._type.by_name)
+        if self._type.key is None and self._type.edge is None and _ID not in known:
+            known.append(_ID)
+        good = True
+        for name in header:
+            if name not in known:
+                message = f"{name!r} is not a field of {self._type.name}; {suggest(name, known)}"
+                self._problems.add("row 1: ", message, "unknown_field", name)
+                good = False
+            elif header.count(name) > 1:
+                self._problems.add("row 1: ", f"the column {name!r} appears twice")
+                good = False
+        return good
+
+    def _item(self, number: int, cells: dict[str, str]) -> Item | None:
+        item = Item(number, f"row {number}, column ", self._type.name, {})
+        good = True
+        for name, cell in cells.items():
+            if not cell:
+                continue
+            field = self._type.by_name.get(name)
+            if field is None:
+                item.id = normal_id(cell)
+                problem = id_problem(item.id)
+            else:
+                problem = self._fill(item, field, cell)
+            if problem is not None:
+                self._problems.add(f"{item.label}{name} ", problem)
+                good = False
+        return item if good else None
+
+    def _fill(self, item: Item, field: PredicateDescriptor, cell: str) -> str | None:
+        texts = [each for each in cell.split(self._separator) if each] if field.many else [cell]
+        row = field.type.scalar.row
+        values: list[object] = []
+        for text in texts:
+            if row is not None:
+                values.append(read_text(row, text))
+                continue
+            try:
+                reference = self._ends.node(text, field.target or "")
+            except EndError as error:
+                return str(error)
+            item.open = item.open or reference.startswith(OPEN)
+            values.append(reference)
+        item.values[field.name] = values if field.many else values[0]
+        return None
+
+
+class _TooLongError(ValueError):
+    """A line that is not read."""
+
+
+def _texts(source: Source) -> Iterator[str]:
+    """Lines with their ends, which may stand within quotes."""
+    for number, line in numbered(source):
+        if line is None:
+            raise _TooLongError(f"it is longer than {MAX_LINE} bytes")
+        yield line.decode("utf-8-sig" if number == 1 else "utf-8") + "\n"
