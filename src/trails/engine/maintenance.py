@@ -124,21 +124,30 @@ def read_manifest(folder: Path) -> Manifest:
 def restore(backup_folder: Path, graph_folder: Path, *, force: bool = False) -> Path | None:
     """Put a backup in a graph's place; where data was moved to that stood there before."""
     manifest = read_manifest(backup_folder)
+    stamp = now().replace(":", "").replace(".", "")
+    fresh = graph_folder.with_name(f"{graph_folder.name}.restoring-{stamp}")
     aside = None
     with storage_errors("restore the backup"):
-        if graph_folder.exists() and any(graph_folder.iterdir()):
-            if not force:
-                raise StorageError(
-                    f"graph {manifest.graph!r} has data here already; restore by force to move it "
-                    "aside and put the backup in its place"
-                )
-            stamp = now().replace(":", "").replace(".", "")
+        taken = graph_folder.exists() and any(graph_folder.iterdir())
+        if taken and not force:
+            raise StorageError(
+                f"graph {manifest.graph!r} has data here already; restore by force to move it "
+                "aside and put the backup in its place"
+            )
+        try:
+            for name in manifest.files:
+                target = fresh / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(backup_folder / name, target)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
+        if taken:
             aside = graph_folder.with_name(f"{graph_folder.name}.replaced-{stamp}")
             graph_folder.rename(aside)
-        for name in manifest.files:
-            target = graph_folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(backup_folder / name, target)
+        elif graph_folder.exists():
+            graph_folder.rmdir()
+        fresh.rename(graph_folder)
     return aside
 
 

@@ -74,7 +74,8 @@ def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
     @commit.command(epilog="Example: trails commit show 4f6c2a91b7d0")
     def show(
         reference: Annotated[
-            str, typer.Argument(help="A commit's id or its beginning, or a branch.", metavar="COMMIT")
+            str,
+            typer.Argument(help="A commit's id or its beginning, or a branch.", metavar="COMMIT"),
         ],
         *,
         limit: ChangesOption = 50,
@@ -130,8 +131,7 @@ def _facts(detail: CommitDetail) -> Iterator[str]:
 
 def _counts(difference: Difference) -> str:
     return (
-        f"{difference.created} created, {difference.updated} updated, "
-        f"{difference.deleted} deleted"
+        f"{difference.created} created, {difference.updated} updated, {difference.deleted} deleted"
     )
 
 

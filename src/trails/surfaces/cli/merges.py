@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 from rich.markup import escape
@@ -14,6 +14,7 @@ from trails.model.merges import Conflict, MergeRequest, MergeResult, Resolution
 from trails.surfaces.cli.reporting import Reporting
 from trails.surfaces.cli.texts import count, read_json, short, spell
 
+_SIDES: Final[dict[str, Literal["ours", "theirs"]]] = {"ours": "ours", "theirs": "theirs"}
 _FORM: Final = "write ID=ours, ID=theirs or ID=value:JSON"
 
 
@@ -35,8 +36,8 @@ def read_resolutions(given: Sequence[str], file: Path | None) -> dict[str, Resol
 
 
 def _from_text(identifier: str, wanted: str) -> Resolution:
-    if wanted == "ours" or wanted == "theirs":  # noqa: PLR1714 - so that the type is known
-        return Resolution(wanted)
+    if wanted in _SIDES:
+        return Resolution(_SIDES[wanted])
     if not wanted.startswith("value:"):
         raise QueryError(f"--resolve {identifier}={wanted!r} can't be read; {_FORM}")
     try:
@@ -49,8 +50,8 @@ def _from_text(identifier: str, wanted: str) -> Resolution:
 
 
 def _from_json(identifier: str, wanted: object, file: Path) -> Resolution:
-    if wanted == "ours" or wanted == "theirs":  # noqa: PLR1714 - so that the type is known
-        return Resolution(wanted)
+    if isinstance(wanted, str) and wanted in _SIDES:
+        return Resolution(_SIDES[wanted])
     if isinstance(wanted, dict) and set(wanted) == {"value"}:
         return Resolution("value", wanted["value"])
     raise QueryError(
@@ -59,9 +60,7 @@ def _from_json(identifier: str, wanted: object, file: Path) -> Resolution:
     )
 
 
-def show_merge(
-    report: Reporting, result: MergeResult, request: MergeRequest, nodes: str
-) -> None:
+def show_merge(report: Reporting, result: MergeResult, request: MergeRequest, nodes: str) -> None:
     """Tell how a merge went; conflicts make the exit code 1."""
     report.value = result
     if result.outcome == "conflicts":

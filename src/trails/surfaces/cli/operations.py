@@ -79,10 +79,8 @@ class Session(Protocol):
     ) -> Mutation:
         """Change the graph in one commit."""
 
-    def load(
-        self, request: LoadRequest, options: WriteOptions, progress: Callable[[int, int], None]
-    ) -> LoadResult:
-        """Load files in one commit; progress in bytes."""
+    def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
+        """Load files in one commit; progress is bytes done, and bytes in all where known."""
 
     def export(self, view: View, format: str, types: Sequence[str]) -> Iterator[bytes]:
         """A graph as a file, in blocks."""

@@ -21,7 +21,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 BranchOption = Annotated[str, typer.Option("--branch", "-b", help="Which branch.")]
 SnapshotOption = Annotated[
     str | None,
-    typer.Option("--snapshot", help="Read the past: the graph as of this commit.", metavar="COMMIT"),
+    typer.Option(
+        "--snapshot", help="Read the past: the graph as of this commit.", metavar="COMMIT"
+    ),
 ]
 MessageOption = Annotated[str, typer.Option("--message", "-m", help="Why; kept in the commit.")]
 ExpectedHeadOption = Annotated[
