@@ -62,7 +62,7 @@ class LocalOperations:
     def backup(self, folder: Path, target: Path, tell: Tell) -> dict[str, Manifest]:
         """Copy the logs of all graphs."""
         with App.open(folder, declarations=False, progress=tell) as app:
-            return backup_project(app, target.absolute(), tell)
+            return backup_project(app, target.resolve(), tell)
 
     def restore(
         self, folder: Path, source: Path, tell: Tell, *, force: bool

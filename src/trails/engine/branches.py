@@ -105,8 +105,8 @@ def forked_branch(graph: Graph, name: str, *, source: str | None, actor: str) ->
     if source is None:
         hint = suggest(name, {MAIN, *graph.log.branches()})
         raise NotFoundError(
-            f"there is no branch {name[:100]!r}; {hint}, or say from which branch or commit it "
-            "is to be forked",
+            f"there is no branch {name[:100]!r}; {hint}; to make it, say from which branch or "
+            "commit it is to be forked (from)",
             branch=name[:100],
         )
     made = create_branch(graph, name, source=source, actor=actor)

@@ -62,10 +62,9 @@ def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
             report.value = page
             table = plain_table("commit", "time", "actor", "message")
             for each in page.commits:
-                where = f"[dim]({escape(each.branch)})[/] " if each.branch != branch else ""
-                shown = where if everything else ""
+                where = f"[dim]{escape(each.branch)}:[/] " if everything else ""
                 table.add_row(
-                    short(each.id), when(each.time), escape(each.actor), shown + _message(each)
+                    short(each.id), when(each.time), escape(each.actor), where + _message(each)
                 )
             report.text = [table] if page.commits else ["No commits."]
             if page.next is not None:

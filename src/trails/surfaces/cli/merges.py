@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal
@@ -15,6 +17,7 @@ from trails.surfaces.cli.reporting import Reporting
 from trails.surfaces.cli.texts import count, read_json, short, spell
 
 _SIDES: Final[dict[str, Literal["ours", "theirs"]]] = {"ours": "ours", "theirs": "theirs"}
+_split = re.compile(r"(.+?)=(ours|theirs|value:.*)", re.DOTALL).fullmatch
 _FORM: Final = "write ID=ours, ID=theirs or ID=value:JSON"
 
 
@@ -28,18 +31,16 @@ def read_resolutions(given: Sequence[str], file: Path | None) -> dict[str, Resol
         for identifier, wanted in content.items():
             found[str(identifier)] = _from_json(str(identifier), wanted, file)
     for text in given:
-        identifier, mark, wanted = text.partition("=")
-        if not mark or not identifier:
-            raise QueryError(f"--resolve {text!r} names no conflict; {_FORM}")
-        found[identifier] = _from_text(identifier, wanted)
+        parts = _split(text)
+        if parts is None:
+            raise QueryError(f"--resolve {text!r} can't be read; {_FORM}")
+        found[parts[1]] = _from_text(parts[1], parts[2])
     return found
 
 
 def _from_text(identifier: str, wanted: str) -> Resolution:
     if wanted in _SIDES:
         return Resolution(_SIDES[wanted])
-    if not wanted.startswith("value:"):
-        raise QueryError(f"--resolve {identifier}={wanted!r} can't be read; {_FORM}")
     try:
         return Resolution("value", msgspec.json.decode(wanted.removeprefix("value:")))
     except msgspec.DecodeError as error:
@@ -89,13 +90,13 @@ def _conflicts(result: MergeResult, request: MergeRequest, nodes: str) -> Iterat
         yield ""
         place = f"{each.handle}.{each.field}" if each.field else each.handle
         yield f"[bold]{escape(place)}[/]  [dim]{each.kind}[/]"
-        yield f"  {escape(each.message)}"
+        yield f"  {escape(each.message.removeprefix(f'{place}: '))}"
         yield f"  base    {spell(each.base, nodes)}"
         yield f"  ours    {spell(each.ours, nodes)}{_causes(target, each.ours_commits)}"
         yield f"  theirs  {spell(each.theirs, nodes)}{_causes(source, each.theirs_commits)}"
-        yield f"  settle  --resolve {escape(each.id)}=ours [dim](or theirs, or value:JSON)[/]"
+        yield f"  settle  --resolve {escape(shlex.quote(each.id))}=ours"
     yield ""
-    yield "Once each is settled, merge again; for example, with our side everywhere:"
+    yield "Settle each with =ours, =theirs or =value:JSON, and merge again; for example:"
     yield ""
     yield escape(f"  trails branch merge {source}" + _rest(request, result.conflicts))
 
@@ -113,7 +114,7 @@ def _rest(request: MergeRequest, conflicts: Sequence[Conflict]) -> str:
     for identifier, settled in request.resolutions.items():
         wanted: str = settled.take
         if settled.take == "value":
-            wanted = f"'value:{msgspec.json.encode(settled.value).decode()}'"
-        parts.append(f" \\\n    --resolve {identifier}={wanted}")
-    parts += [f" \\\n    --resolve {each.id}=ours" for each in conflicts]
+            wanted = f"value:{msgspec.json.encode(settled.value).decode()}"
+        parts.append(f" \\\n    --resolve {shlex.quote(f'{identifier}={wanted}')}")
+    parts += [f" \\\n    --resolve {shlex.quote(f'{each.id}=ours')}" for each in conflicts]
     return "".join(parts)

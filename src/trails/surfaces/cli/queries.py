@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
 
 from trails.errors import NotFoundError, QueryError
 from trails.model.answers import Answer
@@ -29,6 +32,7 @@ from trails.surfaces.cli.params import guessed_params, typed_params
 from trails.surfaces.cli.reporting import Reporting, complain
 from trails.surfaces.cli.texts import count, plain_table, read_text, short
 
+_READABLE: Final = 12
 _ROWS: Final = 1000
 """Rows that a table shows; a terminal is no place for more."""
 
@@ -74,7 +78,7 @@ def add_query_commands(cli: typer.Typer, operations: Operations) -> None:
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Ask in SPARQL. The text runs confined, within the limits of [[sandbox]]."""
+        """Ask in SPARQL; the text runs confined, within the limits of the sandbox."""
         with Reporting(as_json=as_json or format is Format.json) as report:
             if sum(each is not None for each in (text, file, stored)) != 1:
                 raise QueryError("give one of these: the text of a query, --file, or --stored")
@@ -108,8 +112,10 @@ def add_query_commands(cli: typer.Typer, operations: Operations) -> None:
             for each in found:
                 change = " [yellow](changes data)[/]" if each.mutation else ""
                 report.text.append(f"[bold]{escape(each.name)}[/]{change}")
-                report.text.append(f"  {escape(each.description)}")
-                report.text += [f"  --param {_declared(param)}" for param in each.params]
+                report.text.append(Padding(escape(each.description), (0, 0, 0, 2)))
+                report.text += [
+                    Padding(f"--param {_declared(param)}", (0, 0, 0, 4)) for param in each.params
+                ]
             if not found:
                 report.text.append("No stored queries: put .rq files into the queries folder.")
 
@@ -145,16 +151,40 @@ def _show(report: Reporting, answer: Answer | str | None, format: Format, nodes:
 
 
 def _tabulate(report: Reporting, answer: Answer, nodes: str) -> None:
+    rows = [[_cell(row[name], nodes) for name in answer.variables] for row in answer.rows[:_ROWS]]
+    left = len(answer.rows) - _ROWS
+    more = f"; {left:,} of them are not shown, --format csv writes all" if left > 0 else ""
+    told = f"[dim]{count(len(answer.rows), 'row')}{more}[/]"
+    if _fits(answer.variables, rows):
+        report.text = [_table(answer, rows), "", told]
+    else:
+        report.text = [*_records(answer.variables, rows), told]
+
+
+def _fits(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether columns of a readable width find room beside each other."""
+    columns = zip(*rows, strict=True) if rows else [[] for _ in names]
+    longest = [max(map(len, (name, *cells))) for name, cells in zip(names, columns, strict=True)]
+    return sum(min(each, _READABLE) + 2 for each in longest) <= Console().width
+
+
+def _records(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    width = max(map(len, names))
+    for row in rows:
+        for name, cell in zip(names, row, strict=True):
+            yield f"[bold]{name:{width}}[/]  {cell}"
+        yield ""
+
+
+def _table(answer: Answer, rows: Sequence[Sequence[str]]) -> Table:
     table = plain_table(*answer.variables)
     for at, name in enumerate(answer.variables):
         values = [row[name] for row in answer.rows if row[name] is not None]
         if values and all(isinstance(each, int | float) for each in values):
             table.columns[at].justify = "right"
-    for row in answer.rows[:_ROWS]:
-        table.add_row(*(_cell(row[name], nodes) for name in answer.variables))
-    left = len(answer.rows) - _ROWS
-    more = f"; {left:,} of them are not shown, --format csv writes all" if left > 0 else ""
-    report.text = [table, "", f"[dim]{count(len(answer.rows), 'row')}{more}[/]"]
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def _cell(value: object, nodes: str) -> str:

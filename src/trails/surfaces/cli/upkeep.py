@@ -41,7 +41,7 @@ def add_upkeep_commands(cli: typer.Typer, operations: Operations) -> None:
                     f"{count(len(found.folders), 'folder')} of branches that are gone"
                 )
                 freed = f"; {size(found.bytes)} freed" if not dry_run else ""
-                verb = "Would drop" if dry_run else "Dropped"
+                verb = "would drop" if dry_run else "dropped"
                 report.text.append(f"[bold]{escape(name)}[/]: {verb} {what}{freed}.")
 
     @cli.command(epilog="Example: trails optimize")
