@@ -60,10 +60,10 @@ QUERY = """\
 #+ params:
 #+   priority: { type: Int, min_value: 1, nullable: true }
 #+   titles: { type: [String], nullable: true }
-SELECT ?title ?priority WHERE {
+SELECT ?title ?p WHERE {
   ?task a :Task ; :title ?title .
-  OPTIONAL { ?task :priority ?priority }
-  FILTER (!BOUND($priority) || ?priority = $priority)
+  OPTIONAL { ?task :priority ?p }
+  FILTER (!BOUND($priority) || ?p = $priority)
   FILTER (!BOUND($titles) || ?title IN $titles)
 } ORDER BY ?title
 """

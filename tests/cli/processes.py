@@ -61,18 +61,21 @@ def serve():
 
     for line in sys.stdin:
         asked = json.loads(line)
-        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out:
-            with tempfile.TemporaryFile() as err:
-                given.write(asked["stdin"].encode())
-                given.seek(0)
-                child = os.fork()
-                if child == 0:
-                    command(asked, (given, out, err))
-                _, status = os.waitpid(child, 0)
-                texts = []
-                for file in (out, err):
-                    file.seek(0)
-                    texts.append(file.read().decode())
+        with (
+            tempfile.TemporaryFile() as given,
+            tempfile.TemporaryFile() as out,
+            tempfile.TemporaryFile() as err,
+        ):
+            given.write(asked["stdin"].encode())
+            given.seek(0)
+            child = os.fork()
+            if child == 0:
+                command(asked, (given, out, err))
+            _, status = os.waitpid(child, 0)
+            texts = []
+            for file in (out, err):
+                file.seek(0)
+                texts.append(file.read().decode())
         told = {"returncode": os.waitstatus_to_exitcode(status), "stdout": texts[0]}
         print(json.dumps({**told, "stderr": texts[1]}), flush=True)  # noqa: T201
 
