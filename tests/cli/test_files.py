@@ -68,8 +68,8 @@ def test_nothing_invalid_lands_through_a_load(shell, format):
         "ndjson": GOOD
         + '{"type": "Task", "id": "t9", "data": {"title": "x", "status": "maybe"}}\n',
         "csv": "id,title,status\nt8,Good enough,open\nt9,x,maybe\n",
-        "turtle": "@prefix : <trails://acme/main/schema#> .\n<trails://acme/main/Task/t9> a :Task ; "
-        ':title "x" ; :status "maybe" .\n',
+        "turtle": "@prefix : <trails://acme/main/schema#> .\n"
+        '<trails://acme/main/Task/t9> a :Task ; :title "x" ; :status "maybe" .\n',
     }
     name = shell.write("bad", texts[format])
     before = shell.json("commit", "list", "--all")["commits"]

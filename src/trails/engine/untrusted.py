@@ -24,6 +24,8 @@ _FAR: Final = 500
 """Commits from which a worker begins again at a checkpoint instead of following."""
 _MUCH: Final = 20_000
 """Statements, likewise."""
+_SPELLED: Final = {"ntriples": "n-triples", "nquads": "n-quads", "jsonld": "json-ld"}
+"""Formats as the sandbox spells them."""
 
 
 class LineSource:
@@ -116,7 +118,7 @@ class Untrusted:
         self, chunks: Iterable[bytes], format: str, base_iri: str | None = None
     ) -> Iterator[bytes]:
         """A file of RDF as N-Quads, chunk by chunk."""
-        return self.sandbox.parse(chunks, format, base_iri=base_iri)
+        return self.sandbox.parse(chunks, _SPELLED.get(format, format), base_iri=base_iri)
 
 
 def _answer(result: Result) -> Answer:
