@@ -6,7 +6,7 @@ way ``app.context(...)`` gives what capabilities and the ORM work with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -324,8 +324,11 @@ class App:
 
     def export(
         self, ctx: GraphContext, format: str = "ndjson", types: Sequence[str] = ()
-    ) -> Iterator[bytes]:
-        """A branch or snapshot as a file, in blocks; all types, or some and what extends them."""
+    ) -> Generator[bytes, None, None]:
+        """A branch or snapshot as a file, in blocks; all types, or some and what extends them.
+
+        Close it if you do not read it to its end.
+        """
         return export_line(self.graph(ctx.graph), ctx.line, format, types)
 
     def close(self) -> None:

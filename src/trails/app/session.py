@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 from trails.app.app import App
 from trails.engine.maintenance import cleanup, optimize
@@ -87,7 +87,7 @@ class LocalSession:
         """Load files in one commit."""
         return self._app.load(request, graph=self.graph, progress=progress)
 
-    def export(self, view: View, format: str, types: Sequence[str]) -> Iterator[bytes]:
+    def export(self, view: View, format: str, types: Sequence[str]) -> Generator[bytes, None, None]:
         """A graph as a file, in blocks."""
         ctx = self._app.context(self.graph, branch=view.branch, snapshot=view.snapshot)
         return self._app.export(ctx, format, types)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 from trails.engine.export import FORMATS, export
 from trails.engine.graph import Graph
@@ -54,8 +54,11 @@ def load_files(
 
 def export_line(
     graph: Graph, line: Line, format: str, types: Sequence[str] = ()
-) -> Iterator[bytes]:
-    """A branch or snapshot as a file, in blocks; what is wrong with the request is told at once."""
+) -> Generator[bytes, None, None]:
+    """A branch or snapshot as a file, in blocks; what is wrong with the request is told at once.
+
+    It reads one state, so one that is not read to its end must be closed before the graph.
+    """
     schema = line.schema
     for name in types:
         if name not in schema.by_name:
@@ -65,7 +68,7 @@ def export_line(
     wanted = {each for name in types for each in schema.family(name)}
     names = [each for each in schema.by_name if not types or each in wanted]
 
-    def blocks() -> Iterator[bytes]:
+    def blocks() -> Generator[bytes, None, None]:
         with graph.file.reader() as db:
             yield from export(line.terms, line.nodes.states(db, names), format)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -139,8 +139,10 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
             if as_json and output is None:
                 raise QueryError("--json needs --output: standard output can't hold both")
             wanted = format or _format_of(output)
-            with operations.open(project, graph, report.tell, declared=False) as session:
-                blocks = session.export(View(branch, snapshot), wanted, types or [])
+            with (
+                operations.open(project, graph, report.tell, declared=False) as session,
+                closing(session.export(View(branch, snapshot), wanted, types or [])) as blocks,
+            ):
                 if output is None:
                     for block in blocks:
                         sys.stdout.buffer.write(block)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -82,7 +82,7 @@ class Session(Protocol):
     def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
         """Load files in one commit; progress is bytes done, and bytes in all where known."""
 
-    def export(self, view: View, format: str, types: Sequence[str]) -> Iterator[bytes]:
+    def export(self, view: View, format: str, types: Sequence[str]) -> Generator[bytes, None, None]:
         """A graph as a file, in blocks."""
 
     def cleanup(self, *, keep: int, dry_run: bool) -> Cleaned:
