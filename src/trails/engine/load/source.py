@@ -68,6 +68,9 @@ class Source:
         except OSError as error:
             self.close()
             raise StorageError(f"the stream can't be copied: {error.strerror}") from error
+        except BaseException:
+            self.close()
+            raise
         self.total = done
 
     def blocks(self) -> Iterator[bytes]:
