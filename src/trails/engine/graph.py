@@ -549,7 +549,26 @@ class Graph:
     def reading_quads(self, line: Line, read: Callable[[QuadsView], T]) -> T:
         """Read from a line's quads view."""
         self._see_to(line)
+        if line is not self.main and line.quads is None:
+            found = self._reading_mains(line, read)
+            if found is not None:
+                return found[0]
         return self._reading(line, lambda: self.quads_of(line), read)
+
+    def _reading_mains(self, line: Line, read: Callable[[QuadsView], T]) -> tuple[T] | None:
+        """Read from main's store, where main is at the same commit; None where it is not.
+
+        A branch that was just made needs no store of its own yet.
+        """
+        quads, wanted = self.main_quads(), line.head.commit
+        if quads.position.commit != wanted or quads.damaged or not quads.whole:
+            return None
+        with suppress(CorruptionError), quads.reading():
+            found = read(quads)
+            # The store itself tells: a commit can be in it before its position is known here.
+            if quads.stored_position().commit == wanted:
+                return (found,)
+        return None
 
     def _see_to(self, line: Line) -> None:
         """A snapshot that had to make room is made again; a branch that was deleted is gone."""
