@@ -77,9 +77,10 @@ class Zygote:
         if isinstance(order, Status):
             self._control.sendall(msgspec.msgpack.encode(Told(self._status(order.pid))))
             return True
+        parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become_worker(self._control, descriptors, order.memory)
+            _become_worker(parent, self._control, descriptors, order.memory)
         for descriptor in descriptors:
             os.close(descriptor)
         self._living.add(pid)
@@ -112,10 +113,12 @@ class Zygote:
             del self._ended[next(iter(self._ended))]
 
 
-def _become_worker(control: socket.socket, descriptors: list[int], memory: int) -> None:
+def _become_worker(
+    parent: int, control: socket.socket, descriptors: list[int], memory: int
+) -> None:
     """In the child: keep only what a worker needs, serve, and never return."""
     try:
-        end_with_parent(os.getppid())
+        end_with_parent(parent)
         control.close()
         os.dup2(descriptors[1], 2)
         os.close(descriptors[1])
