@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from trails.sandbox.confine import Confinement, confine, drop_root, end_with_parent
-from trails.sandbox.worker import effect_of, serve
+from trails.sandbox.worker import serve
 
 _CHECK: Final = 1000
 """Milliseconds between two looks at dead workers, and at whether the owner is alive."""
@@ -155,8 +155,6 @@ def main(descriptor: int, memory: int) -> None:
     owner = os.getppid()
     control = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(ModuleNotFoundError):
-        effect_of()
     try:
         drop_root()
     except OSError as error:
