@@ -194,6 +194,7 @@ class Write:
                 self.fate.landed = True
                 return None
             if self._staged is not None:
+                graph.file.put_waiting()  # while the rest of the statements is being loaded
                 graph.main_quads().finish(self._staged)
             step("before_append")
             head = graph.log.head(line.name)

@@ -75,6 +75,8 @@ CREATE TEMP TABLE IF NOT EXISTS waiting (sid INTEGER, key BLOB, nid INTEGER);
 """
 
 _ROWS: Final = 100
+_MOST_WAITING: Final = 1_000_000
+"""Keys that wait at most: the load of statements goes on while they are put."""
 
 
 class NodeFile:
@@ -145,7 +147,7 @@ class NodeFile:
         self.types: dict[str, list[int]] = {name: [tid, nxt] for name, tid, nxt in types}
         self._slots: dict[str, int] = dict(slots)
         self._touched_types: set[str] = set()
-        self._waiting = False
+        self._waiting = 0
         self.epoch += 1
 
     def clear(self) -> None:
@@ -329,11 +331,13 @@ class NodeFile:
     def wait(self, keys: Sequence[tuple[int, bytes, int]]) -> None:
         """Take keys of the root that no one looks at before ``put_waiting``.
 
-        Put one by one, the keys of a large write would touch most pages of the table again
-        and again; put in order at the end, each page once.
+        Put as they come, the keys of a large write would touch most pages of the table again
+        and again; put in order, many at a time, each page a few times.
         """
-        self._waiting = True
         self.insert("INSERT INTO waiting", keys, 3)
+        self._waiting += len(keys)
+        if self._waiting > _MOST_WAITING:
+            self.put_waiting()
 
     def put_waiting(self) -> None:
         """Put the keys that wait into their table, in its order."""
@@ -342,7 +346,7 @@ class NodeFile:
                 "INSERT OR IGNORE INTO keys SELECT sid, key, nid FROM waiting ORDER BY 1, 2, 3"
             )
             self.db.execute("DELETE FROM waiting")
-            self._waiting = False
+            self._waiting = 0
 
     # --- upkeep --------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ still sees is kept beside them, closed by the commit that replaced it.
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -241,6 +242,7 @@ class NodeIndex:
         gone_keys: list[KeyRow] = []
         new_keys: list[KeyRow] = []
         inserts: list[tuple[int, str, int, bytes]] = []
+        steps: Counter[str] = Counter()
         for change in changes:
             before, after = change.before, change.after
             seq = default_seq if change.seq is None else change.seq
@@ -254,12 +256,12 @@ class NodeIndex:
                 gone_keys.extend(old)
                 db.execute("DELETE FROM nodes WHERE nid = ?", (before.nid,))
                 self._remember(change.handle, seq)
-                self._count(before.state.type, -1)
+                steps[before.state.type] -= 1
                 continue
             doc = self.docs.encode(after.type, after.values)
             if before is None:
                 nid = self.file.new_node(after.type) if change.nid is None else change.nid
-                self._count(after.type, 1)
+                steps[after.type] += 1
                 inserts.append((nid, change.handle, seq, doc))
                 new_keys.extend(self._keys(nid, after))
                 continue
@@ -268,6 +270,8 @@ class NodeIndex:
             gone_keys.extend(key for key in old if key not in kept)
             new_keys.extend(key for key in new if key not in kept)
             db.execute("UPDATE nodes SET seq = ?, doc = ? WHERE nid = ?", (seq, doc, before.nid))
+        for type_name, step in steps.items():
+            self._count(type_name, step)
         self.file.insert("INSERT INTO nodes", inserts, 4)
         if gone_keys:
             db.executemany("DELETE FROM keys WHERE sid = ? AND key = ? AND nid = ?", gone_keys)
