@@ -22,7 +22,7 @@ from trails.engine.rules import Violation
 from trails.engine.schema_merge import merge_schemas
 from trails.engine.snapshots import snapshot_line
 from trails.engine.three_way import Clash, Edit, Merge, three_way
-from trails.errors import ConflictError, FieldError, NotFoundError
+from trails.errors import ConflictError, FieldError, NotFoundError, ValidationError
 from trails.log.protocol import head_moved
 from trails.model.history import GENESIS, Move
 from trails.model.merges import Conflict, ConflictKind, MergeRequest, MergeResult, Resolution
@@ -242,8 +242,13 @@ class _Merging:
             del values[field]
         errors: list[FieldError] = []
         checked = self._ours.validator.check(state.type, values, f"{handle}.", errors)
+        refused = [each for each in errors if _last_name(each.field) == field]
+        if refused:
+            raise ValidationError(refused)
         if field in checked:
             values[field] = checked[field]
+        elif field in values:
+            del values[field]
         return NodeState(state.type, state.id, values)
 
     # --- rules ---------------------------------------------------------------------------
@@ -443,17 +448,26 @@ def _causes(net: Net, handles: tuple[str, ...], field: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _last_name(path: str) -> str:
+    return path.rpartition(".")[2].partition("[")[0]
+
+
 def _first_value(
     plain: Plain, field: str, ours: Net, theirs: Net, handle: str, default: object
 ) -> object:
     """A field's value in the common state."""
     for net in (ours, theirs):
         node = net.get(handle)
-        if node is not None and field in node.values:
-            return plain(field, node.values[field][0])
         if node is not None and not node.was:
             return None
-    return default
+        if node is not None and field in node.values:
+            return plain(field, node.values[field][0])
+    members = ours[handle].members.get(field, {}) if handle in ours else {}
+    if not members or not isinstance(default, list | None):
+        return default
+    came = [plain(field, each) for each, pair in members.items() if pair[1]]
+    went = [plain(field, each) for each, pair in members.items() if not pair[1]]
+    return sorted([each for each in default or () if each not in came] + went, key=str)
 
 
 def _shown(plain: Plain, state: NodeState | None) -> object:
