@@ -28,8 +28,8 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-
 from tests.versions.world import World
+
 from trails.errors import TransactionError
 
 NAMES = ["b0", "b1", "b2", "b3", "b4", "b/5"]
