@@ -6,9 +6,10 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from tests.versions.oracle import State
 from tests.versions.repo import Repo
 
-from trails.errors import ConflictError, NotFoundError, TrailsError
+from trails.errors import ConflictError, NotFoundError, ValidationError
 from trails.model.merges import Conflict, MergeResult, Resolution
 
 
@@ -36,6 +37,20 @@ def only(result: MergeResult) -> Conflict:
     assert result.outcome == "conflicts"
     assert len(result.conflicts) == 1, result.conflicts
     return result.conflicts[0]
+
+
+def split(repo: Repo, field: str) -> tuple[str, State]:
+    """Two branches that disagree on a field of Item/i0; main's head and state."""
+    for team in ("t0", "t1", "t2"):
+        repo.put("main", f"Team/{team}")
+    repo.put("main", "Item/i1", sku="taken")
+    repo.put("main", "Item/i0", name="a")
+    repo.branch("b")
+    values = {"rank": (1, 2), "team": ("Team/t0", "Team/t1"), "sku": ("s1", "s2")}
+    mine, other = values.get(field, ("x", "y"))
+    repo.put("main", "Item/i0", **{field: mine})
+    repo.put("b", "Item/i0", **{field: other})
+    return repo.head(), repo.state()
 
 
 class TestOutcomes:
@@ -409,46 +424,49 @@ class TestResolutions:
         forked.put("main", "Item/i0", rank=2)
         forked.put("b", "Item/i0", note="y")
         head = forked.head()
-        with pytest.raises(NotFoundError, match="no conflict 'divergent_field:Item/i9.rank'"):
+        with pytest.raises(NotFoundError, match=r"no conflict 'divergent_field:Item/i9\.rank'"):
             forked.merge("b", take={"divergent_field:Item/i9.rank": "ours"})
         assert forked.head() == head
 
     @pytest.mark.req("T21b")
     @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("rank", "many"),
+            ("rank", [1]),
+            ("rank", 2**70),
+            ("rank", {"a": 1}),
+            ("name", None),
+            ("name", 7),
+            ("team", 3),
+        ],
+    )
+    def test_an_invalid_value_is_refused(self, repo: Repo, field: str, value: object) -> None:
+        """A value that a write of the node would refuse fails the merge the same way."""
+        head, state = split(repo, field)
+        chosen = Resolution("value", value)
+        with pytest.raises(ValidationError, match=field):
+            repo.merge("b", take={f"divergent_field:Item/i0.{field}": chosen})
+        assert repo.head() == head
+        assert repo.state() == state
+
+    @pytest.mark.req("T21b")
+    @pytest.mark.parametrize(
         ("field", "value", "kind"),
         [
-            ("rank", "many", "constraint"),
-            ("rank", [1], "constraint"),
-            ("rank", 2**70, "constraint"),
             ("team", "Team/none", "dangling_reference"),
             ("team", "Item/i1", "dangling_reference"),
             ("sku", "taken", "uniqueness"),
-            ("name", None, "constraint"),
-            ("name", 7, "constraint"),
         ],
     )
-    def test_nothing_invalid_lands_through_a_value(
+    def test_a_value_that_breaks_a_rule_is_a_conflict(
         self, repo: Repo, field: str, value: object, kind: str
     ) -> None:
-        """A value that a write would refuse is a conflict again."""
-        for team in ("t0", "t1", "t2"):
-            repo.put("main", f"Team/{team}")
-        repo.put("main", "Item/i1", sku="taken")
-        repo.put("main", "Item/i0", name="a")
-        repo.branch("b")
-        values = {"rank": (1, 2), "team": ("Team/t0", "Team/t1"), "sku": ("s1", "s2")}
-        mine, other = values.get(field, ("x", "y"))
-        repo.put("main", "Item/i0", **{field: mine})
-        repo.put("b", "Item/i0", **{field: other})
-        head, state = repo.head(), repo.state()
+        """What another node forbids is listed, and nothing is written."""
+        head, state = split(repo, field)
         chosen = Resolution("value", value)
-        try:
-            result = repo.merge("b", take={f"divergent_field:Item/i0.{field}": chosen})
-        except TrailsError as error:
-            assert field in str(error)
-        else:
-            assert result.outcome == "conflicts"
-            assert kind in {each.kind for each in result.conflicts}
+        found = only(repo.merge("b", take={f"divergent_field:Item/i0.{field}": chosen}))
+        assert found.kind == kind
         assert repo.head() == head
         assert repo.state() == state
 
