@@ -193,7 +193,7 @@ def test_the_graph_equals_the_oracle() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", range(40), ids="seed-{}".format)
+@pytest.mark.parametrize("number", range(45), ids="seed-{}".format)
 def test_the_graph_equals_the_oracle_for_long(number: int) -> None:
     """The same for more than 100 000 operations in all."""
     before = World.operations
