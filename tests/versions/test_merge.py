@@ -547,14 +547,15 @@ class TestHistories:
         assert forked.merge("b").outcome == "merged"
         assert forked.get("main", "Item/i0")["rank"] == 2
 
+    @pytest.mark.parametrize("deleting", ["main", "b"])
     @pytest.mark.parametrize("target", ["main", "b"])
-    def test_a_torn_field_of_a_deleted_node(self, forked: Repo, target: str) -> None:
+    def test_a_torn_field_of_a_deleted_node(self, forked: Repo, target: str, deleting: str) -> None:
         """Deleting a node whose bases conflict is a conflict, seen from either side."""
         one, two = forked.put("main", "Item/i1", rank=2), forked.put("b", "Item/i1", rank=3)
         conflict = "divergent_field:Item/i1.rank"
         forked.merge(two, "main", take={conflict: "ours"})
         forked.merge(one, "b", take={conflict: "ours"})
-        forked.drop("b", "Item/i1")
+        forked.drop(deleting, "Item/i1")
         source = "b" if target == "main" else "main"
         assert only(forked.merge(source, target)).kind == "delete_update"
 
