@@ -573,6 +573,18 @@ class TestHistories:
         assert forked.merge(source, target, take={found.id: "ours"}).outcome == "merged"
         assert forked.get(target, "Item/i1")["tags"] == frozenset({"a", "b"})
 
+    @pytest.mark.parametrize("target", ["main", "b"])
+    def test_a_set_of_a_node_that_bases_deleted_and_changed(
+        self, forked: Repo, target: str
+    ) -> None:
+        """Members that either side still has stay: there is no common set to compare with."""
+        one, two = forked.drop("main", "Item/i0"), forked.put("b", "Item/i0", rank=3)
+        forked.merge(two, "main", take={"delete_update:Item/i0": "theirs"})
+        forked.merge(one, "b", take={"delete_update:Item/i0": "ours"})
+        forked.put("main", "Item/i0", tags=["a"])
+        assert forked.merge("b" if target == "main" else "main", target).outcome == "merged"
+        assert forked.get(target, "Item/i0")["tags"] == frozenset({"a", "b"})
+
     def test_a_revert_after_a_criss_cross_is_kept(self, forked: Repo) -> None:
         """A value that goes back to what one base had is a change of the common one."""
         one, two = forked.put("main", "Item/i1", rank=2), forked.put("b", "Item/i0", note="y")

@@ -122,12 +122,10 @@ class _Node:
         return next((each.values[name][0] for each in self._all if name in each.values), None)
 
     def _after(self, side: NodeNet, name: str) -> object:
-        if side.met and not side.stays:
-            return None
         return side.values[name][1] if name in side.values else self._start(name)
 
     def _inside(self, side: NodeNet, name: str, member: object) -> bool:
-        if (side.met and not side.stays) or (side is self._base and self._is_torn("")):
+        if side is self._base and self._is_torn(""):
             return False
         found = side.members.get(name, {}).get(member)
         if found is not None:
