@@ -71,7 +71,7 @@ class _Node:
     def __init__(self, handle: str, base: Base, ours: Net, theirs: Net) -> None:
         self.handle = handle
         self._torn = base.torn
-        self._base = base.net.get(handle, _NOTHING)
+        self._base = base.net.get(handle) or NodeNet()  # told apart from the sides
         self._ours = ours.get(handle, _NOTHING)
         self._theirs = theirs.get(handle, _NOTHING)
         self._all = (self._ours, self._theirs, self._base)
