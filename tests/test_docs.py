@@ -37,6 +37,14 @@ def error_classes():
     ]
 
 
+def commands(cli, prefix):
+    """Every command, those of groups included."""
+    for command in cli.registered_commands:
+        yield f"{prefix} {command.name or command.callback.__name__}"
+    for group in cli.registered_groups:
+        yield from commands(group.typer_instance, f"{prefix} {group.name}")
+
+
 @pytest.mark.parametrize(
     ("title", "names"),
     [
@@ -58,10 +66,7 @@ def error_classes():
         ("Stored queries", [*HEADER_KEYS, *PARAM_KEYS]),
         (
             "Commands",
-            [
-                f"trails {command.callback.__name__}"
-                for command in build_cli(LocalOperations(), trails.__version__).registered_commands
-            ],
+            list(commands(build_cli(LocalOperations(), trails.__version__), "trails")),
         ),
     ],
 )

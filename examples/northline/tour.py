@@ -14,18 +14,20 @@ from pathlib import Path
 
 from app import Component, Hazard, Incident, Person, Requirement, Verification
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from seed import load
 
 from trails import App, Context
-from trails.errors import CapabilityError, ValidationError
+from trails.errors import CapabilityError, TrailsError, ValidationError
+from trails.model.merges import MergeRequest, Resolution
 
 HERE = Path(__file__).parent
 console = Console(highlight=False, soft_wrap=True)
 
 
 def main() -> None:
-    """Walk through the foundation, step by step."""
+    """Walk through it, step by step."""
     with tempfile.TemporaryDirectory(prefix="northline-") as folder:
         project = Path(folder) / "northline"
         shutil.copytree(HERE, project, ignore=shutil.ignore_patterns(".trails", "__pycache__"))
@@ -38,9 +40,11 @@ def main() -> None:
             show_transaction(ctx)
             show_sparql(ctx)
             show_stored_queries(app, ctx)
+            show_versions(app, ctx)
+            show_sandbox(app, ctx)
         show_kill(project)
         show_proof(project)
-    console.print("\n[bold]That was the foundation.[/] Read on in docs/architecture.md, or start")
+    console.print("\n[bold]That was the tour.[/] Read on in docs/architecture.md, or start")
     console.print("your own project: [bold].venv/bin/trails new acme[/]")
 
 
@@ -168,9 +172,55 @@ def show_stored_queries(app: App, ctx: Context) -> None:
         console.print(f"  [red]{error.fields[0].code:10}[/] {error.fields[0].message}")
 
 
+def show_versions(app: App, ctx: Context) -> None:
+    """A branch is changed, compared and merged; a conflict is settled; the past can be read."""
+    heading("8. Branch, compare, merge")
+    versions = app.versions(actor="tour")
+    before = ctx.kg.head.commit
+    versions.create_branch("review")
+    on_branch = app.context(actor="reviewer", branch="review")
+    for context, priority in ((on_branch, 2), (ctx, 3)):
+        requirement = Requirement.get(context, "REQ-017")
+        requirement.priority = priority
+        if context is on_branch:
+            requirement.status = "proposed"
+        requirement.save(context, message="Weigh REQ-017 again")
+    console.print("$ trails diff main review")
+    for node in versions.diff("main", "review").changes:
+        for field in node.fields:
+            console.print(f"  {node.handle}.{field.field}: {field.before} → {field.after}")
+    result = versions.merge(MergeRequest("review"))
+    console.print(f"Merging them: {result.outcome}, nothing is written.")
+    for conflict in result.conflicts:
+        console.print(f"  [red]{conflict.kind}[/] {escape(conflict.message)}")
+    settled = {conflict.id: Resolution("theirs") for conflict in result.conflicts}
+    result = versions.merge(MergeRequest("review", resolutions=settled))
+    now = Requirement.get(ctx, "REQ-017")
+    then = Requirement.get(app.context(snapshot=before), "REQ-017")
+    console.print(
+        f"Settled with theirs: {result.outcome} as {str(result.commit)[:12]}. Now REQ-017 is "
+        f"{now.status}, priority {now.priority}; at commit {before[:12]} it was {then.status}, "
+        f"priority {then.priority}."
+    )
+
+
+def show_sandbox(app: App, ctx: Context) -> None:
+    """Anybody's query runs confined: one that would never end does no harm."""
+    heading("9. A deadly query")
+    deadly = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l . ?m ?n2 ?o }"
+    started = time.perf_counter()
+    try:
+        app.ask(ctx, deadly)
+    except TrailsError as error:
+        took = time.perf_counter() - started
+        console.print(f"  [red]{error.code}[/] after {took:.1f} s: {escape(error.message)}")
+    answer = app.ask(ctx, "SELECT (COUNT(?h) AS ?n) WHERE { ?h a :Hazard }")
+    console.print(f"The next one is answered at once: {answer.rows[0]['n']} hazards.")
+
+
 def show_kill(project: Path) -> None:
     """A process that is killed while it writes loses nothing that was acknowledged."""
-    heading("8. kill -9")
+    heading("10. kill -9")
     writer = subprocess.Popen(  # noqa: S603 - this very file
         [sys.executable, str(Path(__file__)), "--write", str(project)],
         stdout=subprocess.PIPE,
@@ -196,7 +246,7 @@ def show_kill(project: Path) -> None:
 
 def show_proof(project: Path) -> None:
     """The log proves itself, and the views against it."""
-    heading("9. Proof")
+    heading("11. Proof")
     console.print("$ trails verify")
     trails = Path(sys.executable).with_name("trails")
     done = subprocess.run(  # noqa: S603 - the command that this project installs

@@ -6,22 +6,26 @@ way ``app.context(...)`` gives what capabilities and the ORM work with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Self
 
+import msgspec
+
 from trails.app.modules import load_module, queries_folder
 from trails.app.ownership import Ownership
 from trails.app.settings import DATA_FOLDER, GraphSettings, Project, Settings, read_settings
+from trails.engine.branches import forked_branch
 from trails.engine.context import GraphContext
 from trails.engine.evolve import adopt_schema
+from trails.engine.files import export_line, load_files
 from trails.engine.graph import Graph
 from trails.engine.invoke import invoke, invoke_query, recording
-from trails.engine.mutate import Mutation, mutate_sparql, mutate_typed
+from trails.engine.load.source import Progress, no_progress
+from trails.engine.mutate import mutate_sparql, mutate_typed
 from trails.engine.snapshots import snapshot_line
-from trails.engine.sparql import Answer
 from trails.engine.stored_queries import load_queries
 from trails.engine.untrusted import Untrusted
 from trails.engine.versions import Versions
@@ -34,7 +38,10 @@ from trails.errors import (
     SettingsError,
     TrailsError,
 )
+from trails.model.answers import Answer
 from trails.model.capabilities import StoredQuery
+from trails.model.loads import LoadRequest, LoadResult
+from trails.model.mutations import Mutation
 from trails.model.types import Schema
 from trails.registry.cell import RegistryCell
 from trails.registry.discover import Declarations, collect, discover
@@ -285,6 +292,41 @@ class App:
                 effect = self.untrusted(ctx.graph).effect(line, caller=ctx.actor)
                 return mutate_sparql(graph, line, opening, change, effect)
             return mutate_typed(graph, line, opening, inner.kg.find, change)
+
+    def load(
+        self,
+        request: LoadRequest,
+        *,
+        graph: str = "main",
+        actor: str = "local",
+        progress: Progress = no_progress,
+    ) -> LoadResult:
+        """Load files into a branch: one commit, or none and every problem told.
+
+        A branch that is missing is forked where the request says from what, and is gone again
+        when the load fails. RDF is parsed in the sandbox.
+        """
+        found = self.graph(graph)
+        with forked_branch(
+            found, request.branch, source=request.source, actor=_checked(actor)
+        ) as forked:
+            ctx = self.context(graph, actor, request.branch)
+            with recording(found, ctx, "graph_load", "load") as inner:
+                opening = partial(
+                    inner.kg.transaction,
+                    message=request.message,
+                    expected_head=request.expected_head,
+                    idempotency_key=request.idempotency_key,
+                )
+                parse = self.untrusted(graph).parse
+                done = load_files(found, ctx.line, opening, request, parse, progress)
+        return msgspec.structs.replace(done, forked=forked)
+
+    def export(
+        self, ctx: GraphContext, format: str = "ndjson", types: Sequence[str] = ()
+    ) -> Iterator[bytes]:
+        """A branch or snapshot as a file, in blocks; all types, or some and what extends them."""
+        return export_line(self.graph(ctx.graph), ctx.line, format, types)
 
     def close(self) -> None:
         """Close all graphs and give up the folder."""

@@ -7,7 +7,8 @@ any size.
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from trails.engine.graph import MAIN, Graph, now
 from trails.engine.lines import Line
@@ -15,18 +16,7 @@ from trails.engine.snapshots import find_commit
 from trails.errors import ConflictError, NotFoundError, TransactionError
 from trails.model.history import GENESIS, Head, Move
 from trails.model.names import check_branch_name, suggest
-
-
-class BranchInfo(msgspec.Struct, frozen=True):
-    """A branch as a listing shows it."""
-
-    name: str
-    commit: str
-    seq: int
-    time: str
-    """When its newest commit was made; empty before the first."""
-    message: str
-    actor: str
+from trails.model.versions import BranchInfo
 
 
 def list_branches(graph: Graph) -> list[BranchInfo]:
@@ -101,6 +91,32 @@ def delete_branch(graph: Graph, name: str, *, force: bool = False, actor: str) -
         graph.log.move(move, head.schema)
         graph.forget_lines([name])
         return info
+
+
+@contextmanager
+def forked_branch(graph: Graph, name: str, *, source: str | None, actor: str) -> Iterator[bool]:
+    """Work on a branch that is there or, where ``source`` is given, made for it.
+
+    Gives whether it was made. One that was made is gone again when the work fails.
+    """
+    if name == MAIN or name in graph.log.branches():
+        yield False
+        return
+    if source is None:
+        hint = suggest(name, {MAIN, *graph.log.branches()})
+        raise NotFoundError(
+            f"there is no branch {name[:100]!r}; {hint}; to make it, say from which branch or "
+            "commit it is to be forked (from)",
+            branch=name[:100],
+        )
+    made = create_branch(graph, name, source=source, actor=actor)
+    try:
+        yield True
+    except BaseException:
+        # What somebody else committed meanwhile is theirs.
+        if graph.log_head(name).commit == made.commit:
+            delete_branch(graph, name, force=True, actor=actor)
+        raise
 
 
 def _check_merged(graph: Graph, name: str, heads: dict[str, Head]) -> None:

@@ -15,6 +15,7 @@ from trails.engine.folding import batched
 from trails.engine.graph import Graph
 from trails.model.history import Commit
 from trails.model.types import Schema
+from trails.model.versions import FieldChange, NodeChange
 from trails.views import terms
 
 Member = object
@@ -127,24 +128,6 @@ def _settle(node: NodeNet) -> bool:
 
 
 # --- as it is shown ---------------------------------------------------------------------
-
-
-class FieldChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A field before and after; of a set, what went and what came."""
-
-    field: str
-    before: object = None
-    after: object = None
-    removed: tuple[object, ...] = ()
-    added: tuple[object, ...] = ()
-
-
-class NodeChange(msgspec.Struct, frozen=True):
-    """A node that was created, updated or deleted, field by field."""
-
-    handle: str
-    change: str
-    fields: tuple[FieldChange, ...]
 
 
 def show_changes(graph: Graph, net: Net, schema: Schema) -> Iterator[NodeChange]:

@@ -6,9 +6,12 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
-from trails.engine.graph import Graph
+from trails.engine.branches import list_branches
+from trails.engine.graph import MAIN, Graph
 from trails.engine.schema_change import describe_changes
+from trails.model.names import branch_folder
 from trails.model.reports import Finding
 from trails.model.types import Schema
 
@@ -50,6 +53,7 @@ def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
         counts = {each.name: line.nodes.live(db, (each.name,)) for each in line.schema.types}
     detail = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
     yield Finding("instances", "ok", detail or "none yet")
+    yield _examine_branches(graph)
     if graph.folder is not None:
         free = shutil.disk_usage(graph.folder).free
         left = f"{free // 2**20:,} MiB free"
@@ -58,6 +62,31 @@ def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
         else:
             fix = "free some space; writes are refused when there is none"
             yield Finding("disk", "problem", left, fix)
+
+
+def _examine_branches(graph: Graph) -> Finding:
+    names = [each.name for each in list_branches(graph)]
+    shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+    detail = f"{len(names)} ({shown})"
+    if graph.folder is not None:
+        own = {folder: _own_bytes(graph.folder, folder) for folder in ("branches", "snapshots")}
+        told = " and ".join(f"{folder} {size / 2**20:,.1f} MiB" for folder, size in own.items())
+        detail += f"; beyond what main has, {told} of disk"
+    return Finding("branches", "ok", detail)
+
+
+def _own_bytes(graph: Path, folder: str) -> int:
+    """Disk that files below a folder use and main does not; hard links count once."""
+    main = graph / "branches" / branch_folder(MAIN)
+    seen = {path.stat().st_ino for path in main.rglob("*") if path.is_file()}
+    total = 0
+    for path in (graph / folder).rglob("*"):
+        if path.is_file() and not path.is_relative_to(main):
+            facts = path.stat()
+            if facts.st_ino not in seen:
+                seen.add(facts.st_ino)
+                total += facts.st_blocks * 512
+    return total
 
 
 def _examine_schema(graph: Graph, declared: Schema | None) -> Finding:

@@ -12,55 +12,19 @@ import msgspec
 
 from trails.engine.ancestry import Path
 from trails.engine.branches import resolve
-from trails.engine.changes import Net, NodeChange, net_between, net_changes, show_changes
+from trails.engine.changes import Net, net_between, net_changes, show_changes
 from trails.engine.graph import Graph
 from trails.engine.snapshots import find_commit
 from trails.errors import NotFoundError, QueryError
 from trails.model.history import GENESIS, Commit
 from trails.model.iris import HANDLE_PREFIX
 from trails.model.nodes import make_handle
+from trails.model.versions import CommitDetail, CommitFilter, CommitPage, Difference
 
 MOST_COMMITS: Final = 1000
 MOST_CHANGES: Final = 10_000
 _TOO_LARGE: Final = 2_000_000
 """Statements of a commit whose changes are counted and not shown."""
-
-
-class CommitFilter(msgspec.Struct, frozen=True):
-    """Which commits to list; everything, where nothing is said."""
-
-    branch: str | None = None
-    """A branch, or a commit: what lies behind it."""
-    actor: str | None = None
-    node: str | None = None
-    """A node's handle or IRI."""
-
-
-class CommitPage(msgspec.Struct, frozen=True):
-    """Commits, newest first, and where the next page begins."""
-
-    commits: tuple[Commit, ...]
-    next: str | None
-
-
-class Difference(msgspec.Struct, frozen=True):
-    """What is different between two states, node by node and field by field."""
-
-    start: str
-    end: str
-    created: int
-    updated: int
-    deleted: int
-    changes: tuple[NodeChange, ...]
-    truncated: bool
-    """Whether there are more changes than are shown."""
-
-
-class CommitDetail(msgspec.Struct, frozen=True):
-    """A commit and what it changed, seen from its first parent."""
-
-    commit: Commit
-    difference: Difference
 
 
 def list_commits(

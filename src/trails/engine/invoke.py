@@ -19,11 +19,11 @@ from trails.authoring.shapes import Shape
 from trails.engine.context import GraphContext
 from trails.engine.graph import Graph, now
 from trails.engine.mutate import local_effect, mutate_sparql
-from trails.engine.sparql import Answer
 from trails.engine.stored import run_query
 from trails.engine.untrusted import Untrusted
 from trails.engine.validate import reference_coercer
 from trails.errors import FieldError, NotFoundError, TrailsError, ValidationError
+from trails.model.answers import Answer
 from trails.model.capabilities import Capability
 from trails.model.constraints import Coerce, PartsError, compile_field, shorten, showable
 from trails.model.history import Activity

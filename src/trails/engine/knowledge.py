@@ -14,7 +14,7 @@ from trails.engine.evolve import adopt_on_branch
 from trails.engine.graph import Graph
 from trails.engine.lines import Line
 from trails.engine.puts import Put
-from trails.engine.sparql import Answer, bind, read_answer
+from trails.engine.sparql import bind, read_answer
 from trails.engine.statements import apply_statements, data_statements
 from trails.errors import (
     FieldError,
@@ -23,6 +23,7 @@ from trails.errors import (
     TransactionError,
     ValidationError,
 )
+from trails.model.answers import Answer
 from trails.model.history import Commit, Head
 from trails.model.iris import HANDLE_PREFIX, normal_id
 from trails.model.kinds import Iri

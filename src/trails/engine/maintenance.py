@@ -18,20 +18,11 @@ from trails.engine.snapshots import make_room
 from trails.errors import CorruptionError, StorageError
 from trails.log.storage import storage_errors
 from trails.model.names import branch_folder
+from trails.model.upkeep import Cleaned, Manifest, Optimized
 
 MANIFEST: Final = "manifest.json"
 BACKUP_FORMAT: Final = 1
 _KEPT_SNAPSHOTS: Final = 8
-
-
-class Cleaned(msgspec.Struct, frozen=True):
-    """What a cleanup dropped."""
-
-    snapshots: tuple[str, ...]
-    folders: tuple[str, ...]
-    rows: int
-    bytes: int
-    dry_run: bool = False
 
 
 def cleanup(graph: Graph, *, keep: int = _KEPT_SNAPSHOTS, dry_run: bool = False) -> Cleaned:
@@ -71,13 +62,6 @@ def _size(graph: Graph) -> int:
     return sum(path.stat().st_size for path in graph.folder.rglob("*") if path.is_file())
 
 
-class Optimized(msgspec.Struct, frozen=True):
-    """Bytes on disk before and after."""
-
-    before: int
-    after: int
-
-
 def optimize(graph: Graph, progress: Callable[[str], None]) -> Optimized:
     """Compact the files of a graph. Branches are left alone: their stores share main's files."""
     with graph.writing():
@@ -91,18 +75,6 @@ def optimize(graph: Graph, progress: Callable[[str], None]) -> Optimized:
         graph.stores.main().optimize()
         graph.log.compact()
         return Optimized(before, _size(graph))
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    """What a backup holds."""
-
-    format: int
-    graph: str
-    base_iri: str
-    made: str
-    heads: dict[str, str]
-    files: dict[str, str]
-    """Path → SHA-256."""
 
 
 def backup(graph: Graph, folder: Path, progress: Callable[[str], None]) -> Manifest:
@@ -152,21 +124,30 @@ def read_manifest(folder: Path) -> Manifest:
 def restore(backup_folder: Path, graph_folder: Path, *, force: bool = False) -> Path | None:
     """Put a backup in a graph's place; where data was moved to that stood there before."""
     manifest = read_manifest(backup_folder)
+    stamp = now().replace(":", "").replace(".", "")
+    fresh = graph_folder.with_name(f"{graph_folder.name}.restoring-{stamp}")
     aside = None
     with storage_errors("restore the backup"):
-        if graph_folder.exists() and any(graph_folder.iterdir()):
-            if not force:
-                raise StorageError(
-                    f"graph {manifest.graph!r} has data here already; restore by force to move it "
-                    "aside and put the backup in its place"
-                )
-            stamp = now().replace(":", "").replace(".", "")
+        taken = graph_folder.exists() and any(graph_folder.iterdir())
+        if taken and not force:
+            raise StorageError(
+                f"graph {manifest.graph!r} has data here already; restore by force to move it "
+                "aside and put the backup in its place"
+            )
+        try:
+            for name in manifest.files:
+                target = fresh / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(backup_folder / name, target)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
+        if taken:
             aside = graph_folder.with_name(f"{graph_folder.name}.replaced-{stamp}")
             graph_folder.rename(aside)
-        for name in manifest.files:
-            target = graph_folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(backup_folder / name, target)
+        elif graph_folder.exists():
+            graph_folder.rmdir()
+        fresh.rename(graph_folder)
     return aside
 
 

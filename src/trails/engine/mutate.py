@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Final, Literal, Protocol, get_args
+from typing import Final, Protocol, get_args
 
 import msgspec
 import pyoxigraph as ox
@@ -31,6 +31,7 @@ from trails.errors import FieldError, QueryError, ValidationError
 from trails.model.constraints import showable
 from trails.model.history import Commit
 from trails.model.iris import id_problem, normal_id
+from trails.model.mutations import Applied, Mutation, Op
 from trails.model.names import suggest
 from trails.model.nodes import NodeState
 from trails.model.sparql import tokenize
@@ -42,7 +43,6 @@ MAX_OPERATIONS: Final = 10_000
 _ROUNDS: Final = 3
 """How often an effect is computed without the lock before it is computed under it."""
 
-Op = Literal["create", "update", "delete", "upsert"]
 _OPS: Final[tuple[str, ...]] = get_args(Op)
 _KEYS: Final = {
     "create": ("op", "type", "id", "data"),
@@ -69,24 +69,6 @@ class Opening(Protocol):
 
     def __call__(self) -> AbstractContextManager[Opened]:
         """Take the writer's lock; the block's end commits, an error in it does not."""
-
-
-class Applied(msgspec.Struct, frozen=True):
-    """What one typed operation did, and to which node."""
-
-    op: Op
-    type: str
-    id: str
-    handle: str
-
-
-class Mutation(msgspec.Struct, frozen=True):
-    """The result of a call: its commit, None when nothing changed, and the nodes."""
-
-    commit: str | None
-    applied: tuple[Applied, ...] = ()
-    replayed: bool = False
-    """The idempotency key was known: the commit is the earlier one, nothing was done now."""
 
 
 # --- SPARQL Update ------------------------------------------------------------------------

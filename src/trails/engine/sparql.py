@@ -7,15 +7,15 @@ clause it becomes ``(value AS ?name)``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Final
 
-import msgspec
 import pyoxigraph as ox
 
 from trails.errors import QueryError
+from trails.model.answers import Answer
 from trails.model.constraints import shorten
 from trails.model.iris import XSD
 from trails.model.kinds import KINDS, BigInt, Blob, Iri, KindError
@@ -116,33 +116,6 @@ def read_term(term: object) -> object:
         except (ValueError, ArithmeticError):
             return term.value
     return None if term is None else str(term)
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """The result of a query: of SELECT, rows by variable; of ASK, a truth value.
-
-    CONSTRUCT and DESCRIBE give rows of subject, predicate, object.
-    """
-
-    variables: tuple[str, ...]
-    rows: tuple[Mapping[str, object], ...]
-    truth: bool | None = None
-    truncated: str | None = None
-    """Which limit cut the rows off, if one did."""
-    notice: str | None = None
-    """What that means, and what to do about it."""
-
-    def __bool__(self) -> bool:
-        """The truth of ASK; for the others whether there are rows."""
-        return bool(self.rows) if self.truth is None else self.truth
-
-    def __iter__(self) -> Iterator[Mapping[str, object]]:
-        """The rows."""
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        """How many rows."""
-        return len(self.rows)
 
 
 def read_answer(

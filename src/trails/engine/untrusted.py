@@ -10,8 +10,9 @@ import pyoxigraph as ox
 
 from trails.engine.graph import Graph
 from trails.engine.lines import Line
-from trails.engine.sparql import Answer, bind, read_term
+from trails.engine.sparql import bind, read_term
 from trails.errors import QueryError
+from trails.model.answers import Answer
 from trails.model.history import Position
 from trails.model.sparql import query_form, tokenize
 from trails.sandbox.pool import Sandbox
@@ -23,6 +24,8 @@ _FAR: Final = 500
 """Commits from which a worker begins again at a checkpoint instead of following."""
 _MUCH: Final = 20_000
 """Statements, likewise."""
+_SPELLED: Final = {"ntriples": "n-triples", "nquads": "n-quads", "jsonld": "json-ld"}
+"""Formats as the sandbox spells them."""
 
 
 class LineSource:
@@ -115,7 +118,7 @@ class Untrusted:
         self, chunks: Iterable[bytes], format: str, base_iri: str | None = None
     ) -> Iterator[bytes]:
         """A file of RDF as N-Quads, chunk by chunk."""
-        return self.sandbox.parse(chunks, format, base_iri=base_iri)
+        return self.sandbox.parse(chunks, _SPELLED.get(format, format), base_iri=base_iri)
 
 
 def _answer(result: Result) -> Answer:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from trails.engine.branches import BranchInfo, create_branch, delete_branch, list_branches
+from trails.engine.branches import create_branch, delete_branch, list_branches
 from trails.engine.graph import MAIN, Graph
-from trails.engine.history import (
+from trails.engine.history import diff, list_commits, show_commit
+from trails.engine.merge import merge
+from trails.model.merges import MergeRequest, MergeResult
+from trails.model.versions import (
+    BranchInfo,
     CommitDetail,
     CommitFilter,
     CommitPage,
     Difference,
-    diff,
-    list_commits,
-    show_commit,
 )
-from trails.engine.merge import merge
-from trails.model.merges import MergeRequest, MergeResult
 
 
 class Versions:

@@ -8,13 +8,14 @@ from typing import IO, Final
 
 import msgspec
 
-from trails.engine.load.load import Loaded, Mode, Writing, load_lines
+from trails.engine.load.load import Loaded, Writing, load_lines
 from trails.engine.load.rdf import FORMATS as RDF_FORMATS
 from trails.engine.load.rdf import Parse, load_rdf, parse_here
 from trails.engine.load.source import Progress, no_progress
 from trails.engine.load.table import load_table
 from trails.errors import QueryError
 from trails.model.iris import Names
+from trails.model.loads import Mode
 from trails.model.names import suggest
 from trails.model.types import Schema
 

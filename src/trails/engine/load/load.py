@@ -35,10 +35,10 @@ from trails.errors import FieldError, ValidationError
 from trails.model.ids import edge_id, uuid7
 from trails.model.iris import Names, id_problem, normal_id
 from trails.model.kinds import KindError
+from trails.model.loads import Mode
 from trails.model.nodes import NodeState, make_handle, split_handle
 from trails.model.types import Schema
 
-Mode = Literal["merge", "append", "overwrite"]
 _CHUNK: Final = 2000
 
 

@@ -18,7 +18,7 @@ from typing import IO, Final
 import pyoxigraph as ox
 
 from trails.engine.load.items import Item, Problems
-from trails.engine.load.load import Loaded, Loading, Mode, Writing
+from trails.engine.load.load import Loaded, Loading, Writing
 from trails.engine.load.sort import sorted_lines
 from trails.engine.load.source import Progress, Source, no_progress
 from trails.engine.load.texts import read_text
@@ -26,6 +26,7 @@ from trails.errors import FieldError, QueryError, ValidationError
 from trails.model.constraints import shorten
 from trails.model.iris import RDF_TYPE, XSD, Names
 from trails.model.kinds import Kind
+from trails.model.loads import Mode
 from trails.model.names import suggest
 from trails.model.nodes import make_handle
 from trails.model.types import PredicateDescriptor, Schema

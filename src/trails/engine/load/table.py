@@ -15,11 +15,12 @@ from typing import IO
 from trails.engine.load.ends import OPEN, EndError, Ends
 from trails.engine.load.items import Item, Problems
 from trails.engine.load.lines import MAX_LINE, numbered
-from trails.engine.load.load import Loaded, Loading, Mode, Writing
+from trails.engine.load.load import Loaded, Loading, Writing
 from trails.engine.load.source import Progress, Source, no_progress
 from trails.engine.load.texts import read_text
 from trails.errors import NotFoundError, QueryError
 from trails.model.iris import Names, id_problem, normal_id
+from trails.model.loads import Mode
 from trails.model.names import suggest
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
 

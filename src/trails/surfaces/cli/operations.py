@@ -2,11 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
+from trails.model.answers import Answer
+from trails.model.capabilities import StoredQuery
+from trails.model.loads import LoadRequest, LoadResult
+from trails.model.merges import MergeRequest, MergeResult
+from trails.model.mutations import Mutation
 from trails.model.reports import Report
+from trails.model.upkeep import Cleaned, Manifest, Optimized
+from trails.model.versions import BranchInfo, CommitDetail, CommitFilter, CommitPage, Difference
+
+Tell = Callable[[str], None]
+"""Says what is being done, while it is being done."""
+
+
+class View(msgspec.Struct, frozen=True):
+    """What is read: a branch, or the graph as of a commit."""
+
+    branch: str = "main"
+    snapshot: str | None = None
+
+
+class WriteOptions(msgspec.Struct, frozen=True):
+    """What can be said about a write, whatever it writes."""
+
+    message: str = ""
+    expected_head: str | None = None
+    idempotency_key: str | None = None
+
+
+class Session(Protocol):
+    """The work on one graph of an opened project."""
+
+    graph: str
+    nodes: str
+    """What the IRIs of this graph's nodes begin with."""
+
+    def branches(self) -> list[BranchInfo]:
+        """All branches."""
+
+    def create_branch(self, name: str, source: str) -> BranchInfo:
+        """Make a branch where another branch is, or at a commit."""
+
+    def delete_branch(self, name: str, *, force: bool) -> BranchInfo:
+        """Delete a branch."""
+
+    def merge(self, request: MergeRequest) -> MergeResult:
+        """Merge a branch or commit into a branch."""
+
+    def commits(self, wanted: CommitFilter, *, after: str | None, limit: int) -> CommitPage:
+        """A page of commits, newest first."""
+
+    def commit(self, reference: str, *, limit: int) -> CommitDetail:
+        """A commit and what it changed."""
+
+    def diff(self, start: str, end: str, *, limit: int) -> Difference:
+        """What turns one state into another."""
+
+    def queries(self) -> Sequence[StoredQuery]:
+        """The stored queries, by name."""
+
+    def ask(self, view: View, text: str, params: Mapping[str, object]) -> Answer:
+        """Run a query text."""
+
+    def run(self, view: View, name: str, params: Mapping[str, object]) -> Answer | str | None:
+        """Run a stored query; one that changes data gives its commit."""
+
+    def mutate(
+        self, branch: str, change: str | Sequence[object], options: WriteOptions
+    ) -> Mutation:
+        """Change the graph in one commit."""
+
+    def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
+        """Load files in one commit; progress is bytes done, and bytes in all where known."""
+
+    def export(self, view: View, format: str, types: Sequence[str]) -> Iterator[bytes]:
+        """A graph as a file, in blocks."""
+
+    def cleanup(self, *, keep: int, dry_run: bool) -> Cleaned:
+        """Drop what nobody needs."""
+
+    def optimize(self, tell: Tell) -> Optimized:
+        """Compact the files."""
 
 
 class Operations(Protocol):
@@ -18,7 +101,26 @@ class Operations(Protocol):
     def doctor(self, folder: Path) -> list[Report]:
         """Look at a project and say how it is."""
 
-    def verify(
-        self, folder: Path, *, repair: bool, progress: Callable[[str], None]
-    ) -> list[Report]:
+    def verify(self, folder: Path, *, repair: bool, progress: Tell) -> list[Report]:
         """Prove a project's logs and views."""
+
+    def open(
+        self, folder: Path, graph: str | None, tell: Tell, *, declared: bool
+    ) -> AbstractContextManager[Session]:
+        """Open a graph of a project: the named one, the only one, or ``main``.
+
+        Without ``declared`` the project's own code is not run.
+        """
+
+    def open_all(
+        self, folder: Path, graph: str | None, tell: Tell
+    ) -> AbstractContextManager[list[Session]]:
+        """Open every graph of a project, or the named one, without running its code."""
+
+    def backup(self, folder: Path, target: Path, tell: Tell) -> dict[str, Manifest]:
+        """Copy the logs of all graphs; what was copied, by graph."""
+
+    def restore(
+        self, folder: Path, source: Path, tell: Tell, *, force: bool
+    ) -> dict[str, Path | None]:
+        """Put back every graph of a backup; by graph, where its old data was moved to."""

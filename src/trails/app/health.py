@@ -1,0 +1,73 @@
+"""How a project is: the machine, the sandbox, what is declared, and every graph."""
+
+from __future__ import annotations
+
+from trails.app.app import App
+from trails.engine.doctor import examine, examine_machine
+from trails.errors import TrailsError
+from trails.model.reports import Finding, Report
+from trails.model.types import Schema
+from trails.registry.registry import Registry, with_queries
+
+
+def examine_project(app: App) -> list[Report]:
+    """Everything that ``trails doctor`` looks at."""
+    title = f"Project {app.settings.project.name}"
+    settings = Finding("settings", "ok", f"env is {app.settings.project.env}")
+    reports = [
+        Report("This machine", (*examine_machine(), _sandbox(app))),
+        Report(title, (settings,)),
+    ]
+    for name in app.settings.graphs:
+        declared, findings = _declarations(app, name)
+        examined = examine(app.graph(name), declared)
+        reports.append(Report(f"Graph {name}", (*findings, *examined)))
+    return reports
+
+
+def _sandbox(app: App) -> Finding:
+    """What confines untrusted text here, or why nothing does."""
+    try:
+        held = app.untrusted(next(iter(app.settings.graphs))).sandbox.confinement
+    except TrailsError as error:
+        fix = "until that works, untrusted queries and RDF files are refused"
+        return Finding("sandbox", "problem", error.message, fix)
+    if held.complete:
+        detail = (
+            f"queries and files of others are confined: Landlock {held.landlock}, seccomp, "
+            f"uid {held.uid}, {held.memory >> 20:,} MiB"
+        )
+        return Finding("sandbox", "ok", detail)
+    if app.settings.sandbox.allow_unconfined:
+        detail = f"not confined, as [sandbox] allow_unconfined permits: {held.missing}"
+        return Finding("sandbox", "note", detail)
+    return Finding(
+        "sandbox",
+        "note",
+        f"untrusted queries and RDF files are refused: {held.missing}",
+        "use Linux with Landlock and seccomp, or set [sandbox] allow_unconfined = true",
+    )
+
+
+def _declarations(app: App, graph: str) -> tuple[Schema | None, list[Finding]]:
+    """The schema that a graph declares, and what of it would put the graph into quarantine."""
+    try:
+        registry = app.declared(graph, queries=False)
+    except TrailsError as error:
+        return None, [Finding("declarations", "problem", error.message, "correct the module")]
+    detail = f"{len(registry.types)} type(s), {len(registry.capabilities)} capability(ies)"
+    return registry.schema, [Finding("declarations", "ok", detail), *_queries(app, graph, registry)]
+
+
+def _queries(app: App, graph: str, registry: Registry) -> list[Finding]:
+    """How the stored queries are, mistake by mistake."""
+    try:
+        found = app.stored_queries(graph, registry.schema)
+        with_queries(registry, found)
+    except TrailsError as error:
+        problems = error.data.get("problems")
+        told = problems if isinstance(problems, list) else [error.message]
+        fix = "correct it; until then the graph is not served"
+        return [Finding("queries", "problem", each, fix) for each in told]
+    mutations = sum(query.mutation for query in found)
+    return [Finding("queries", "ok", f"{len(found)} stored, {mutations} of them change data")]

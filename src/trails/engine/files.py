@@ -1,0 +1,72 @@
+"""Files in and out of a branch: a load is one commit, an export one state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from trails.engine.export import FORMATS, export
+from trails.engine.graph import Graph
+from trails.engine.lines import Line
+from trails.engine.load.files import How, load
+from trails.engine.load.joined import Joined, common_format
+from trails.engine.load.load import Loaded
+from trails.engine.load.rdf import Parse
+from trails.engine.load.source import Progress
+from trails.engine.mutate import Opening
+from trails.errors import NotFoundError, QueryError, ValidationError
+from trails.model.loads import LoadRequest, LoadResult
+from trails.model.names import suggest
+
+
+def load_files(
+    graph: Graph,
+    line: Line,
+    opening: Opening,
+    request: LoadRequest,
+    parse: Parse,
+    progress: Progress,
+) -> LoadResult:
+    """Load all files of a request in one write; raises what is wrong with any of them."""
+    how = How(
+        format=common_format(request.files, request.format),
+        mode=request.mode,
+        type_name=request.type_name,
+        separator=request.separator,
+    )
+    several = Joined(request.files) if len(request.files) > 1 else None
+    given = request.files[0] if several is None else several.blocks()
+    loaded = Loaded(0)
+    with opening() as opened:
+        write = opened.write
+        replayed = write.replayed is not None
+        if not replayed:
+            try:
+                loaded = load(
+                    write, line.schema, graph.names, given, how, parse=parse, progress=progress
+                )
+            except ValidationError as error:
+                if several is None:
+                    raise
+                raise several.placed(error) from None
+    commit = None if opened.commit is None else opened.commit.id
+    return LoadResult(line.name, commit, loaded.nodes, loaded.deleted, replayed=replayed)
+
+
+def export_line(
+    graph: Graph, line: Line, format: str, types: Sequence[str] = ()
+) -> Iterator[bytes]:
+    """A branch or snapshot as a file, in blocks; what is wrong with the request is told at once."""
+    schema = line.schema
+    for name in types:
+        if name not in schema.by_name:
+            raise NotFoundError(f"there is no type {name[:100]!r}; {suggest(name, schema.by_name)}")
+    if format not in FORMATS:
+        raise QueryError(f"there is no export format {format!r}; {suggest(format, FORMATS)}")
+    wanted = {each for name in types for each in schema.family(name)}
+    names = [each for each in schema.by_name if not types or each in wanted]
+
+    def blocks() -> Iterator[bytes]:
+        with graph.file.reader() as db:
+            yield from export(line.terms, line.nodes.states(db, names), format)
+
+    return blocks()

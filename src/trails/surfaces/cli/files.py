@@ -1,0 +1,204 @@
+"""``trails load`` and ``trails export``: files in and out."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from enum import StrEnum
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+from trails.errors import NotFoundError, QueryError
+from trails.model.loads import LoadRequest, LoadResult
+from trails.surfaces.cli.operations import Operations, View
+from trails.surfaces.cli.options import (
+    BranchOption,
+    ExpectedHeadOption,
+    GraphOption,
+    IdempotencyKeyOption,
+    JsonOption,
+    MessageOption,
+    ProjectOption,
+    SnapshotOption,
+)
+from trails.surfaces.cli.reporting import Reporting
+from trails.surfaces.cli.texts import count, short, size
+
+
+class LoadMode(StrEnum):
+    """What a load does to nodes that exist."""
+
+    merge = "merge"
+    append = "append"
+    overwrite = "overwrite"
+
+
+def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
+    """Add them to the command line."""
+
+    @cli.command(epilog="Example: trails load data/*.ndjson --branch import --from main")
+    def load(
+        files: Annotated[
+            list[Path],
+            typer.Argument(help="Files to load; - is standard input.", metavar="FILE..."),
+        ],
+        *,
+        mode: Annotated[
+            LoadMode,
+            typer.Option(
+                help="merge keeps fields that a file leaves out, append refuses nodes that exist, "
+                "overwrite also deletes what it leaves out of its types."
+            ),
+        ] = LoadMode.merge,
+        format: Annotated[
+            str | None,
+            typer.Option(
+                help="ndjson, turtle, ntriples, nquads, jsonld or csv.",
+                show_default="by the files' names",
+            ),
+        ] = None,
+        type_name: Annotated[
+            str | None, typer.Option("--type", help="For CSV: the type of the rows.")
+        ] = None,
+        branch: BranchOption = "main",
+        source: Annotated[
+            str | None,
+            typer.Option(
+                "--from",
+                help="Fork the branch from there, if it does not exist.",
+                metavar="BRANCH|COMMIT",
+            ),
+        ] = None,
+        message: MessageOption = "",
+        expected_head: ExpectedHeadOption = None,
+        idempotency_key: IdempotencyKeyOption = None,
+        project: ProjectOption = Path(),
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Load files in one commit, validated as a whole, or not at all."""
+        with Reporting(as_json=as_json) as report:
+            for each in files:
+                if str(each) != "-" and not each.is_file():
+                    raise NotFoundError(f"{each} can't be read: there is no such file")
+            request = LoadRequest(
+                files=tuple(sys.stdin.buffer if str(each) == "-" else each for each in files),
+                format=format,
+                mode=mode.value,
+                type_name=type_name,
+                branch=branch,
+                source=source,
+                message=message,
+                expected_head=expected_head,
+                idempotency_key=idempotency_key,
+            )
+            with (
+                operations.open(project, graph, report.tell, declared=True) as session,
+                _bar("reading", shown=not as_json) as progress,
+            ):
+                done = session.load(request, progress)
+            report.value = done
+            report.text = [_told(done)]
+
+    @cli.command(epilog="Example: trails export --format turtle --type Task -o tasks.ttl")
+    def export(
+        *,
+        format: Annotated[
+            str | None,
+            typer.Option(
+                help="ndjson, turtle, nquads or jsonld.",
+                show_default="by the output's name, or ndjson",
+            ),
+        ] = None,
+        types: Annotated[
+            list[str] | None,
+            typer.Option("--type", help="Only this type and what extends it; repeatable."),
+        ] = None,
+        output: Annotated[
+            Path | None,
+            typer.Option(
+                "--output", "-o", help="The file to write.", show_default="standard output"
+            ),
+        ] = None,
+        branch: BranchOption = "main",
+        snapshot: SnapshotOption = None,
+        project: ProjectOption = Path(),
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Write a branch or snapshot as a file that can be loaded again."""
+        with Reporting(as_json=as_json) as report:
+            if as_json and output is None:
+                raise QueryError("--json needs --output: standard output can't hold both")
+            wanted = format or _format_of(output)
+            with operations.open(project, graph, report.tell, declared=False) as session:
+                blocks = session.export(View(branch, snapshot), wanted, types or [])
+                if output is None:
+                    for block in blocks:
+                        sys.stdout.buffer.write(block)
+                    sys.stdout.buffer.flush()
+                    return
+                written = _write(output, blocks)
+            report.value = {"file": str(output), "format": wanted, "bytes": written}
+            report.text = [f"Wrote {escape(str(output))}: {wanted}, {size(written)}."]
+
+
+_SUFFIXES = {".ttl": "turtle", ".nq": "nquads", ".jsonld": "jsonld"}
+
+
+def _format_of(output: Path | None) -> str:
+    return "ndjson" if output is None else _SUFFIXES.get(output.suffix.lower(), "ndjson")
+
+
+def _write(output: Path, blocks: Iterable[bytes]) -> int:
+    """Write a file whole or not at all: beside it first, then in its place."""
+    with NamedTemporaryFile(dir=output.parent, prefix=f".{output.name}.", delete=False) as file:
+        try:
+            written = sum(file.write(block) for block in blocks)
+            file.flush()
+            os.fsync(file.fileno())
+            mask = os.umask(0)
+            os.umask(mask)
+            Path(file.name).chmod(0o666 & ~mask)
+            Path(file.name).replace(output)
+        except BaseException:
+            with suppress(OSError):
+                Path(file.name).unlink()
+            raise
+    return written
+
+
+def _told(done: LoadResult) -> str:
+    forked = " (new)" if done.forked else ""
+    on = f"on {escape(done.branch)}{forked}"
+    if done.replayed:
+        return f"Done before, as {short(done.commit)} {on}; nothing was done now."
+    deleted = f", {count(done.deleted, 'node')} deleted" if done.deleted else ""
+    if done.commit is None:
+        return f"Nothing changed {on}: {count(done.nodes, 'node')} read."
+    return f"Committed {short(done.commit)} {on}: {count(done.nodes, 'node')} loaded{deleted}."
+
+
+@contextmanager
+def _bar(text: str, *, shown: bool) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar on standard error that moves with the bytes; on a terminal alone."""
+    console = Console(stderr=True)
+    if not shown or not console.is_terminal:
+        yield _silent
+        return
+    columns = (TextColumn("[dim]… {task.description}[/]"), BarColumn(), DownloadColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(text, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _silent(done: int, total: int | None) -> None:
+    del done, total

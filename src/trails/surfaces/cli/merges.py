@@ -1,0 +1,120 @@
+"""How a merge is told, and how resolutions of its conflicts are read."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+from rich.markup import escape
+
+from trails.errors import QueryError
+from trails.model.merges import Conflict, MergeRequest, MergeResult, Resolution
+from trails.surfaces.cli.reporting import Reporting
+from trails.surfaces.cli.texts import count, read_json, short, spell
+
+_SIDES: Final[dict[str, Literal["ours", "theirs"]]] = {"ours": "ours", "theirs": "theirs"}
+_split = re.compile(r"(.+?)=(ours|theirs|value:.*)", re.DOTALL).fullmatch
+_FORM: Final = "write ID=ours, ID=theirs or ID=value:JSON"
+
+
+def read_resolutions(given: Sequence[str], file: Path | None) -> dict[str, Resolution]:
+    """How conflicts are settled; what the command line says comes before what the file says."""
+    found: dict[str, Resolution] = {}
+    if file is not None:
+        content = read_json(file)
+        if not isinstance(content, dict):
+            raise QueryError(f'{file} must hold an object: {{"ID": "ours", …}}')
+        for identifier, wanted in content.items():
+            found[str(identifier)] = _from_json(str(identifier), wanted, file)
+    for text in given:
+        parts = _split(text)
+        if parts is None:
+            raise QueryError(f"--resolve {text!r} can't be read; {_FORM}")
+        found[parts[1]] = _from_text(parts[1], parts[2])
+    return found
+
+
+def _from_text(identifier: str, wanted: str) -> Resolution:
+    if wanted in _SIDES:
+        return Resolution(_SIDES[wanted])
+    try:
+        return Resolution("value", msgspec.json.decode(wanted.removeprefix("value:")))
+    except msgspec.DecodeError as error:
+        raise QueryError(
+            f"--resolve {identifier}: what follows value: is not JSON ({error}); a text needs its "
+            f"quotes, as in {identifier}='value:\"new\"'"
+        ) from None
+
+
+def _from_json(identifier: str, wanted: object, file: Path) -> Resolution:
+    if isinstance(wanted, str) and wanted in _SIDES:
+        return Resolution(_SIDES[wanted])
+    if isinstance(wanted, dict) and set(wanted) == {"value"}:
+        return Resolution("value", wanted["value"])
+    raise QueryError(
+        f'{file}: {identifier!r} must be "ours", "theirs" or {{"value": …}}, not '
+        f"{msgspec.json.encode(wanted).decode()[:100]}"
+    )
+
+
+def show_merge(report: Reporting, result: MergeResult, request: MergeRequest, nodes: str) -> None:
+    """Tell how a merge went; conflicts make the exit code 1."""
+    report.value = result
+    if result.outcome == "conflicts":
+        report.code = 1
+        report.text = list(_conflicts(result, request, nodes))
+        return
+    source, target = escape(result.source), escape(result.target)
+    counts = f"{result.created} created, {result.updated} updated, {result.deleted} deleted"
+    would = "Would have " if result.dry_run else ""
+    at = f" at {short(result.commit)}" if result.commit else ""
+    if result.outcome == "already_up_to_date":
+        report.text = [f"Nothing to do: {target} has all of {source} already."]
+    elif result.outcome == "fast_forward":
+        moved = "moved" if would else "Moved"
+        report.text = [f"{would}{moved} {target} forward to {source}{at}; no commit was needed."]
+    else:
+        merged = "merged" if would else "Merged"
+        report.text = [f"{would}{merged} {source} into {target}{at}: {counts}."]
+
+
+def _conflicts(result: MergeResult, request: MergeRequest, nodes: str) -> Iterator[str]:
+    number = len(result.conflicts)
+    source, target = result.source, result.target
+    yield f"[red]{count(number, 'conflict')}[/]: nothing was written."
+    for each in result.conflicts:
+        yield ""
+        place = f"{each.handle}.{each.field}" if each.field else each.handle
+        yield f"[bold]{escape(place)}[/]  [dim]{each.kind}[/]"
+        yield f"  {escape(each.message.removeprefix(f'{place}: '))}"
+        yield f"  base    {spell(each.base, nodes)}"
+        yield f"  ours    {spell(each.ours, nodes)}{_causes(target, each.ours_commits)}"
+        yield f"  theirs  {spell(each.theirs, nodes)}{_causes(source, each.theirs_commits)}"
+        yield f"  settle  --resolve {escape(shlex.quote(each.id))}=ours"
+    yield ""
+    yield "Settle each with =ours, =theirs or =value:JSON, and merge again; for example:"
+    yield ""
+    yield escape(f"  trails branch merge {source}" + _rest(request, result.conflicts))
+
+
+def _causes(branch: str, commits: Sequence[str]) -> str:
+    if not commits:
+        return ""
+    shown = ", ".join(short(commit) for commit in commits[-3:])
+    more = "…, " if len(commits) > 3 else ""
+    return f"  [dim]({escape(branch)}: {more}{shown})[/]"
+
+
+def _rest(request: MergeRequest, conflicts: Sequence[Conflict]) -> str:
+    parts = [f" --into {request.target}"] if request.target != "main" else []
+    for identifier, settled in request.resolutions.items():
+        wanted: str = settled.take
+        if settled.take == "value":
+            wanted = f"value:{msgspec.json.encode(settled.value).decode()}"
+        parts.append(f" \\\n    --resolve {shlex.quote(f'{identifier}={wanted}')}")
+    parts += [f" \\\n    --resolve {shlex.quote(f'{each.id}=ours')}" for each in conflicts]
+    return "".join(parts)

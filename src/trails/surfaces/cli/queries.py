@@ -1,0 +1,208 @@
+"""``trails query`` and ``trails queries``: ask, and see what can be asked by name."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+
+from trails.errors import NotFoundError, QueryError
+from trails.model.answers import Answer
+from trails.model.capabilities import StoredQuery
+from trails.model.names import suggest
+from trails.model.types import PredicateDescriptor
+from trails.surfaces.cli.operations import Operations, Session, View
+from trails.surfaces.cli.options import (
+    BranchOption,
+    GraphOption,
+    JsonOption,
+    ProjectOption,
+    SnapshotOption,
+)
+from trails.surfaces.cli.params import guessed_params, typed_params
+from trails.surfaces.cli.reporting import Reporting, complain
+from trails.surfaces.cli.texts import count, plain_table, read_text, short
+
+_READABLE: Final = 12
+_ROWS: Final = 1000
+"""Rows that a table shows; a terminal is no place for more."""
+
+
+class Format(StrEnum):
+    """How an answer is printed."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+    tsv = "tsv"
+
+
+def add_query_commands(cli: typer.Typer, operations: Operations) -> None:
+    """Add them to the command line."""
+
+    @cli.command(
+        epilog="Examples: trails query 'SELECT ?t WHERE { ?t a :Task ; :status $s }' "
+        "--param s=open · trails query --stored due_tasks --param day=2026-03-01"
+    )
+    def query(
+        text: Annotated[str | None, typer.Argument(help="A SPARQL query.")] = None,
+        *,
+        file: Annotated[
+            Path | None,
+            typer.Option("--file", "-f", help="The query is in a file; - is standard input."),
+        ] = None,
+        stored: Annotated[
+            str | None, typer.Option(help="Run a stored query.", metavar="NAME")
+        ] = None,
+        param: Annotated[
+            list[str] | None,
+            typer.Option(
+                help="What $name in the text stands for, as often as needed. In a text, "
+                "name:Date=… says the kind.",
+                metavar="NAME=VALUE",
+            ),
+        ] = None,
+        branch: BranchOption = "main",
+        snapshot: SnapshotOption = None,
+        format: Annotated[Format, typer.Option(help="How to print the answer.")] = Format.table,
+        project: ProjectOption = Path(),
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Ask in SPARQL; the text runs confined, within the limits of the sandbox."""
+        with Reporting(as_json=as_json or format is Format.json) as report:
+            if sum(each is not None for each in (text, file, stored)) != 1:
+                raise QueryError("give one of these: the text of a query, --file, or --stored")
+            view = View(branch, snapshot)
+            with operations.open(
+                project, graph, report.tell, declared=stored is not None
+            ) as session:
+                if stored is not None:
+                    known = _find(session, stored)
+                    answer = session.run(view, known.name, typed_params(param or [], known))
+                else:
+                    asked = text if text is not None else read_text(file or Path("-"))
+                    answer = session.ask(view, asked, guessed_params(param or []))
+                nodes = session.nodes
+            _show(report, answer, format, nodes)
+
+    @cli.command(epilog="Example: trails queries")
+    def queries(
+        *,
+        project: ProjectOption = Path(),
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """List the stored queries with their parameters."""
+        with (
+            Reporting(as_json=as_json) as report,
+            operations.open(project, graph, report.tell, declared=True) as session,
+        ):
+            found = session.queries()
+            report.value = {"queries": found}
+            for each in found:
+                change = " [yellow](changes data)[/]" if each.mutation else ""
+                report.text.append(f"[bold]{escape(each.name)}[/]{change}")
+                report.text.append(Padding(escape(each.description), (0, 0, 0, 2)))
+                report.text += [
+                    Padding(f"--param {_declared(param)}", (0, 0, 0, 4)) for param in each.params
+                ]
+            if not found:
+                report.text.append("No stored queries: put .rq files into the queries folder.")
+
+
+def _declared(param: PredicateDescriptor) -> str:
+    optional = "" if param.required and param.default is None else " [dim](optional)[/]"
+    detail = f"  {escape(param.description)}" if param.description else ""
+    return f"{param.name}=[italic]{escape(str(param.type))}[/]{optional}{detail}"
+
+
+def _find(session: Session, name: str) -> StoredQuery:
+    known = {query.name: query for query in session.queries()}
+    if name not in known:
+        hint = suggest(name, known) if known else "this graph has none"
+        raise NotFoundError(f"there is no stored query {name[:100]!r}; {hint}")
+    return known[name]
+
+
+def _show(report: Reporting, answer: Answer | str | None, format: Format, nodes: str) -> None:
+    if not isinstance(answer, Answer):
+        report.value = {"commit": answer}
+        report.text = [f"Committed {short(answer)}." if answer else "Nothing changed."]
+        return
+    report.value = answer
+    if answer.truth is not None:
+        report.text = ["yes" if answer.truth else "no"]
+    elif format is Format.table:
+        _tabulate(report, answer, nodes)
+    elif not report.as_json:
+        _separate(answer, "," if format is Format.csv else "\t")
+    if answer.notice and not report.as_json:
+        complain(answer.notice, mark="note:")
+
+
+def _tabulate(report: Reporting, answer: Answer, nodes: str) -> None:
+    rows = [[_cell(row[name], nodes) for name in answer.variables] for row in answer.rows[:_ROWS]]
+    left = len(answer.rows) - _ROWS
+    more = f"; {left:,} of them are not shown, --format csv writes all" if left > 0 else ""
+    told = f"[dim]{count(len(answer.rows), 'row')}{more}[/]"
+    if _fits(answer.variables, rows):
+        report.text = [_table(answer, rows), "", told]
+    else:
+        report.text = [*_records(answer.variables, rows), told]
+
+
+def _fits(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether columns of a readable width find room beside each other."""
+    columns = zip(*rows, strict=True) if rows else [[] for _ in names]
+    longest = [max(map(len, (name, *cells))) for name, cells in zip(names, columns, strict=True)]
+    return sum(min(each, _READABLE) + 2 for each in longest) <= Console().width
+
+
+def _records(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    width = max(map(len, names))
+    for row in rows:
+        for name, cell in zip(names, row, strict=True):
+            yield f"[bold]{name:{width}}[/]  {cell}"
+        yield ""
+
+
+def _table(answer: Answer, rows: Sequence[Sequence[str]]) -> Table:
+    table = plain_table(*answer.variables)
+    for at, name in enumerate(answer.variables):
+        values = [row[name] for row in answer.rows if row[name] is not None]
+        if values and all(isinstance(each, int | float) for each in values):
+            table.columns[at].justify = "right"
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _cell(value: object, nodes: str) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return escape(str(value).removeprefix(nodes))
+
+
+def _separate(answer: Answer, separator: str) -> None:
+    writer = csv.writer(sys.stdout, delimiter=separator, lineterminator="\n")
+    names = answer.variables
+    writer.writerow(names)
+    writer.writerows([_plain(row, name) for name in names] for row in answer.rows)
+    sys.stdout.flush()
+
+
+def _plain(row: Mapping[str, object], name: str) -> object:
+    value = row[name]
+    return ("true" if value else "false") if isinstance(value, bool) else value

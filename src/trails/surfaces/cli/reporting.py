@@ -1,0 +1,120 @@
+"""Print what a command found, or its error, in the form that was asked for.
+
+0 is fine, 1 means that a check found problems or a merge conflicts, 2 that the request
+could not be carried out, 130 that it was interrupted. With ``--json`` standard output
+holds one JSON document and nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Final, Self
+
+import msgspec
+import typer
+from rich.console import Console, RenderableType
+from rich.markup import escape
+
+from trails.errors import TrailsError, ValidationError
+from trails.model.reports import Report
+
+_MARKS: Final = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "problem": "[red]✗[/]"}
+_SHOWN: Final = 20
+INTERRUPTED: Final = 130
+
+
+class Reporting:
+    """The frame of a command: its body sets ``value`` and ``text``, leaving prints them."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self.value: object = None
+        """What ``--json`` prints."""
+        self.text: list[RenderableType] = []
+        """What is printed otherwise, as rich markup or something that rich can show."""
+        self.code = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def show_reports(self, reports: list[Report]) -> None:
+        """Take the findings of a check; a problem makes the exit code 1."""
+        healthy = all(report.healthy for report in reports)
+        self.code = 0 if healthy else 1
+        self.value = {"healthy": healthy, "reports": reports}
+        for report in reports:
+            self.text.append(f"[bold]{escape(report.subject)}[/]")
+            for finding in report.findings:
+                mark = _MARKS[finding.status]
+                self.text.append(f"  {mark} {finding.name}: {escape(finding.detail)}")
+                if finding.fix:
+                    self.text.append(f"      → {escape(finding.fix)}")
+
+    def tell(self, text: str) -> None:
+        """Say on a terminal what is being done."""
+        console = Console(stderr=True)
+        if not self.as_json and console.is_terminal:
+            console.print(f"[dim]… {escape(text)}[/]", highlight=False)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            complain("interrupted; what was not committed yet is not written")
+            raise typer.Exit(INTERRUPTED) from None
+        if isinstance(error, BrokenPipeError):
+            raise typer.Exit(1) from None  # whoever read our output has seen enough
+        if isinstance(error, OSError):
+            error = _as_trails(error)
+        if isinstance(error, TrailsError):
+            self._fail(error)
+            raise typer.Exit(2) from None
+        if error is not None:
+            return
+        if self.as_json:
+            print_json(self.value)
+        else:
+            console = Console()
+            for part in self.text:
+                console.print(part, highlight=False, soft_wrap=isinstance(part, str))
+        if self.code:
+            raise typer.Exit(self.code)
+
+    def _fail(self, error: TrailsError) -> None:
+        if self.as_json:
+            body: dict[str, object] = {"code": error.code, "message": error.message}
+            if error.data:
+                body["data"] = error.data
+            print_json({"error": body})
+        elif isinstance(error, ValidationError) and len(error.fields) > 1:
+            complain(f"nothing was written: {len(error.fields)} problems")
+            for field in error.fields[:_SHOWN]:
+                complain(field.message, mark="  -")
+            if len(error.fields) > _SHOWN:
+                complain(f"and {len(error.fields) - _SHOWN} more; --json lists them", mark="  -")
+        else:
+            complain(error.message)
+
+
+def _as_trails(error: OSError) -> TrailsError:
+    name = "" if error.filename is None else f"{error.filename}: "
+    return TrailsError(f"{name}{error.strerror or error}")
+
+
+def complain(text: str, mark: str = "trails:") -> None:
+    """Say on standard error what went wrong."""
+    console = Console(stderr=True, soft_wrap=True)
+    console.print(f"[red]{mark}[/] {escape(text)}", highlight=False)
+
+
+def print_json(value: object) -> None:
+    """One JSON document on standard output."""
+    text = msgspec.json.format(msgspec.json.encode(value, enc_hook=_spell), indent=2)
+    sys.stdout.buffer.write(text + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _spell(value: object) -> object:
+    return str(value)
+
+
+Command = Callable[..., None]
