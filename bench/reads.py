@@ -90,7 +90,7 @@ def _get(app: App, ctx: GraphContext, peer: sqlite3.Connection, rounds: int) -> 
 
     def bare(codes: Iterator[str]) -> None:
         subject = ox.NamedNode(graph.names.node("Item", next(codes)))
-        list(graph.main_quads().store.quads_for_pattern(subject, None, None, None))
+        list(graph.stores.main().store.quads_for_pattern(subject, None, None, None))
 
     def row(codes: Iterator[str]) -> None:
         peer.execute(f"SELECT {SELECTED} FROM item WHERE code = ?", (next(codes),)).fetchone()

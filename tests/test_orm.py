@@ -1105,7 +1105,7 @@ class Writing(RuleBasedStateMachine):
             graph = self.app.graph()
             nodes, quads = folded(graph)
             assert list(graph.main.nodes.dump()) == nodes
-            assert sorted(map(str, graph.main_quads().data())) == quads
+            assert sorted(map(str, graph.stores.main().data())) == quads
             self.app.close()
 
 

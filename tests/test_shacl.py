@@ -425,7 +425,7 @@ def test_stored_statements_conform() -> None:
         ctx = app.context()
         world = item(serial="s1", note="x", price="9.90", seen="2024-01-01T02:00:00+02:00")
         ctx.kg.save_all(cls(**values) for cls, _, values in world)
-        text = "\n".join(f"{quad.triple} ." for quad in app.graph().main_quads().data())
+        text = "\n".join(f"{quad.triple} ." for quad in app.graph().stores.main().data())
     data = rdflib.Graph().parse(data=text, format="nt")
     conforms, _, report = pyshacl.validate(data, shacl_graph=SHAPES, advanced=True)
     assert conforms, report

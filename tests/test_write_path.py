@@ -166,7 +166,7 @@ def snapshot(graph: Graph) -> tuple[object, ...]:
     return (
         graph.main.head,
         list(graph.main.nodes.dump()),
-        sorted(str(quad) for quad in graph.main_quads().data()),
+        sorted(str(quad) for quad in graph.stores.main().data()),
     )
 
 
@@ -597,7 +597,7 @@ def test_raw_statements_replace_and_delete(app: App, ctx: GraphContext, ann: Per
     assert Person.get(ctx, "ann@x").name == "Anna"
     ctx.kg.raw_sparql(f'DELETE DATA {{ <{iri}> a :Person ; :email "ann@x" ; :name "Anna" }}')
     assert Person.objects(ctx).count() == 0
-    assert not list(app.graph().main_quads().data())
+    assert not list(app.graph().stores.main().data())
 
 
 # --- one commit, or none ----------------------------------------------------------------------
@@ -708,7 +708,7 @@ def test_cascading_ends_in_a_circle(ctx: GraphContext) -> None:
         ring.kg.save_all(nodes)
         nodes[2].delete(ring, cascade=True)
         assert Ring.objects(ring).count() == 0
-        assert not list(app.graph().main_quads().data())
+        assert not list(app.graph().stores.main().data())
 
 
 def test_edges_are_counted_at_both_ends(app: App, ctx: GraphContext, ann: Person) -> None:
@@ -1005,7 +1005,7 @@ def test_any_text_is_kept_as_it_is(app: App, ctx: GraphContext, kind: str) -> No
     word.save(ctx)
     assert Word.get(ctx, "k").text == text + "!"
     word.delete(ctx)
-    assert not list(app.graph().main_quads().data())
+    assert not list(app.graph().stores.main().data())
 
 
 KEYS = [

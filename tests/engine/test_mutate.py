@@ -124,7 +124,7 @@ def typed(app: App, ctx: GraphContext, *operations: object, **control: str) -> M
 
 def snapshot(graph: Graph) -> tuple[object, ...]:
     """Everything a write could change: head, both views."""
-    quads = sorted(str(quad) for quad in graph.main_quads().data())
+    quads = sorted(str(quad) for quad in graph.stores.main().data())
     return graph.main.head, list(graph.main.nodes.dump()), quads
 
 

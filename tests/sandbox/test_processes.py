@@ -231,3 +231,31 @@ def test_a_long_query_lets_others_go_first(branch, sandbox):
         assert priorities(worker)[worker._thread] == 0
         seen.add(worker._thread)
     assert len(seen) == 3
+
+
+def test_a_worker_forked_by_a_dying_zygote_does_not_start():
+    """Its parent is no longer the one that forked it, so no signal will ever come."""
+    text = (
+        "import os, signal, time\n"
+        "from trails.sandbox.zygote import _become_worker\n"
+        "reader, writer = os.pipe()\n"
+        "if os.fork() == 0:\n"
+        "    zygote = os.getpid()\n"
+        "    if os.fork() == 0:\n"
+        "        while os.getppid() == zygote:\n"
+        "            time.sleep(0.01)\n"
+        "        import trails.sandbox.zygote as module\n"
+        "        module.serve = lambda *_: os.write(writer, b'served')\n"
+        "        import socket\n"
+        "        _become_worker(zygote, socket.socketpair()[0], [writer, os.dup(2)], 1 << 30)\n"
+        "    os._exit(0)\n"
+        "os.close(writer)\n"
+        "print(os.read(reader, 10))\n"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", text],
+        capture_output=True,
+        check=True,
+        env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert child.stdout == b"b''\n"

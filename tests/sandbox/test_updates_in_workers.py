@@ -6,8 +6,6 @@ from tests.sandbox.branches import EX
 from trails.errors import LimitError, QueryError
 from trails.sandbox.limits import Limits
 
-pytest.importorskip("trails.sandbox.updates", reason="the effect of an update is not there yet")
-
 
 def test_an_update_gives_its_effect_and_changes_nothing(branch, sandbox):
     """At the position that it was computed for; a query after it sees the branch as it was."""

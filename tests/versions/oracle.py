@@ -208,7 +208,7 @@ def _merge_node(
                 if (each in right if (each in left) == (each in old) else each in left)
             )
             chosen = chosen or None
-        elif here == there or there == before:
+        elif there in (here, before):
             chosen = here
         elif here == before:
             chosen = there

@@ -28,8 +28,8 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-
 from tests.versions.world import World
+
 from trails.errors import TransactionError
 
 NAMES = ["b0", "b1", "b2", "b3", "b4", "b/5"]
@@ -193,7 +193,7 @@ def test_the_graph_equals_the_oracle() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", range(40), ids="seed-{}".format)
+@pytest.mark.parametrize("number", range(45), ids="seed-{}".format)
 def test_the_graph_equals_the_oracle_for_long(number: int) -> None:
     """The same for more than 100 000 operations in all."""
     before = World.operations

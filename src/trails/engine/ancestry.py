@@ -15,7 +15,7 @@ import msgspec
 
 from trails.errors import CorruptionError
 from trails.log.protocol import Log
-from trails.model.history import GENESIS, Commit
+from trails.model.history import GENESIS, Commit, Position
 
 _REMEMBERED: Final = 100_000
 _OURS: Final = 1
@@ -52,6 +52,13 @@ class Ancestry:
                 self._known.clear()
             self._known[identifier] = found
         return found
+
+    def has(self, position: Position) -> bool:
+        """Whether a view that is at a position follows this log."""
+        if not position.seq:
+            return True
+        commit = self._log.commit(position.commit)
+        return commit is not None and commit.seq == position.seq
 
     def path(self, start: str, end: str) -> Path:
         """The way from one state to another along first parents."""

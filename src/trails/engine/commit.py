@@ -194,7 +194,8 @@ class Write:
                 self.fate.landed = True
                 return None
             if self._staged is not None:
-                graph.main_quads().finish(self._staged)
+                graph.file.put_waiting()  # while the rest of the statements is being loaded
+                graph.stores.main().finish(self._staged)
             step("before_append")
             head = graph.log.head(line.name)
             commit = append(graph.log, self._draft, payload, line.schema, head, self._merged)
@@ -221,9 +222,9 @@ class Write:
             line.nodes.commit(position)
             step("mid_apply")
             if self._staged is not None:
-                graph.main_quads().swap(self._staged, position)
+                graph.stores.main().swap(self._staged, position)
             elif line is graph.main:
-                graph.folding.apply_quads(graph.main_quads(), commit, payload)
+                graph.folding.apply_quads(graph.stores.main(), commit, payload)
         except StorageError as error:
             graph.file.rollback()
             try:
@@ -480,7 +481,7 @@ class Write:
             if sum(each[2] for each in self._unstaged) <= BULK:
                 return
             if self._line is self._graph.main:
-                self._staged = self._graph.main_quads().stage()
+                self._staged = self._graph.stores.main().stage()
             if self._staged is None:
                 self._unstaged.clear()
                 return

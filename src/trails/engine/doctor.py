@@ -37,7 +37,7 @@ def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
     yield Finding("log", "ok", f"{head.seq} commit(s), at {where}")
     for name, position in (
         ("node index", line.nodes.position),
-        ("quads view", graph.main_quads().position),
+        ("quads view", graph.stores.main().position),
     ):
         if position.seq == head.seq:
             yield Finding(name, "ok", f"at commit {position.seq}")

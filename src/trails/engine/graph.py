@@ -19,6 +19,7 @@ from typing import Final, Literal, Protocol, TypeVar
 from trails.engine.ancestry import Ancestry
 from trails.engine.folding import Folding
 from trails.engine.lines import SNAPSHOT, Compiled, Line
+from trails.engine.stores import Stores
 from trails.errors import CorruptionError, NotFoundError, StorageError, TransactionError
 from trails.log.protocol import Log
 from trails.log.sqlite import SqliteLog
@@ -29,7 +30,7 @@ from trails.model.types import Schema
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.segments import ROOT, ROOT_NAME
-from trails.views.quads import BULK, QuadsView
+from trails.views.quads import QuadsView
 
 MAIN: Final = "main"
 Step = Literal["before_append", "after_append", "mid_apply", "after_apply", "before_acknowledge"]
@@ -40,10 +41,6 @@ _RETRY_SECONDS = 1.0
 """How often reads try to bring up a view that the disk refused a commit."""
 _DEEP: Final = 6
 """Segments above the root from which ``main`` is folded back into it at once."""
-_OPEN_STORES: Final = 16
-"""Stores that are open beside that of ``main``; each has some twenty files open."""
-_SNAPSHOT_STORES: Final = 24
-"""Stores of snapshots on disk, open ones included."""
 T = TypeVar("T")
 
 
@@ -115,7 +112,7 @@ class Graph:
             opened.callback(self.file.close)
             opened.callback(self._close_quads)
             self.main = self._add_line(MAIN, self.log_head(MAIN))
-            self.main.quads = QuadsView(self._quads_folder(self.main))
+            self.stores = Stores(self._lines, self.main, self.ancestry, self.folding, progress)
             self.catch_up()
             opened.pop_all()
 
@@ -219,7 +216,7 @@ class Graph:
             raise _gone(line)
         self.bring_line(line)
         if line is self.main:
-            self._bring_main_quads()
+            self.stores.bring_main(self.log_head(MAIN))
             line.head = self.log_head(MAIN)
             if settled:
                 self.settle()
@@ -232,7 +229,7 @@ class Graph:
         for line in list(self._lines.values()):
             if not line.fixed:
                 self.bring_line(line)
-        self._bring_main_quads()
+        self.stores.bring_main(self.log_head(MAIN))
         self.file.whole = True
         self.main.head = self.log_head(MAIN)
 
@@ -242,7 +239,9 @@ class Graph:
         if self.file.damaged:
             self._progress("the node index is damaged; rebuilding it from the log")
             self._clear_file()
-        elif main.known and not all(self.known(each.position) for each in self.file.segments):
+        elif main.known and not all(
+            self.ancestry.has(each.position) for each in self.file.segments
+        ):
             self._progress("the node index belongs to another history; rebuilding it from the log")
             self._clear_file()
         if not main.known:
@@ -323,13 +322,6 @@ class Graph:
             self.file.rollback()
             raise
 
-    def known(self, position: Position) -> bool:
-        """Whether a view that is at a position follows this log."""
-        if not position.seq:
-            return True
-        commit = self.log.commit(position.commit)
-        return commit is not None and commit.seq == position.seq
-
     # --- where lines stand in the node file ------------------------------------------
 
     def stand(self, line: Line, head: Head, near: Line | None = None) -> None:
@@ -368,7 +360,7 @@ class Graph:
         for name in names:
             line = self._lines.pop(name, None) if name != MAIN else None
             if line is not None:
-                self._close_store(line)
+                self.stores.close(line)
             folder = self._line_folder(name)
             if folder is not None and name != MAIN:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -399,144 +391,14 @@ class Graph:
         if line is self.main:
             if len(self.file.segments.lineage(line.nodes.segment.number)) > _DEEP:
                 self.settle()
-            self._forward_quads(source, head)
+            self.stores.forward(source, head)
         line.head = head
-
-    def _forward_quads(self, source: Line, head: Head) -> None:
-        """Apply what the other branch has done, or take its store where that is less work."""
-        quads = self.main_quads()
-        path = self.ancestry.path(quads.position.commit, head.commit)
-        work = sum(commit.added + commit.removed + 50 for commit in (*path.undo, *path.redo))
-        if work > BULK and source.folder is not None:
-            quads.adopt(self.quads_of(source))
-        else:
-            self._follow_quads(quads, head)
-
-    # --- quads views -------------------------------------------------------------------
-
-    def _quads_folder(self, line: Line) -> Path | None:
-        return None if line.folder is None else line.folder / "quads"
-
-    def has_quads(self, branch: str) -> bool:
-        """Whether a quads view was ever made for a branch."""
-        line = self._lines.get(branch)
-        if line is not None and line.quads is not None:
-            return True
-        folder = self._line_folder(branch)
-        return folder is not None and (folder / "quads").is_dir()
-
-    def main_quads(self) -> QuadsView:
-        """The quads view of ``main``, which is always open."""
-        assert self.main.quads is not None  # noqa: S101 - opened with the graph
-        return self.main.quads
-
-    def _bring_main_quads(self) -> None:
-        quads = self.main_quads()
-        quads.revive()
-        self._bring_quads(self.main, quads, self.log_head(MAIN))
-
-    def _bring_quads(self, line: Line, quads: QuadsView, head: Head) -> None:
-        """Bring a quads view to a head, from wherever it is."""
-        if quads.position.commit == head.commit and quads.whole and not quads.damaged:
-            return
-        name = "the quads view" if line is self.main else f"the quads view of {line.name}"
-        if quads.damaged:
-            self._progress(f"{name} is damaged; rebuilding it from the log")
-            quads.clear()
-        elif not self.known(quads.position):
-            self._progress(f"{name} belongs to another history; rebuilding it from the log")
-            quads.clear()
-        if quads.position.commit != head.commit:
-            try:
-                self._follow_quads(quads, head)
-            except CorruptionError:
-                if not quads.damaged:
-                    raise  # then it is the log
-                self._progress(f"{name} is damaged; rebuilding it from the log")
-                quads.clear()
-                self._follow_quads(quads, head)
-        quads.whole = True
-
-    def _follow_quads(self, quads: QuadsView, head: Head) -> None:
-        try:
-            self.folding.walk_quads(quads, self.ancestry.path(quads.position.commit, head.commit))
-        except StorageError:
-            # RocksDB repeats an error until it is opened again, even if its cause is gone.
-            quads.revive()
-            self.folding.walk_quads(quads, self.ancestry.path(quads.position.commit, head.commit))
-
-    def quads_of(self, line: Line) -> QuadsView:
-        """A line's quads view at the head that readers see, made on its first use."""
-        if line is self.main:
-            return self.main_quads()
-        with line.quads_lock:
-            if line.quads is None:
-                folder = self._quads_folder(line)
-                if folder is None or not folder.is_dir():
-                    self._seed_quads(folder)
-                line.quads = QuadsView(folder)
-                if folder is None:
-                    line.quads.copy(self.main_quads())
-            line.quads_used = monotonic()
-            self._bring_quads(line, line.quads, line.head)
-            found = line.quads
-        self._close_idle_stores(line)
-        if line.fixed:
-            self._drop_idle_stores()
-        return found
-
-    def _drop_idle_stores(self) -> None:
-        """Keep few stores of snapshots on disk: what they share with others grows apart."""
-        if self.folder is None:
-            return
-        in_use = {line.name.removeprefix(SNAPSHOT) for line in self._lines.values() if line.quads}
-        idle = [
-            folder
-            for folder in (self.folder / "snapshots").glob("*")
-            if folder.name not in in_use and folder.is_dir()
-        ]
-        idle.sort(key=lambda folder: folder.stat().st_mtime)
-        for folder in idle[: max(0, len(idle) + len(in_use) - _SNAPSHOT_STORES)]:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def _close_idle_stores(self, used: Line) -> None:
-        """Let go of the stores that were used longest ago, where there are too many."""
-        others = [
-            line
-            for line in list(self._lines.values())
-            if line.quads is not None and line.folder is not None and line not in (used, self.main)
-        ]
-        others.sort(key=lambda line: line.quads_used)
-        for line in others[: max(0, len(others) + 1 - _OPEN_STORES)]:
-            if line.quads_lock.acquire(blocking=False):
-                try:
-                    self._close_store(line)
-                finally:
-                    line.quads_lock.release()
-
-    @staticmethod
-    def _close_store(line: Line) -> None:
-        with line.quads_lock:
-            if line.quads is not None:
-                quads, line.quads = line.quads, None
-                quads.whole = False  # whoever holds it asks for another
-                quads.close()
-
-    def _seed_quads(self, folder: Path | None) -> None:
-        """Begin a line's store as a checkpoint of main's, by hard links."""
-        if folder is not None:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            quads = self.main_quads()
-            with quads.reading():
-                quads.store.backup(folder)
 
     def rebuild(self) -> None:
         """Forget all views and fold them from the log again."""
         with self.writing():
             self._clear_file()
-            for line in self._lines.values():
-                if line.quads is not None:
-                    line.quads.clear()
+            self.stores.clear()
             self.catch_up()
 
     # --- reading ---------------------------------------------------------------------
@@ -549,7 +411,26 @@ class Graph:
     def reading_quads(self, line: Line, read: Callable[[QuadsView], T]) -> T:
         """Read from a line's quads view."""
         self._see_to(line)
-        return self._reading(line, lambda: self.quads_of(line), read)
+        if line is not self.main and line.quads is None:
+            found = self._reading_mains(line, read)
+            if found is not None:
+                return found[0]
+        return self._reading(line, lambda: self.stores.of(line), read)
+
+    def _reading_mains(self, line: Line, read: Callable[[QuadsView], T]) -> tuple[T] | None:
+        """Read from main's store, where main is at the same commit; None where it is not.
+
+        A branch that was just made needs no store of its own yet.
+        """
+        quads, wanted = self.stores.main(), line.head.commit
+        if quads.position.commit != wanted or quads.damaged or not quads.whole:
+            return None
+        with suppress(CorruptionError), quads.reading():
+            found = read(quads)
+            # The store itself tells: a commit can be in it before its position is known here.
+            if quads.stored_position().commit == wanted:
+                return (found,)
+        return None
 
     def _see_to(self, line: Line) -> None:
         """A snapshot that had to make room is made again; a branch that was deleted is gone."""

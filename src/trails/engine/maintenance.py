@@ -72,7 +72,7 @@ def optimize(graph: Graph, progress: Callable[[str], None]) -> Optimized:
         graph.file.purge()
         graph.file.compact()
         progress("compacting the quads view of main")
-        graph.main_quads().optimize()
+        graph.stores.main().optimize()
         graph.log.compact()
         return Optimized(before, _size(graph))
 

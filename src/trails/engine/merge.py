@@ -22,7 +22,7 @@ from trails.engine.rules import RuleError, of_node
 from trails.engine.schema_merge import merge_schemas
 from trails.engine.snapshots import snapshot_line
 from trails.engine.three_way import Clash, Edit, Merge, three_way
-from trails.errors import ConflictError, FieldError, NotFoundError
+from trails.errors import ConflictError, FieldError, NotFoundError, ValidationError
 from trails.log.protocol import head_moved
 from trails.model.history import GENESIS, Move
 from trails.model.merges import Conflict, ConflictKind, MergeRequest, MergeResult, Resolution
@@ -128,6 +128,8 @@ class _Merging:
         ours, theirs = self._ours.nodes.position.commit, self._theirs.nodes.position.commit
         bases = graph.ancestry.bases(ours, theirs)
         self._merge_schemas(bases[0])
+        if self._conflicts:
+            return self._result(ours, bases, (0, 0, 0))  # fields need types to be read with
         self._net_ours = net_between(graph, bases[0], ours)
         self._net_theirs = net_between(graph, bases[0], theirs)
         common = common_state(graph, bases, ours, self._ours_now, self._schema)
@@ -137,6 +139,9 @@ class _Merging:
         self._settle(states)
         self._check_resolutions()
         counts = _count(self._ours_before(list(states)), states)
+        return self._result(ours, bases, counts)
+
+    def _result(self, ours: str, bases: list[str], counts: tuple[int, int, int]) -> MergeResult:
         conflicts = tuple(self._conflicts.values())[:_SHOWN]
         return MergeResult(
             "conflicts" if conflicts else "merged",
@@ -168,22 +173,19 @@ class _Merging:
             else graph.compiled(graph.ancestry.commit(base_commit).schema).schema
         )
         merged, torn = merge_schemas(start, mine, other)
-        lost = [
-            name
-            for name in mine.by_name
-            if name not in merged.by_name and self._ours.nodes.live(self._write.db, (name,))
-        ]
+        lost = {*self._lost(self._ours, merged), *self._lost(self._theirs, merged)}
         for name in sorted({*torn, *lost}):
             what = "both sides changed it" if name in torn else "one side removed it, one uses it"
+            type_name, _, field = name.partition(".")
             self._add(
                 Conflict(
                     f"schema:{name}",
                     "schema",
-                    name,
-                    "",
-                    name in start.by_name,
-                    name in mine.by_name,
-                    name in other.by_name,
+                    type_name,
+                    field,
+                    _declares(start, type_name, field),
+                    _declares(mine, type_name, field),
+                    _declares(other, type_name, field),
                     (),
                     (),
                     f"the types of both sides do not fit together: {name}: {what}; bring one "
@@ -198,6 +200,20 @@ class _Merging:
                 and (each != mine.by_name[name] or merged.shapes_of(name) != mine.shapes_of(name))
             ]
             self._write.change_schema(merged)
+
+    def _lost(self, line: Line, merged: Schema) -> Iterator[str]:
+        """Types and fields that a side uses and the merged schema has not."""
+        for name, declared in line.schema.by_name.items():
+            if not line.nodes.live(self._write.db, (name,)):
+                continue
+            after = merged.by_name.get(name)
+            if after is None:
+                yield name
+                continue
+            gone = {field for field in declared.by_name if field not in after.by_name}
+            if gone:
+                for stored in line.nodes.stored(self._write.db, (name,)):
+                    yield from (f"{name}.{each}" for each in gone & stored.state.values.keys())
 
     # --- fields --------------------------------------------------------------------------
 
@@ -242,8 +258,13 @@ class _Merging:
             del values[field]
         errors: list[FieldError] = []
         checked = self._ours.validator.check(state.type, values, f"{handle}.", errors)
+        refused = [each for each in errors if _last_name(each.field) == field]
+        if refused:
+            raise ValidationError(refused)
         if field in checked:
             values[field] = checked[field]
+        elif field in values:
+            del values[field]
         return NodeState(state.type, state.id, values)
 
     # --- rules ---------------------------------------------------------------------------
@@ -450,17 +471,31 @@ def _causes(net: Net, handles: tuple[str, ...], field: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _declares(schema: Schema, type_name: str, field: str) -> bool:
+    found = schema.by_name.get(type_name)
+    return found is not None and (not field or field in found.by_name)
+
+
+def _last_name(path: str) -> str:
+    return path.rpartition(".")[2].partition("[")[0]
+
+
 def _first_value(
     plain: Plain, field: str, ours: Net, theirs: Net, handle: str, default: object
 ) -> object:
     """A field's value in the common state."""
     for net in (ours, theirs):
         node = net.get(handle)
-        if node is not None and field in node.values:
-            return plain(field, node.values[field][0])
         if node is not None and not node.was:
             return None
-    return default
+        if node is not None and field in node.values:
+            return plain(field, node.values[field][0])
+    members = ours[handle].members.get(field, {}) if handle in ours else {}
+    if not members or not isinstance(default, list | None):
+        return default
+    came = [plain(field, each) for each, pair in members.items() if pair[1]]
+    went = [plain(field, each) for each, pair in members.items() if not pair[1]]
+    return sorted([each for each in default or () if each not in came] + went, key=str)
 
 
 def _shown(plain: Plain, state: NodeState | None) -> object:

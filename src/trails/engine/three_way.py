@@ -71,7 +71,7 @@ class _Node:
     def __init__(self, handle: str, base: Base, ours: Net, theirs: Net) -> None:
         self.handle = handle
         self._torn = base.torn
-        self._base = base.net.get(handle, _NOTHING)
+        self._base = base.net.get(handle) or NodeNet()  # told apart from the sides
         self._ours = ours.get(handle, _NOTHING)
         self._theirs = theirs.get(handle, _NOTHING)
         self._all = (self._ours, self._theirs, self._base)
@@ -122,12 +122,10 @@ class _Node:
         return next((each.values[name][0] for each in self._all if name in each.values), None)
 
     def _after(self, side: NodeNet, name: str) -> object:
-        if side.met and not side.stays:
-            return None
         return side.values[name][1] if name in side.values else self._start(name)
 
     def _inside(self, side: NodeNet, name: str, member: object) -> bool:
-        if (side.met and not side.stays) or (side is self._base and self._is_torn("")):
+        if side is self._base and self._is_torn(""):
             return False
         found = side.members.get(name, {}).get(member)
         if found is not None:

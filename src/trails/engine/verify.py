@@ -186,12 +186,15 @@ def _check_quads(graph: Graph, folder: Path) -> Finding:
     problems, total = [], 0
     fresh = QuadsView(folder)
     try:
-        branches = [MAIN, *(name for name in graph.log.branches() if graph.has_quads(name))]
+        branches = [
+            MAIN,
+            *(name for name in graph.log.branches() if graph.stores.exists(graph.line(name))),
+        ]
         for name in dict.fromkeys(branches):
             line = graph.line(name)
             path = graph.ancestry.path(fresh.position.commit, line.head.commit)
             graph.folding.walk_quads(fresh, path)
-            quads = graph.quads_of(line)
+            quads = graph.stores.of(line)
             count, differing = 0, 0
             for quad in fresh.data():
                 count += 1

@@ -57,7 +57,10 @@ def drop_root() -> int:
 
 
 def end_with_parent(parent: int) -> None:
-    """Be killed when the parent ends; a change of user would undo this, so it comes after."""
+    """Be killed when the parent ends; a change of user would undo this, so it comes after.
+
+    The caller knows the parent from before the fork: it may have ended since.
+    """
     if sys.platform == "linux":
         _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:

@@ -11,15 +11,15 @@ import gc
 import os
 import resource
 import threading
-from collections.abc import Callable, Mapping
-from functools import cache
-from importlib import import_module
+from collections.abc import Callable
 from typing import IO, Final, cast
 
 import pyoxigraph as ox
 
 from trails.errors import TrailsError
+from trails.model.iris import TRAILS
 from trails.sandbox.confine import confine
+from trails.sandbox.updates import effect_of
 from trails.sandbox.wire import PIECE, Channel, Job, Outcome, Reply, decode_job, encode
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -36,14 +36,6 @@ FORMATS: Final = {
     "rdf-xml": ox.RdfFormat.RDF_XML,
     "json-ld": ox.RdfFormat.JSON_LD,
 }
-
-EffectOf = Callable[[ox.Store, str, Mapping[str, str]], tuple[bytes, bytes]]
-
-
-@cache
-def effect_of() -> EffectOf:
-    """What turns an update into its effective delta; loaded before the files are out of reach."""
-    return cast(EffectOf, import_module("trails.sandbox.updates").effect_of)
 
 
 def serve(descriptor: int, folder: int | None, memory: int) -> None:
@@ -90,6 +82,8 @@ class Worker:
         os.setpriority(os.PRIO_PROCESS, 0, self._usual + PATIENCE)
         # By a relative path, because the folders above it may be closed to this user.
         self.store = ox.Store(".")
+        # What the owner's view says about itself is no data; a worker is told where it is.
+        self.store.remove_graph(ox.NamedNode(TRAILS + "view"))
 
     def run(self) -> None:
         """Answer; when the owner has lowered this thread's priority, leave the rest to another."""
@@ -179,7 +173,7 @@ class Worker:
         return Reply(form, cut.by, cut.taken())
 
     def _update(self, store: ox.Store, job: Job) -> Reply:
-        removed, added = effect_of()(store, job.text, job.prefixes)
+        removed, added = effect_of(store, job.text, job.prefixes)
         if len(removed) + len(added) > job.size:
             return Reply("effect", "effect_bytes")
         return Reply("effect", "", removed, added)

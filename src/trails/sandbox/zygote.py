@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from trails.sandbox.confine import Confinement, confine, drop_root, end_with_parent
-from trails.sandbox.worker import effect_of, serve
+from trails.sandbox.worker import serve
 
 _CHECK: Final = 1000
 """Milliseconds between two looks at dead workers, and at whether the owner is alive."""
@@ -77,9 +77,10 @@ class Zygote:
         if isinstance(order, Status):
             self._control.sendall(msgspec.msgpack.encode(Told(self._status(order.pid))))
             return True
+        parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become_worker(self._control, descriptors, order.memory)
+            _become_worker(parent, self._control, descriptors, order.memory)
         for descriptor in descriptors:
             os.close(descriptor)
         self._living.add(pid)
@@ -112,10 +113,12 @@ class Zygote:
             del self._ended[next(iter(self._ended))]
 
 
-def _become_worker(control: socket.socket, descriptors: list[int], memory: int) -> None:
+def _become_worker(
+    parent: int, control: socket.socket, descriptors: list[int], memory: int
+) -> None:
     """In the child: keep only what a worker needs, serve, and never return."""
     try:
-        end_with_parent(os.getppid())
+        end_with_parent(parent)
         control.close()
         os.dup2(descriptors[1], 2)
         os.close(descriptors[1])
@@ -152,8 +155,6 @@ def main(descriptor: int, memory: int) -> None:
     owner = os.getppid()
     control = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(ModuleNotFoundError):
-        effect_of()
     try:
         drop_root()
     except OSError as error:

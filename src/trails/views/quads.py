@@ -72,13 +72,14 @@ class QuadsView:
                 for debris in self._folder.glob("bulk-*.sst"):  # of a load that failed
                     debris.unlink()
                 self._store = ox.Store(self._folder)
-                self.position = self._read_position()
+                self.position = self.stored_position()
         except BaseException:
             self._store = None
             raise
         self._stuck = False
 
-    def _read_position(self) -> Position:
+    def stored_position(self) -> Position:
+        """The position that the store itself holds."""
         view = ox.NamedNode(TRAILS + "view")
         found = list(
             self.store.quads_for_pattern(view, ox.NamedNode(TRAILS + "position"), None, view)

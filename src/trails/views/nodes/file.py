@@ -70,9 +70,13 @@ CREATE TABLE IF NOT EXISTS lives (
 CREATE TABLE IF NOT EXISTS past (
     handle TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (handle, seq)
 ) WITHOUT ROWID;
+-- keys of a large write, which are put in order at its end
+CREATE TEMP TABLE IF NOT EXISTS waiting (sid INTEGER, key BLOB, nid INTEGER);
 """
 
 _ROWS: Final = 100
+_MOST_WAITING: Final = 1_000_000
+"""Keys that wait at most: the load of statements goes on while they are put."""
 
 
 class NodeFile:
@@ -143,6 +147,7 @@ class NodeFile:
         self.types: dict[str, list[int]] = {name: [tid, nxt] for name, tid, nxt in types}
         self._slots: dict[str, int] = dict(slots)
         self._touched_types: set[str] = set()
+        self._waiting = 0
         self.epoch += 1
 
     def clear(self) -> None:
@@ -274,6 +279,7 @@ class NodeFile:
     def commit(self) -> None:
         """Make the changes visible, in one step."""
         with self.errors("write the node index"):
+            self.put_waiting()
             if self._touched_types:
                 self.db.executemany(
                     "UPDATE types SET next = ? WHERE tid = ?",
@@ -321,6 +327,26 @@ class NodeFile:
                 self.db.execute(many, list(chain.from_iterable(rows[at : at + _ROWS])))
         if whole < len(rows):
             self.db.executemany(f"{start} VALUES {row}", rows[whole:])
+
+    def wait(self, keys: Sequence[tuple[int, bytes, int]]) -> None:
+        """Take keys of the root that no one looks at before ``put_waiting``.
+
+        Put as they come, the keys of a large write would touch most pages of the table again
+        and again; put in order, many at a time, each page a few times.
+        """
+        self.insert("INSERT INTO waiting", keys, 3)
+        self._waiting += len(keys)
+        if self._waiting > _MOST_WAITING:
+            self.put_waiting()
+
+    def put_waiting(self) -> None:
+        """Put the keys that wait into their table, in its order."""
+        if self._waiting:
+            self.db.execute(
+                "INSERT OR IGNORE INTO keys SELECT sid, key, nid FROM waiting ORDER BY 1, 2, 3"
+            )
+            self.db.execute("DELETE FROM waiting")
+            self._waiting = 0
 
     # --- upkeep --------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ still sees is kept beside them, closed by the commit that replaced it.
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -25,6 +26,8 @@ from trails.views.nodes.layers import Arm, arms_of
 from trails.views.nodes.segments import FOREVER, ROOT, Segment
 
 _HANDLES: Final = 200
+_PATIENT: Final = 500
+"""New nodes at a time from which keys are put in order at the end of the write."""
 KeyRow = tuple[int, bytes, int]
 Plan = list[tuple[Extract, tuple[int, ...]]]
 
@@ -103,6 +106,8 @@ class NodeIndex:
             for name, slots in self._all_slots.items()
         }
         self._plans: dict[str, Plan] = {}
+        self._watched: set[int] = set()
+        """The numbers of slots that rules look at."""
         self._epoch = self.file.epoch
 
     # --- reading ---------------------------------------------------------------
@@ -231,9 +236,13 @@ class NodeIndex:
 
     def _put_root(self, segment: Segment, default_seq: int, changes: Sequence[Change]) -> None:
         db, kept_from = self.file.db, segment.newest_fork
+        patient = len(changes) >= _PATIENT and all(change.before is None for change in changes)
+        if not patient:
+            self.file.put_waiting()
         gone_keys: list[KeyRow] = []
         new_keys: list[KeyRow] = []
         inserts: list[tuple[int, str, int, bytes]] = []
+        steps: Counter[str] = Counter()
         for change in changes:
             before, after = change.before, change.after
             seq = default_seq if change.seq is None else change.seq
@@ -241,18 +250,18 @@ class NodeIndex:
             if before is not None:
                 self._remember(change.handle, before.seq)
                 if before.seq <= kept_from:
-                    self._insert_row(ROOT, before, seq)  # a segment still sees it
+                    self._insert_row(ROOT, before, seq, old)  # a segment still sees it
             if after is None:
                 assert before is not None  # noqa: S101 - nothing to delete otherwise
                 gone_keys.extend(old)
                 db.execute("DELETE FROM nodes WHERE nid = ?", (before.nid,))
                 self._remember(change.handle, seq)
-                self._count(before.state.type, -1)
+                steps[before.state.type] -= 1
                 continue
             doc = self.docs.encode(after.type, after.values)
             if before is None:
                 nid = self.file.new_node(after.type) if change.nid is None else change.nid
-                self._count(after.type, 1)
+                steps[after.type] += 1
                 inserts.append((nid, change.handle, seq, doc))
                 new_keys.extend(self._keys(nid, after))
                 continue
@@ -261,9 +270,15 @@ class NodeIndex:
             gone_keys.extend(key for key in old if key not in kept)
             new_keys.extend(key for key in new if key not in kept)
             db.execute("UPDATE nodes SET seq = ?, doc = ? WHERE nid = ?", (seq, doc, before.nid))
+        for type_name, step in steps.items():
+            self._count(type_name, step)
         self.file.insert("INSERT INTO nodes", inserts, 4)
         if gone_keys:
             db.executemany("DELETE FROM keys WHERE sid = ? AND key = ? AND nid = ?", gone_keys)
+        if patient:
+            watched = self._watched
+            self.file.wait([key for key in new_keys if key[0] not in watched])
+            new_keys = [key for key in new_keys if key[0] in watched]
         new_keys.sort()  # neighbours in the table are written together
         self.file.insert("INSERT OR IGNORE INTO keys", new_keys, 3)
 
@@ -319,9 +334,9 @@ class NodeIndex:
             [(until, seg, sid, key, nid, before.seq) for sid, key, nid in self._every_key(before)],
         )
 
-    def _every_key(self, stored: Stored) -> set[KeyRow]:
+    def _every_key(self, stored: Stored, known: Sequence[KeyRow] | None = None) -> set[KeyRow]:
         """A node's keys under this schema and those of the segments that see it."""
-        keys = set(self._keys(stored.nid, stored.state))
+        keys = set(self._keys(stored.nid, stored.state) if known is None else known)
         for digest in self.file.segments.schemas_above(self.segment.number):
             if digest != self._schema.digest:
                 keys.update(self._keys_under(self.file.schema_of(digest), stored))
@@ -359,14 +374,20 @@ class NodeIndex:
             [(seg, sid, key, nid, stored.seq) for sid, key, nid in self._every_key(stored)],
         )
 
-    def _insert_row(self, seg: int, stored: Stored, until: int = FOREVER) -> None:
+    def _insert_row(
+        self,
+        seg: int,
+        stored: Stored,
+        until: int = FOREVER,
+        keys: Sequence[KeyRow] | None = None,
+    ) -> None:
         state = stored.state
         doc = self.docs.encode(state.type, state.values)
         self.file.db.execute(
             "INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?, ?)",
             (seg, stored.nid, stored.seq, until, state.handle, doc),
         )
-        self._insert_row_keys(seg, sorted(self._every_key(stored)), stored.seq, until)
+        self._insert_row_keys(seg, sorted(self._every_key(stored, keys)), stored.seq, until)
 
     def _remember(self, handle: str, seq: int) -> None:
         """A commit changed a node and is no longer the last to have done so."""
@@ -380,6 +401,7 @@ class NodeIndex:
         """Follow another schema from here on: drop the slots it lost, fill those it gained."""
         file, root = self.file, self.segment.number == ROOT
         with file.errors("write the node index"):
+            file.put_waiting()
             before = {name: _names(slots) for name, slots in self._all_slots.items()}
             self.follow(schema)
             after = {name: _names(slots) for name, slots in self._all_slots.items()}
@@ -416,6 +438,7 @@ class NodeIndex:
         values = state.values
         if self._epoch != self.file.epoch:
             self._plans.clear()  # a rollback took back the numbers of new slots
+            self._watched.clear()
             self._epoch = self.file.epoch
         return [
             (sid, key, nid)
@@ -429,6 +452,11 @@ class NodeIndex:
         sids: dict[Extract, list[int]] = {}
         for slot in self._all_slots[type_name]:
             sids.setdefault(slot.extract, []).append(self.file.numbered_slot(slot.name))
+        self._watched.update(
+            self.file.numbered_slot(slot.name)
+            for slot in self._all_slots[type_name]
+            if slot.watched
+        )
         plan = self._plans[type_name] = [(extract, tuple(each)) for extract, each in sids.items()]
         return plan
 

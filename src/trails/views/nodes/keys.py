@@ -32,6 +32,13 @@ class Slot(msgspec.Struct, frozen=True):
     extract: Extract
     unique: tuple[str, ...] = ()
     """The fields that this slot keeps unique, if any."""
+    refers: bool = False
+    """Whether its keys are references."""
+
+    @property
+    def watched(self) -> bool:
+        """Whether rules about other nodes look at it while a write is under way."""
+        return self.refers or bool(self.unique)
 
 
 def encoder(field: PredicateDescriptor) -> Callable[[object], bytes] | None:
@@ -99,7 +106,9 @@ def slots_of(schema: Schema, type_name: str) -> tuple[Slot, ...]:
         for name in holders:
             distinct = (field.unique or shared_key) and name == holders[-1]
             unique = (field.name,) if distinct else ()
-            slots.append(Slot(slot_name(name, (field.name,)), extract, unique))
+            slots.append(
+                Slot(slot_name(name, (field.name,)), extract, unique, field.target is not None)
+            )
     for groups, distinct in ((descriptor.unique, True), (descriptor.index, False)):
         for group in groups:
             holders = [

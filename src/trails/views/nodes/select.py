@@ -71,6 +71,8 @@ class Selector:
         schema: Schema,
         special: dict[str, Coerce],
     ) -> None:
+        if db is index.file.db:
+            index.file.put_waiting()
         self._index = index
         self._arms = index.arms
         self._db = db

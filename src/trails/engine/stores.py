@@ -1,0 +1,183 @@
+"""Stores: the quads views of a graph's lines.
+
+That of ``main`` is always open and follows every commit. Another line's is made of it by
+hard links when somebody first asks, follows when it is asked again, and is closed when
+too many are open.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from trails.engine.ancestry import Ancestry
+from trails.engine.folding import Folding
+from trails.engine.lines import SNAPSHOT, Line
+from trails.errors import CorruptionError, StorageError
+from trails.model.history import Head
+from trails.views.quads import BULK, QuadsView
+
+_OPEN: Final = 16
+"""Stores that are open beside that of ``main``; each has some twenty files open."""
+_SNAPSHOTS: Final = 24
+"""Stores of snapshots on disk, open ones included."""
+_STEP: Final = 50
+"""What applying one more commit costs, in statements."""
+
+
+class Stores:
+    """Opens, follows and closes the stores of lines."""
+
+    def __init__(
+        self,
+        lines: Mapping[str, Line],
+        main: Line,
+        ancestry: Ancestry,
+        folding: Folding,
+        progress: Callable[[str], None],
+    ) -> None:
+        self._lines = lines
+        self._main = main
+        self._ancestry = ancestry
+        self._folding = folding
+        self._progress = progress
+        main.quads = QuadsView(_folder(main))
+
+    # --- asking ------------------------------------------------------------------------
+
+    def main(self) -> QuadsView:
+        """The store of ``main``."""
+        assert self._main.quads is not None  # noqa: S101 - opened with the graph
+        return self._main.quads
+
+    def exists(self, line: Line) -> bool:
+        """Whether a line has a store of its own."""
+        folder = _folder(line)
+        return line.quads is not None or (folder is not None and folder.is_dir())
+
+    def of(self, line: Line) -> QuadsView:
+        """A line's store at the head that readers see, made on its first use."""
+        if line is self._main:
+            return self.main()
+        with line.quads_lock:
+            if line.quads is None:
+                line.quads = self._open(_folder(line))
+            line.quads_used = monotonic()
+            self._bring(line, line.quads, line.head)
+            found = line.quads
+        self._close_idle(line)
+        if line.fixed and line.folder is not None:
+            self._drop_idle(line.folder.parent)
+        return found
+
+    def _open(self, folder: Path | None) -> QuadsView:
+        """A store that begins as a checkpoint of main's."""
+        if folder is not None and not folder.is_dir():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with self.main().reading():
+                self.main().store.backup(folder)
+        made = QuadsView(folder)
+        if folder is None:
+            made.copy(self.main())
+        return made
+
+    # --- following ---------------------------------------------------------------------
+
+    def bring_main(self, head: Head) -> None:
+        """Bring the store of ``main`` to a head; called with the writer's lock."""
+        self.main().revive()
+        self._bring(self._main, self.main(), head)
+
+    def _bring(self, line: Line, quads: QuadsView, head: Head) -> None:
+        """Bring a store to a head, from wherever it is."""
+        if quads.position.commit == head.commit and quads.whole and not quads.damaged:
+            return
+        name = "the quads view" if line is self._main else f"the quads view of {line.name}"
+        if quads.damaged:
+            self._progress(f"{name} is damaged; rebuilding it from the log")
+            quads.clear()
+        elif not self._ancestry.has(quads.position):
+            self._progress(f"{name} belongs to another history; rebuilding it from the log")
+            quads.clear()
+        if quads.position.commit != head.commit:
+            try:
+                self._follow(quads, head)
+            except CorruptionError:
+                if not quads.damaged:
+                    raise  # then it is the log
+                self._progress(f"{name} is damaged; rebuilding it from the log")
+                quads.clear()
+                self._follow(quads, head)
+        quads.whole = True
+
+    def _follow(self, quads: QuadsView, head: Head) -> None:
+        try:
+            self._folding.walk_quads(quads, self._ancestry.path(quads.position.commit, head.commit))
+        except StorageError:
+            # RocksDB repeats an error until it is opened again, even if its cause is gone.
+            quads.revive()
+            self._folding.walk_quads(quads, self._ancestry.path(quads.position.commit, head.commit))
+
+    def forward(self, source: Line, head: Head) -> None:
+        """Bring ``main`` to where another line is, by its commits or by its files."""
+        quads = self.main()
+        path = self._ancestry.path(quads.position.commit, head.commit)
+        work = sum(commit.added + commit.removed + _STEP for commit in (*path.undo, *path.redo))
+        if work > BULK and source.folder is not None:
+            quads.adopt(self.of(source))
+        else:
+            self._follow(quads, head)
+
+    # --- letting go --------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """Forget what every open store holds."""
+        for line in self._lines.values():
+            if line.quads is not None:
+                line.quads.clear()
+
+    def close(self, line: Line) -> None:
+        """Close a line's store; whoever holds it asks for another."""
+        with line.quads_lock:
+            if line.quads is not None:
+                quads, line.quads = line.quads, None
+                quads.whole = False
+                quads.close()
+
+    def _close_idle(self, used: Line) -> None:
+        """Let go of the stores that were used longest ago, where there are too many."""
+        others = [
+            line
+            for line in list(self._lines.values())
+            if line.quads is not None and line.folder is not None and line not in (used, self._main)
+        ]
+        others.sort(key=lambda line: line.quads_used)
+        for line in others[: max(0, len(others) + 1 - _OPEN)]:
+            if line.quads_lock.acquire(blocking=False):
+                try:
+                    self.close(line)
+                finally:
+                    line.quads_lock.release()
+
+    def _drop_idle(self, snapshots: Path) -> None:
+        """Keep few stores of snapshots on disk: what they share with others grows apart."""
+        in_use = {
+            line.name.removeprefix(SNAPSHOT)
+            for line in list(self._lines.values())
+            if line.fixed and line.quads is not None
+        }
+        idle = [
+            folder
+            for folder in snapshots.glob("*")
+            if folder.name not in in_use and folder.is_dir()
+        ]
+        idle.sort(key=lambda folder: folder.stat().st_mtime)
+        for folder in idle[: max(0, len(idle) + len(in_use) - _SNAPSHOTS)]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folder(line: Line) -> Path | None:
+    return None if line.folder is None else line.folder / "quads"
