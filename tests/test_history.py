@@ -311,3 +311,22 @@ class TestStaleContexts:
             assert before == again
             with pytest.raises(TransactionError, match="the past"):
                 part(tag="never").save(ctx)
+
+
+class TestExport:
+    def test_an_export_is_of_one_commit_whatever_is_written_meanwhile(self, project: Path) -> None:
+        """Blocks read later belong to the head at which the export began."""
+        with App.open(project) as app:
+            part, ctx = app.registry().classes["Part"], app.context()
+            ctx.kg.save_all([part(tag=f"more{n:05}") for n in range(5000)])
+            expected = b"".join(app.export(ctx))
+            blocks = app.export(ctx)
+            first = next(blocks)
+            part.get(ctx, "more04999").delete(ctx)
+            part(tag="late").save(ctx)
+            assert first + b"".join(blocks) == expected
+
+    def test_an_export_that_nobody_reads_on_holds_nothing(self, project: Path) -> None:
+        """The project can be closed with it half read."""
+        with App.open(project) as app:
+            next(app.export(app.context()))

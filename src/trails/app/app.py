@@ -325,10 +325,7 @@ class App:
     def export(
         self, ctx: GraphContext, format: str = "ndjson", types: Sequence[str] = ()
     ) -> Generator[bytes, None, None]:
-        """A branch or snapshot as a file, in blocks; all types, or some and what extends them.
-
-        Close it if you do not read it to its end.
-        """
+        """A branch or snapshot as a file, in blocks; all types, or some and what extends them."""
         return export_line(self.graph(ctx.graph), ctx.line, format, types)
 
     def close(self) -> None:

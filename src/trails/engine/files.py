@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from functools import partial
 
 from trails.engine.export import FORMATS, export
 from trails.engine.graph import Graph
@@ -13,9 +14,13 @@ from trails.engine.load.load import Loaded
 from trails.engine.load.rdf import Parse
 from trails.engine.load.source import Progress
 from trails.engine.mutate import Opening
+from trails.engine.snapshots import snapshot_line
 from trails.errors import NotFoundError, QueryError, ValidationError
+from trails.model.history import GENESIS
 from trails.model.loads import LoadRequest, LoadResult
 from trails.model.names import suggest
+from trails.model.nodes import NodeState
+from trails.views.nodes.index import NodeIndex, Stored
 
 
 def load_files(
@@ -57,7 +62,7 @@ def export_line(
 ) -> Generator[bytes, None, None]:
     """A branch or snapshot as a file, in blocks; what is wrong with the request is told at once.
 
-    It reads one state, so one that is not read to its end must be closed before the graph.
+    A branch is read as of its head now, whatever is written meanwhile.
     """
     schema = line.schema
     for name in types:
@@ -68,8 +73,25 @@ def export_line(
     wanted = {each for name in types for each in schema.family(name)}
     names = [each for each in schema.by_name if not types or each in wanted]
 
+    pinned = line
+    if not line.fixed and line.head.commit != GENESIS:
+        pinned = snapshot_line(graph, line.head.commit)
+
     def blocks() -> Generator[bytes, None, None]:
-        with graph.file.reader() as db:
-            yield from export(line.terms, line.nodes.states(db, names), format)
+        yield from export(pinned.terms, _states(graph, pinned, names), format)
 
     return blocks()
+
+
+def _states(graph: Graph, line: Line, type_names: Sequence[str]) -> Iterator[NodeState]:
+    """Every instance of types, page by page: nothing is held while nobody reads on."""
+    for name in type_names:
+        after = 0
+        while page := graph.reading_nodes(line, partial(_page, graph, name, after)):
+            yield from (stored.state for stored in page)
+            after = page[-1].nid
+
+
+def _page(graph: Graph, type_name: str, after: int, nodes: NodeIndex) -> list[Stored]:
+    with graph.file.reader() as db:
+        return nodes.page(db, type_name, after)

@@ -26,6 +26,7 @@ from trails.views.nodes.layers import Arm, arms_of
 from trails.views.nodes.segments import FOREVER, ROOT, Segment
 
 _HANDLES: Final = 200
+_PAGE: Final = 1000
 _PATIENT: Final = 500
 """New nodes at a time from which keys are put in order at the end of the write."""
 KeyRow = tuple[int, bytes, int]
@@ -201,22 +202,27 @@ class NodeIndex:
 
     def stored(self, db: sqlite3.Connection, type_names: Iterable[str]) -> Iterator[Stored]:
         """As ``states``, with the number of each."""
-        for low, high in self.file.ranges(type_names):
-            after = low - 1
-            while True:
-                rows: list[tuple[int, int, str, bytes, int]] = []
-                for arm in self.arms:
-                    query = (
-                        f"SELECT n.nid, n.seq, n.handle, n.doc, {arm.seg} FROM {arm.noded()}"  # noqa: S608
-                        "n.nid > ? AND n.nid < ? ORDER BY n.nid LIMIT 1000"
-                    )
-                    rows.extend(self.file.rows(db, query, (after, high)))
-                rows.sort()
-                for nid, seq, handle, doc, seg in rows[:1000]:
-                    after = nid
-                    yield Stored(nid, seq, self.state(handle, doc), seg)
-                if not rows:
-                    break
+        for name in type_names:
+            after = 0
+            while page := self.page(db, name, after):
+                yield from page
+                after = page[-1].nid
+
+    def page(self, db: sqlite3.Connection, type_name: str, after: int) -> list[Stored]:
+        """Instances of exactly one type, some at a time, those after a number."""
+        rows: list[tuple[int, int, str, bytes, int]] = []
+        for low, high in self.file.ranges((type_name,)):
+            for arm in self.arms:
+                query = (
+                    f"SELECT n.nid, n.seq, n.handle, n.doc, {arm.seg} FROM {arm.noded()}"  # noqa: S608
+                    "n.nid > ? AND n.nid < ? ORDER BY n.nid LIMIT ?"
+                )
+                rows.extend(self.file.rows(db, query, (max(after, low - 1), high, _PAGE)))
+        rows.sort()
+        return [
+            Stored(nid, seq, self.state(handle, doc), seg)
+            for nid, seq, handle, doc, seg in rows[:_PAGE]
+        ]
 
     # --- writing ---------------------------------------------------------------
 
