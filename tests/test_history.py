@@ -330,3 +330,31 @@ class TestExport:
         """The project can be closed with it half read."""
         with App.open(project) as app:
             next(app.export(app.context()))
+
+
+class TestLayers:
+    def test_filters_of_a_walk_look_at_the_same_version(self, app: App) -> None:
+        """A version that a fork still sees does not answer for the one that replaced it."""
+        save(app, "a")
+        versions = app.versions()
+        versions.create_branch("b")
+        ctx = app.context(branch="b")
+        parts = [Part(tag=f"p{n:03}", mass=float(n), colours=["red"]) for n in range(400)]
+        ctx.kg.save_all(parts)
+        versions.create_branch("c", "b")
+        for part in parts:
+            part.mass, part.colours = part.mass + 1000, ["blue"]
+        ctx.kg.save_all(parts)
+        old = app.context(branch="c")
+        for where, here, there in (
+            ({"colours": "red"}, 0, 400),
+            ({"colours": "blue"}, 400, 0),
+            ({"mass__lt": 500.0}, 0, 400),
+            ({"mass__gte": 1000.0}, 400, 0),
+        ):
+            for order in ("tag", "mass", "-mass"):
+                for line, count in ((ctx, here), (old, there)):
+                    found = Part.objects(line).where(**where).order_by(order)
+                    assert len(found.page(100).items) == min(count, 100)
+                    assert found.count() == count
+                    assert len(list(found)) == count

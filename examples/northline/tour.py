@@ -18,9 +18,8 @@ from rich.markup import escape
 from rich.table import Table
 from seed import load
 
-from trails import App, Context
+from trails import App, Context, MergeRequest, Resolution
 from trails.errors import CapabilityError, TrailsError, ValidationError
-from trails.model.merges import MergeRequest, Resolution
 
 HERE = Path(__file__).parent
 console = Console(highlight=False, soft_wrap=True)

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from trails.model.kinds import BigInt as BigInt
     from trails.model.kinds import Blob as Blob
     from trails.model.kinds import Iri as Iri
+    from trails.model.loads import LoadRequest as LoadRequest
+    from trails.model.merges import MergeRequest as MergeRequest
+    from trails.model.merges import Resolution as Resolution
 
 __version__ = "0.1.0"
 
@@ -40,10 +43,13 @@ _HOMES = {
     "Context": "trails.authoring.context",
     "Edge": "trails.authoring.nodes",
     "Iri": "trails.model.kinds",
+    "LoadRequest": "trails.model.loads",
+    "MergeRequest": "trails.model.merges",
     "Node": "trails.authoring.nodes",
     "Page": "trails.authoring.queries",
     "Q": "trails.authoring.queries",
     "Ref": "trails.authoring.annotations",
+    "Resolution": "trails.model.merges",
     "Shape": "trails.authoring.shapes",
     "Vector": "trails.authoring.annotations",
     "capability": "trails.authoring.capabilities",

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,11 @@ def test_an_interrupt_loses_nothing(shell):
         os.sched_yield()
     started.stdin.write(b"".join(line % number for number in range(100)))
     started.stdin.flush()
+    asleep = 0
+    while started.poll() is None and asleep < 20:  # it has read what there is, and waits
+        time.sleep(0.02)
+        state = Path(f"/proc/{started.pid}/stat").read_text().rpartition(") ")[2][0]
+        asleep = asleep + 1 if state == "S" else 0
     os.killpg(started.pid, signal.SIGINT)
     _, said = started.communicate()
     assert started.returncode == 130

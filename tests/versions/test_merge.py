@@ -328,6 +328,15 @@ class TestConflicts:
         state = forked.state()
         assert (state["Item/i0"].get("sku"), state["Item/i1"].get("sku")) == skus
 
+    def test_a_resolution_that_mends_nothing_leaves_the_conflict(self, forked: Repo) -> None:
+        """The value that is the trouble is no way out; the conflict is listed again."""
+        forked.put("main", "Item/i0", sku="s1")
+        forked.put("b", "Item/i1", sku="s1")
+        name, before = "uniqueness:Item/i0+Item/i1.sku", forked.state()
+        result = forked.merge("b", take={name: Resolution("value", "s1")})
+        assert [found.id for found in result.conflicts] == [name]
+        assert forked.state() == before
+
     def test_uniqueness_holds_for_subtypes(self, forked: Repo) -> None:
         """A part may not have the value of an item."""
         forked.put("main", "Item/i0", sku="s1")

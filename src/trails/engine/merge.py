@@ -271,17 +271,20 @@ class _Merging:
 
     def _settle(self, states: dict[str, NodeState | None]) -> None:
         """Put the nodes, and settle the rules that they break as resolutions say."""
+        left: list[RuleError] = []
         for _ in range(_ROUNDS):
+            left = list(self._violations(states))
             again = False
-            for violation in self._violations(states):
+            for violation in left:
                 identifier = _violation_id(violation)
                 resolution = self._resolution(identifier)
-                if resolution is None:
-                    self._add(self._conflict_at(identifier, violation))
-                elif self._resolve(states, violation, resolution, identifier):
-                    again = True
+                if resolution is not None:
+                    again |= self._resolve(states, violation, resolution, identifier)
             if not again:
-                return
+                break
+        # What no resolution has mended, though one may have been given.
+        for violation in left:
+            self._add(self._conflict_at(_violation_id(violation), violation))
 
     def _violations(self, states: Mapping[str, NodeState | None]) -> Iterator[RuleError]:
         yield from self._write.judge(states)

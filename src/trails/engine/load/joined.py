@@ -26,7 +26,9 @@ def common_format(files: Sequence[Given], given: str | None) -> str:
     found = given
     for each in files if given is None else ():
         if not isinstance(each, Path):
-            raise QueryError("a stream does not tell its format; say which it is")
+            raise QueryError(
+                "a stream does not tell its format; say which it is, for example --format ndjson"
+            )
         told = format_of(each.name)
         if found not in {None, told}:
             raise QueryError(f"{each} is {told}, and others are {found}; load them one by one")
