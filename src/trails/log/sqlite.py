@@ -88,6 +88,8 @@ class SqliteLog:
             raise
         self._heads = self._read_heads()
         self._last: Commit | None = None
+        self._newest: int | None = None
+        """The place of the newest commit; None when it has to be asked for."""
         self._sweep_segments()
 
     # --- opening ---------------------------------------------------------------
@@ -219,10 +221,11 @@ class SqliteLog:
 
     def last_seq(self) -> int:
         """The place of the newest commit of any branch, deleted ones included."""
-        # Asked each time: what is remembered may be older, as an interrupt can follow a COMMIT.
-        with self._lock, storage_errors("read the log"):
-            found: int = self._db.execute("SELECT coalesce(max(seq), 0) FROM commits").fetchone()[0]
-        return found
+        if self._newest is None:
+            with self._lock, storage_errors("read the log"):
+                found = self._db.execute("SELECT max(seq) FROM commits").fetchone()[0]
+                self._newest = found or 0
+        return self._newest
 
     def moves(self) -> Iterator[Move]:
         """What happened to branches beside commits, in order."""
@@ -326,6 +329,7 @@ class SqliteLog:
                 "INSERT OR REPLACE INTO heads VALUES (?, ?, ?, ?)",
                 (commit.branch, commit.id, commit.seq, commit.schema),
             )
+            self._newest = commit.seq  # here, because an interrupt can follow the COMMIT
         self._heads[commit.branch] = Head(commit.id, commit.seq, commit.schema)
         self._last = commit
 
@@ -376,6 +380,7 @@ class SqliteLog:
                 yield
                 self._db.execute("COMMIT")
             except BaseException:
+                self._newest = None
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
