@@ -41,7 +41,7 @@ from trails.model.selections import Order, Selection
 from trails.views.nodes.conditions import Compiled
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
-from trails.views.nodes.segments import ROOT_NAME
+from trails.views.nodes.layers import ROOT_NAME
 from trails.views.nodes.select import Found, Selector
 from trails.views.quads import QuadsView
 

@@ -111,7 +111,7 @@ def other_database(branch, rng):
 def no_position(branch, rng):
     """A node index that does not say how far it is."""
     db = sqlite3.connect(nodes_of(branch))
-    db.execute("DELETE FROM segs")
+    db.execute("DELETE FROM layers")
     db.commit()
     db.close()
 

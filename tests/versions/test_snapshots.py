@@ -102,7 +102,7 @@ def test_room_is_made(repo: Repo) -> None:
     repo.at(commits[0])
     dropped = make_room(repo.graph, 3, 10**9)
     assert dropped == commits[1:-2]
-    kept = [name for name in repo.graph.file.segments.refs if name.startswith(SNAPSHOT)]
+    kept = [name for name in repo.graph.file.layers.refs if name.startswith(SNAPSHOT)]
     assert {name.removeprefix(SNAPSHOT) for name in kept} == {commits[0], *commits[-2:]}
     assert len(make_room(repo.graph, 100, 0)) == 3
     for commit, state in states.items():
@@ -114,7 +114,7 @@ def test_many_snapshots_are_bounded(repo: Repo) -> None:
     states = history(repo, 70)
     for commit, state in states.items():
         assert repo.at(commit) == state
-    kept = [name for name in repo.graph.file.segments.refs if name.startswith(SNAPSHOT)]
+    kept = [name for name in repo.graph.file.layers.refs if name.startswith(SNAPSHOT)]
     assert len(kept) <= 64
 
 

@@ -1,6 +1,6 @@
 """Branches: make, list and delete them.
 
-A branch is a row in the log and a segment in the node file; its own store is made by
+A branch is a row in the log and a layer in the node file; its own store is made by
 hard links when somebody first asks for SPARQL. So a branch costs the same on a graph of
 any size.
 """

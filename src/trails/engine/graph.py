@@ -29,7 +29,7 @@ from trails.model.names import branch_folder, suggest
 from trails.model.types import Schema
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
-from trails.views.nodes.segments import ROOT, ROOT_NAME
+from trails.views.nodes.layers import ROOT, ROOT_NAME
 from trails.views.quads import QuadsView
 
 MAIN: Final = "main"
@@ -40,7 +40,7 @@ _READ_ATTEMPTS = 3
 _RETRY_SECONDS = 1.0
 """How often reads try to bring up a view that the disk refused a commit."""
 _DEEP: Final = 6
-"""Segments above the root from which ``main`` is folded back into it at once."""
+"""Layers above the root from which ``main`` is folded back into it at once."""
 T = TypeVar("T")
 
 
@@ -239,18 +239,16 @@ class Graph:
         if self.file.damaged:
             self._progress("the node index is damaged; rebuilding it from the log")
             self._clear_file()
-        elif main.known and not all(
-            self.ancestry.has(each.position) for each in self.file.segments
-        ):
+        elif main.known and not all(self.ancestry.has(each.position) for each in self.file.layers):
             self._progress("the node index belongs to another history; rebuilding it from the log")
             self._clear_file()
         if not main.known:
             with self.file.transaction():
-                self.file.segments.point(self.file.db, MAIN, ROOT)
+                self.file.layers.point(self.file.db, MAIN, ROOT)
         branches = {*self.log.branches(), MAIN, ROOT_NAME}
         gone = [
             name
-            for name in self.file.segments.refs
+            for name in self.file.layers.refs
             if name not in branches and not name.startswith(SNAPSHOT)
         ]
         if gone:
@@ -325,14 +323,14 @@ class Graph:
     # --- where lines stand in the node file ------------------------------------------
 
     def stand(self, line: Line, head: Head, near: Line | None = None) -> None:
-        """Give a line a segment of its own: the nearest state, changed into the wanted one."""
+        """Give a line a layer of its own: the nearest state, changed into the wanted one."""
         base = near if near is not None else self._nearest(head.commit)
         at = base.nodes.position.commit
         with self.file.turns.exclusive(), self._index_step():
-            self.file.segments.stand(self.file.db, line.name, base.nodes.segment.number)
+            self.file.layers.stand(self.file.db, line.name, base.nodes.layer.number)
             line.use(self.compiled(self.schema_at(at)))
             self.folding.walk_nodes(line.nodes, self.ancestry.path(at, head.commit))
-            self.file.segments.sweep(self.file.db)
+            self.file.layers.sweep(self.file.db)
             line.nodes.commit(Position(head.seq, head.commit))
         line.use(self.compiled(head.schema))
 
@@ -342,9 +340,7 @@ class Graph:
         if commit != GENESIS:
             own = self._lines.get(self.ancestry.commit(commit).branch)
             candidates += [line for line in (own, self._lines.get(SNAPSHOT + commit)) if line]
-        recent = self.file.segments.oldest(
-            [name for name, line in self._lines.items() if line.fixed]
-        )
+        recent = self.file.layers.oldest([name for name, line in self._lines.items() if line.fixed])
         candidates += [self._lines[name] for name in recent[-3:]]
         known = [line for line in candidates if line.nodes.known]
         return min(
@@ -355,8 +351,8 @@ class Graph:
         """Lines are gone: drop what the node file and the disk hold for them alone."""
         with self.file.turns.exclusive(), self.file.transaction():
             for name in names:
-                self.file.segments.forget(self.file.db, name)
-            self.file.segments.sweep(self.file.db)
+                self.file.layers.forget(self.file.db, name)
+            self.file.layers.sweep(self.file.db)
         for name in names:
             line = self._lines.pop(name, None) if name != MAIN else None
             if line is not None:
@@ -367,10 +363,10 @@ class Graph:
 
     def settle(self) -> None:
         """Before ``main`` is written: fold what a fast-forward put above the root into it."""
-        segment = self.main.nodes.segment
-        if segment.number != ROOT:
-            position = segment.position
-            self._into_root(Head(position.commit, position.seq, segment.schema))
+        layer = self.main.nodes.layer
+        if layer.number != ROOT:
+            position = layer.position
+            self._into_root(Head(position.commit, position.seq, layer.schema))
             self.main.use(self.main.compiled)
 
     def _into_root(self, head: Head) -> None:
@@ -380,8 +376,8 @@ class Graph:
         path = self.ancestry.path(root.position.commit, head.commit)
         with self.file.turns.exclusive(), self._index_step():
             self.folding.walk_nodes(root, path, head.seq)
-            self.file.segments.point(self.file.db, MAIN, ROOT)
-            self.file.segments.sweep(self.file.db)
+            self.file.layers.point(self.file.db, MAIN, ROOT)
+            self.file.layers.sweep(self.file.db)
             root.commit(Position(head.seq, head.commit))
 
     def forward(self, line: Line, source: Line) -> None:
@@ -389,7 +385,7 @@ class Graph:
         head = self.log_head(line.name)
         self.stand(line, head, near=source)
         if line is self.main:
-            if len(self.file.segments.lineage(line.nodes.segment.number)) > _DEEP:
+            if len(self.file.layers.lineage(line.nodes.layer.number)) > _DEEP:
                 self.settle()
             self.stores.forward(source, head)
         line.head = head

@@ -47,7 +47,7 @@ def _unreachable(graph: Graph) -> list[Path]:
     if graph.folder is None:
         return []
     wanted = {branch_folder(name) for name in (MAIN, *graph.log.branches())}
-    wanted_snapshots = {name[1:] for name in graph.file.segments.refs if name.startswith("@")}
+    wanted_snapshots = {name[1:] for name in graph.file.layers.refs if name.startswith("@")}
     return [
         path
         for parent, names in (("branches", wanted), ("snapshots", wanted_snapshots))

@@ -1,6 +1,6 @@
 """Snapshots: the graph as of any commit.
 
-A snapshot stands on a segment of its own, made from the nearest line by undoing and
+A snapshot stands on a layer of its own, made from the nearest line by undoing and
 doing what lies between. As many are kept as ``_MOST`` and ``_MOST_ROWS`` allow; the one
 that was used longest ago goes first, and is made again when it is asked for.
 """
@@ -30,7 +30,7 @@ def snapshot_line(graph: Graph, commit: str) -> Line:
     if line is None:
         with graph.writing():
             line = graph.lines.get(name) or _make(graph, name, found)
-    graph.file.segments.touch(name)
+    graph.file.layers.touch(name)
     return line
 
 
@@ -41,11 +41,11 @@ def _make(graph: Graph, name: str, commit: Commit) -> Line:
 
 def make_room(graph: Graph, most: int, most_rows: int, *, dry_run: bool = False) -> list[str]:
     """Drop snapshots until no more are left than that; which ones were dropped."""
-    segments = graph.file.segments
-    names = segments.oldest([name for name in segments.refs if name.startswith(SNAPSHOT)])
+    layers = graph.file.layers
+    names = layers.oldest([name for name in layers.refs if name.startswith(SNAPSHOT)])
     with graph.file.writer() as db:
-        query = "SELECT count(*) FROM rows WHERE seg = ?"
-        sizes = {name: db.execute(query, (segments.refs[name],)).fetchone()[0] for name in names}
+        query = "SELECT count(*) FROM rows WHERE layer = ?"
+        sizes = {name: db.execute(query, (layers.refs[name],)).fetchone()[0] for name in names}
     dropped: list[str] = []
     while names and (len(names) > most or sum(sizes[name] for name in names) > most_rows):
         dropped.append(names.pop(0))

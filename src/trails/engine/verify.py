@@ -17,7 +17,7 @@ from trails.model.history import GENESIS, Commit, Draft, Position, chain_digest,
 from trails.model.reports import Finding
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
-from trails.views.nodes.segments import ROOT
+from trails.views.nodes.layers import ROOT
 from trails.views.quads import QuadsView
 
 _SHOWN = 5
@@ -139,7 +139,7 @@ def _check_nodes(graph: Graph, path: Path) -> Finding:
     rows, problems = 0, []
     try:
         with fresh.transaction():
-            fresh.segments.point(fresh.db, MAIN, ROOT)
+            fresh.layers.point(fresh.db, MAIN, ROOT)
         for name in sorted(graph.log.branches(), key=lambda name: (name != MAIN, name)):
             seen, differing = _compare_nodes(graph, fresh, name)
             rows += seen
@@ -159,7 +159,7 @@ def _compare_nodes(graph: Graph, fresh: NodeFile, name: str) -> tuple[int, int]:
     start = NodeIndex(fresh, MAIN).position.commit
     with _one_transaction(fresh):
         if name != MAIN:
-            fresh.segments.stand(fresh.db, name, fresh.segments.refs[MAIN])
+            fresh.layers.stand(fresh.db, name, fresh.layers.refs[MAIN])
             nodes.follow(graph.compiled(graph.log_head(MAIN).schema).schema)
         graph.folding.walk_nodes(nodes, graph.ancestry.path(start, head.commit))
         nodes.commit(Position(head.seq, head.commit))

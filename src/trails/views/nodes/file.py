@@ -21,10 +21,10 @@ from trails.errors import StorageError, StorageFullError
 from trails.log.storage import connect, storage_errors
 from trails.model.types import Schema
 from trails.views.nodes.keys import all_slots
-from trails.views.nodes.segments import FOREVER, ROOT, Segments
+from trails.views.nodes.layers import FOREVER, ROOT, Layers
 from trails.views.turns import Turns
 
-INDEX_FORMAT: Final = 2
+INDEX_FORMAT: Final = 3
 TYPE_BITS: Final = 44
 """A node number is its type's number, then a counter: a type is one range of rows."""
 
@@ -34,37 +34,37 @@ CREATE TABLE IF NOT EXISTS types (
     tid INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, next INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS slots (sid INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
--- the root segment as it is now
+-- the root layer as it is now
 CREATE TABLE IF NOT EXISTS nodes (
     nid INTEGER PRIMARY KEY, handle TEXT NOT NULL UNIQUE, seq INTEGER NOT NULL, doc BLOB NOT NULL
 );
 CREATE TABLE IF NOT EXISTS keys (
     sid INTEGER NOT NULL, key BLOB NOT NULL, nid INTEGER NOT NULL, PRIMARY KEY (sid, key, nid)
 ) WITHOUT ROWID;
--- other segments, and what the root held when one of them left it
+-- other layers, and what the root held when one of them left it
 CREATE TABLE IF NOT EXISTS rows (
-    seg INTEGER NOT NULL, nid INTEGER NOT NULL, seq INTEGER NOT NULL, until INTEGER NOT NULL,
-    handle TEXT NOT NULL, doc BLOB NOT NULL, PRIMARY KEY (seg, nid, seq)
+    layer INTEGER NOT NULL, nid INTEGER NOT NULL, seq INTEGER NOT NULL, until INTEGER NOT NULL,
+    handle TEXT NOT NULL, doc BLOB NOT NULL, PRIMARY KEY (layer, nid, seq)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS rows_handle ON rows (handle, seg);
+CREATE INDEX IF NOT EXISTS rows_handle ON rows (handle, layer);
 CREATE TABLE IF NOT EXISTS row_keys (
-    seg INTEGER NOT NULL, sid INTEGER NOT NULL, key BLOB NOT NULL, nid INTEGER NOT NULL,
-    seq INTEGER NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (seg, sid, key, nid, seq)
+    layer INTEGER NOT NULL, sid INTEGER NOT NULL, key BLOB NOT NULL, nid INTEGER NOT NULL,
+    seq INTEGER NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (layer, sid, key, nid, seq)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS hides (
-    nid INTEGER NOT NULL, seg INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (nid, seg)
+    nid INTEGER NOT NULL, layer INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (nid, layer)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS hides_seg ON hides (seg);
--- the tree of segments, who stands on them, and how many nodes they have
-CREATE TABLE IF NOT EXISTS segs (
-    seg INTEGER PRIMARY KEY, parent INTEGER, fork INTEGER NOT NULL,
+CREATE INDEX IF NOT EXISTS hides_layer ON hides (layer);
+-- the tree of layers, who stands on them, and how many nodes they have
+CREATE TABLE IF NOT EXISTS layers (
+    layer INTEGER PRIMARY KEY, parent INTEGER, fork INTEGER NOT NULL,
     seq INTEGER NOT NULL, head TEXT NOT NULL, schema TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS refs (
-    name TEXT PRIMARY KEY, seg INTEGER NOT NULL, used INTEGER NOT NULL
+    name TEXT PRIMARY KEY, layer INTEGER NOT NULL, used INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS lives (
-    seg INTEGER NOT NULL, tid INTEGER NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (seg, tid)
+    layer INTEGER NOT NULL, tid INTEGER NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (layer, tid)
 ) WITHOUT ROWID;
 -- earlier commits that changed a node
 CREATE TABLE IF NOT EXISTS past (
@@ -85,7 +85,7 @@ class NodeFile:
     def __init__(self, path: Path | None, schema_of: Callable[[str], Schema]) -> None:
         self._path = path
         self.schema_of = schema_of
-        """Digest → schema: segments may be read with different ones."""
+        """Digest → schema: layers may be read with different ones."""
         self._lock = threading.Lock()
         self._memory_lock = threading.RLock()
         self.turns = Turns()
@@ -143,7 +143,7 @@ class NodeFile:
         with self.errors("read the node index"):
             types = db.execute("SELECT name, tid, next FROM types").fetchall()
             slots = db.execute("SELECT name, sid FROM slots").fetchall()
-            self.segments = Segments.read(db)
+            self.layers = Layers.read(db)
         self.types: dict[str, list[int]] = {name: [tid, nxt] for name, tid, nxt in types}
         self._slots: dict[str, int] = dict(slots)
         self._touched_types: set[str] = set()
@@ -285,7 +285,7 @@ class NodeFile:
                     "UPDATE types SET next = ? WHERE tid = ?",
                     [(nxt, tid) for tid, nxt in (self.types[name] for name in self._touched_types)],
                 )
-            self.segments.write(self.db)
+            self.layers.write(self.db)
             self.db.execute("COMMIT")
         self._touched_types.clear()
         self._writing = False
@@ -308,7 +308,7 @@ class NodeFile:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """A transaction of its own, for changes of the tree of segments."""
+        """A transaction of its own, for changes of the tree of layers."""
         self.begin()
         try:
             yield
@@ -351,25 +351,25 @@ class NodeFile:
     # --- upkeep --------------------------------------------------------------------
 
     def purge(self) -> int:
-        """Drop versions that no segment sees any more; how many rows that freed."""
+        """Drop versions that no layer sees any more; how many rows that freed."""
         freed = 0
         with self.turns.exclusive(), self.transaction():
-            freed += self.segments.sweep(self.db)
-            for segment in self.segments:
-                forks = [each.fork for each in self.segments.children(segment.number)]
+            freed += self.layers.sweep(self.db)
+            for layer in self.layers:
+                forks = [each.fork for each in self.layers.children(layer.number)]
                 seen = " OR ".join(f"(seq <= {fork} AND until > {fork})" for fork in forks) or "0"
                 for table in ("rows", "row_keys"):
                     freed += self.db.execute(
-                        f"DELETE FROM {table} WHERE seg = ? AND until < ? AND NOT ({seen})",  # noqa: S608
-                        (segment.number, FOREVER),
+                        f"DELETE FROM {table} WHERE layer = ? AND until < ? AND NOT ({seen})",  # noqa: S608
+                        (layer.number, FOREVER),
                     ).rowcount
-            if not self.segments.children(ROOT):
+            if not self.layers.children(ROOT):
                 self._drop_lost_slots()
         return freed
 
     def _drop_lost_slots(self) -> None:
-        """Keys that only segments of the past would have read."""
-        schema = self.segments[ROOT].schema
+        """Keys that only layers of the past would have read."""
+        schema = self.layers[ROOT].schema
         if not schema:
             return
         wanted = {

@@ -1,7 +1,7 @@
 """NodeIndex: one branch or snapshot in the node file, to read and to write.
 
-Reads go over the arms of its lineage (``layers``). Writes go into its own segment: the
-root's tables hold what is there now; a version that a segment grown out of this one
+Reads go over the arms of its lineage (``layers``). Writes go into its own layer: the
+root's tables hold what is there now; a version that a layer grown out of this one
 still sees is kept beside them, closed by the commit that replaced it.
 """
 
@@ -19,11 +19,11 @@ from trails.model.history import Position
 from trails.model.iris import decode_id
 from trails.model.nodes import NodeState
 from trails.model.types import Schema
+from trails.views.nodes.arms import Arm, arms_of
 from trails.views.nodes.docs import Docs
 from trails.views.nodes.file import NodeFile, marks
 from trails.views.nodes.keys import Extract, Slot, all_slots
-from trails.views.nodes.layers import Arm, arms_of
-from trails.views.nodes.segments import FOREVER, ROOT, Segment
+from trails.views.nodes.layers import FOREVER, ROOT, Layer
 
 _HANDLES: Final = 200
 _PAGE: Final = 1000
@@ -39,7 +39,7 @@ class Stored(msgspec.Struct, frozen=True):
     nid: int
     seq: int
     state: NodeState
-    seg: int = ROOT
+    layer: int = ROOT
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -66,28 +66,28 @@ class NodeIndex:
         self.follow(Schema())
 
     @property
-    def segment(self) -> Segment:
+    def layer(self) -> Layer:
         """Where this branch or snapshot stands."""
-        segments = self.file.segments
-        found = segments.refs.get(self._name)
+        layers = self.file.layers
+        found = layers.refs.get(self._name)
         if found is None:
             raise NotFoundError(f"the node index has no {self._name!r} any more; ask again")
-        return segments[found]
+        return layers[found]
 
     @property
     def known(self) -> bool:
         """Whether the file has this branch or snapshot."""
-        return self._name in self.file.segments.refs
+        return self._name in self.file.layers.refs
 
     @property
     def position(self) -> Position:
         """How far it has followed the log."""
-        return self.segment.position
+        return self.layer.position
 
     @property
     def arms(self) -> tuple[Arm, ...]:
         """Where its rows are, nearest first."""
-        lineage = self.file.segments.lineage(self.segment.number)
+        lineage = self.file.layers.lineage(self.layer.number)
         if lineage != self._lineage:
             self._lineage, self._arms = lineage, arms_of(lineage)
         return self._arms
@@ -119,7 +119,7 @@ class NodeIndex:
             query = f"SELECT n.nid, n.seq, n.doc FROM {arm.noded()}n.handle = ?"  # noqa: S608
             row = next(self.file.rows(db, query, (handle,)), None)
             if row is not None:
-                return Stored(row[0], row[1], self.state(handle, row[2]), arm.seg)
+                return Stored(row[0], row[1], self.state(handle, row[2]), arm.layer)
         return None
 
     def find_all(self, db: sqlite3.Connection, handles: Sequence[str]) -> dict[str, Stored]:
@@ -133,14 +133,14 @@ class NodeIndex:
                     f"n.handle IN ({marks(len(some))})"
                 )
                 for handle, nid, seq, doc in self.file.rows(db, query, some):
-                    found[handle] = Stored(nid, seq, self.state(handle, doc), arm.seg)
+                    found[handle] = Stored(nid, seq, self.state(handle, doc), arm.layer)
         return found
 
     def state(self, handle: str, doc: bytes) -> NodeState:
         """A row's node."""
         try:
-            type_name, _, segment = handle.partition("/")
-            identifier = decode_id(segment) if "%" in segment else segment
+            type_name, _, rest = handle.partition("/")
+            identifier = decode_id(rest) if "%" in rest else rest
             return NodeState(type_name, identifier, self.docs.decode(type_name, doc))
         except (KeyError, TypeError, ValueError, ArithmeticError, msgspec.MsgspecError) as error:
             self.file.damaged = True
@@ -184,15 +184,15 @@ class NodeIndex:
 
     def live(self, db: sqlite3.Connection, type_names: Sequence[str]) -> int:
         """How many instances types have."""
-        segment = self.segment
+        layer = self.layer
         numbers = [self.file.types[name][0] for name in type_names if name in self.file.types]
         if db is self.file.db:
-            return sum(segment.live.get(tid, 0) for tid in numbers)
+            return sum(layer.live.get(tid, 0) for tid in numbers)
         query = (
             "SELECT coalesce(sum(n), 0) FROM lives "  # noqa: S608
-            f"WHERE seg = ? AND tid IN ({marks(len(numbers))})"
+            f"WHERE layer = ? AND tid IN ({marks(len(numbers))})"
         )
-        found: int = db.execute(query, (segment.number, *numbers)).fetchone()[0]
+        found: int = db.execute(query, (layer.number, *numbers)).fetchone()[0]
         return found
 
     def states(self, db: sqlite3.Connection, type_names: Iterable[str]) -> Iterator[NodeState]:
@@ -214,34 +214,34 @@ class NodeIndex:
         for low, high in self.file.ranges((type_name,)):
             for arm in self.arms:
                 query = (
-                    f"SELECT n.nid, n.seq, n.handle, n.doc, {arm.seg} FROM {arm.noded()}"  # noqa: S608
+                    f"SELECT n.nid, n.seq, n.handle, n.doc, {arm.layer} FROM {arm.noded()}"  # noqa: S608
                     "n.nid > ? AND n.nid < ? ORDER BY n.nid LIMIT ?"
                 )
                 rows.extend(self.file.rows(db, query, (max(after, low - 1), high, _PAGE)))
         rows.sort()
         return [
-            Stored(nid, seq, self.state(handle, doc), seg)
-            for nid, seq, handle, doc, seg in rows[:_PAGE]
+            Stored(nid, seq, self.state(handle, doc), layer)
+            for nid, seq, handle, doc, layer in rows[:_PAGE]
         ]
 
     # --- writing ---------------------------------------------------------------
 
     def commit(self, position: Position) -> None:
         """Make the changes and the new position visible, in one step."""
-        self.file.segments.move(self.segment.number, position, self._schema.digest)
+        self.file.layers.move(self.layer.number, position, self._schema.digest)
         self.file.commit()
 
     def put_all(self, seq: int, changes: Sequence[Change]) -> None:
         """Apply changes that a commit makes."""
         with self.file.errors("write the node index"):
-            segment = self.segment
-            if segment.number == ROOT:
-                self._put_root(segment, seq, changes)
+            layer = self.layer
+            if layer.number == ROOT:
+                self._put_root(layer, seq, changes)
             else:
-                self._put_rows(segment, seq, changes)
+                self._put_rows(layer, seq, changes)
 
-    def _put_root(self, segment: Segment, default_seq: int, changes: Sequence[Change]) -> None:
-        db, kept_from = self.file.db, segment.newest_fork
+    def _put_root(self, layer: Layer, default_seq: int, changes: Sequence[Change]) -> None:
+        db, kept_from = self.file.db, layer.newest_fork
         patient = len(changes) >= _PATIENT and all(change.before is None for change in changes)
         if not patient:
             self.file.put_waiting()
@@ -256,7 +256,7 @@ class NodeIndex:
             if before is not None:
                 self._remember(change.handle, before.seq)
                 if before.seq <= kept_from:
-                    self._insert_row(ROOT, before, seq, old)  # a segment still sees it
+                    self._insert_row(ROOT, before, seq, old)  # a layer still sees it
             if after is None:
                 assert before is not None  # noqa: S101 - nothing to delete otherwise
                 gone_keys.extend(old)
@@ -295,23 +295,23 @@ class NodeIndex:
             for key in slot.extract(stored.state.values):
                 yield sid, key, stored.nid
 
-    def _insert_row_keys(self, seg: int, keys: Iterable[KeyRow], seq: int, until: int) -> None:
-        rows = [(seg, sid, key, nid, seq, until) for sid, key, nid in keys]
+    def _insert_row_keys(self, layer: int, keys: Iterable[KeyRow], seq: int, until: int) -> None:
+        rows = [(layer, sid, key, nid, seq, until) for sid, key, nid in keys]
         self.file.insert("INSERT OR REPLACE INTO row_keys", rows, 6)
 
-    def _put_rows(self, segment: Segment, default_seq: int, changes: Sequence[Change]) -> None:
-        db, seg = self.file.db, segment.number
+    def _put_rows(self, layer: Layer, default_seq: int, changes: Sequence[Change]) -> None:
+        db, number = self.file.db, layer.number
         for change in changes:
             before, after = change.before, change.after
             seq = default_seq if change.seq is None else change.seq
             if before is not None:
                 self._remember(change.handle, before.seq)
-                if before.seg != seg:
+                if before.layer != number:
                     db.execute(
-                        "INSERT OR IGNORE INTO hides VALUES (?, ?, ?)", (before.nid, seg, seq)
+                        "INSERT OR IGNORE INTO hides VALUES (?, ?, ?)", (before.nid, number, seq)
                     )
                 else:
-                    self._end_row(segment, before, seq)
+                    self._end_row(layer, before, seq)
             if after is None:
                 assert before is not None  # noqa: S101 - nothing to delete otherwise
                 self._remember(change.handle, seq)
@@ -322,67 +322,71 @@ class NodeIndex:
                 self._count(after.type, 1)
             else:
                 nid = before.nid
-            self._insert_row(seg, Stored(nid, seq, after, seg))
+            self._insert_row(number, Stored(nid, seq, after, number))
 
-    def _end_row(self, segment: Segment, before: Stored, until: int) -> None:
-        """A version of this segment is replaced: keep it closed, or drop it."""
-        db, seg = self.file.db, segment.number
-        if before.seq > segment.newest_fork:
-            self._drop_row(seg, before)
+    def _end_row(self, layer: Layer, before: Stored, until: int) -> None:
+        """A version of this layer is replaced: keep it closed, or drop it."""
+        db, number = self.file.db, layer.number
+        if before.seq > layer.newest_fork:
+            self._drop_row(number, before)
             return
         db.execute(
-            "UPDATE rows SET until = ? WHERE seg = ? AND nid = ? AND seq = ?",
-            (until, seg, before.nid, before.seq),
+            "UPDATE rows SET until = ? WHERE layer = ? AND nid = ? AND seq = ?",
+            (until, number, before.nid, before.seq),
         )
         db.executemany(
-            "UPDATE row_keys SET until = ? WHERE seg = ? AND sid = ? AND key = ? AND nid = ? "
+            "UPDATE row_keys SET until = ? WHERE layer = ? AND sid = ? AND key = ? AND nid = ? "
             "AND seq = ?",
-            [(until, seg, sid, key, nid, before.seq) for sid, key, nid in self._every_key(before)],
+            [
+                (until, number, sid, key, nid, before.seq)
+                for sid, key, nid in self._every_key(before)
+            ],
         )
 
     def _every_key(self, stored: Stored, known: Sequence[KeyRow] | None = None) -> set[KeyRow]:
-        """A node's keys under this schema and those of the segments that see it."""
+        """A node's keys under this schema and those of the layers that see it."""
         keys = set(self._keys(stored.nid, stored.state) if known is None else known)
-        for digest in self.file.segments.schemas_above(self.segment.number):
+        for digest in self.file.layers.schemas_above(self.layer.number):
             if digest != self._schema.digest:
                 keys.update(self._keys_under(self.file.schema_of(digest), stored))
         return keys
 
     def restore(self, seq: int, stored: Iterable[Stored]) -> None:
         """Say of nodes, which a write left as they were, that it did not change them."""
-        segment = self.segment
+        layer = self.layer
         with self.file.errors("write the node index"):
             for each in stored:
-                self._restore(segment, seq, each)
+                self._restore(layer, seq, each)
 
-    def _restore(self, segment: Segment, seq: int, stored: Stored) -> None:
-        db, nid, number = self.file.db, stored.nid, segment.number
+    def _restore(self, layer: Layer, seq: int, stored: Stored) -> None:
+        db, nid, number = self.file.db, stored.nid, layer.number
         db.execute("DELETE FROM past WHERE handle = ? AND seq = ?", (stored.state.handle, seq))
         if number == ROOT:
             db.execute("UPDATE nodes SET seq = ? WHERE nid = ?", (stored.seq, nid))
             self._drop_row(number, stored)  # what was kept of it is what is there again
             return
         self._drop_row(number, msgspec.structs.replace(stored, seq=seq))
-        if stored.seg != number:
+        if stored.layer != number:
             db.execute(
-                "DELETE FROM hides WHERE nid = ? AND seg = ? AND seq = ?", (nid, number, seq)
+                "DELETE FROM hides WHERE nid = ? AND layer = ? AND seq = ?", (nid, number, seq)
             )
         else:
             self._insert_row(number, stored)
 
-    def _drop_row(self, seg: int, stored: Stored) -> None:
+    def _drop_row(self, layer: int, stored: Stored) -> None:
         db = self.file.db
         db.execute(
-            "DELETE FROM rows WHERE seg = ? AND nid = ? AND seq = ?", (seg, stored.nid, stored.seq)
+            "DELETE FROM rows WHERE layer = ? AND nid = ? AND seq = ?",
+            (layer, stored.nid, stored.seq),
         )
         db.executemany(
-            "DELETE FROM row_keys WHERE seg = ? AND sid = ? AND key = ? AND nid = ? AND seq = ?",
-            [(seg, sid, key, nid, stored.seq) for sid, key, nid in self._every_key(stored)],
+            "DELETE FROM row_keys WHERE layer = ? AND sid = ? AND key = ? AND nid = ? AND seq = ?",
+            [(layer, sid, key, nid, stored.seq) for sid, key, nid in self._every_key(stored)],
         )
 
     def _insert_row(
         self,
-        seg: int,
+        layer: int,
         stored: Stored,
         until: int = FOREVER,
         keys: Sequence[KeyRow] | None = None,
@@ -391,9 +395,9 @@ class NodeIndex:
         doc = self.docs.encode(state.type, state.values)
         self.file.db.execute(
             "INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?, ?)",
-            (seg, stored.nid, stored.seq, until, state.handle, doc),
+            (layer, stored.nid, stored.seq, until, state.handle, doc),
         )
-        self._insert_row_keys(seg, sorted(self._every_key(stored, keys)), stored.seq, until)
+        self._insert_row_keys(layer, sorted(self._every_key(stored, keys)), stored.seq, until)
 
     def _remember(self, handle: str, seq: int) -> None:
         """A commit changed a node and is no longer the last to have done so."""
@@ -401,11 +405,11 @@ class NodeIndex:
             self.file.db.execute("INSERT OR IGNORE INTO past VALUES (?, ?)", (handle, seq))
 
     def _count(self, type_name: str, step: int) -> None:
-        self.file.segments.count(self.segment.number, self.file.type_number(type_name), step)
+        self.file.layers.count(self.layer.number, self.file.type_number(type_name), step)
 
     def adopt(self, schema: Schema) -> None:
         """Follow another schema from here on: drop the slots it lost, fill those it gained."""
-        file, root = self.file, self.segment.number == ROOT
+        file, root = self.file, self.layer.number == ROOT
         with file.errors("write the node index"):
             file.put_waiting()
             before = {name: _names(slots) for name, slots in self._all_slots.items()}
@@ -413,8 +417,8 @@ class NodeIndex:
             after = {name: _names(slots) for name, slots in self._all_slots.items()}
             old: set[str] = set().union(*before.values())
             new: set[str] = set().union(*after.values())
-            # What segments that grew out of the root still read stays until they are gone.
-            unread = set() if file.segments.children(ROOT) else old - new
+            # What layers that grew out of the root still read stays until they are gone.
+            unread = set() if file.layers.children(ROOT) else old - new
             for slot in sorted(unread | (new - old)) if root else ():
                 file.db.execute("DELETE FROM keys WHERE sid = ?", (file.slot_number(slot),))
             for name in before.keys() & after.keys():
@@ -428,17 +432,17 @@ class NodeIndex:
             for slot in self._all_slots[type_name]
             if slot.name in gained
         ]
-        number = self.segment.number
+        number = self.layer.number
         for stored in self.stored(self.file.db, (type_name,)):
             state = stored.state
             keys = [(sid, key, stored.nid) for sid, read in slots for key in read(state.values)]
             if root:
                 self.file.insert("INSERT OR IGNORE INTO keys", keys, 3)
-            elif stored.seg == number:
+            elif stored.layer == number:
                 self._insert_row_keys(number, keys, stored.seq, FOREVER)
             else:
-                # Its segment has no such keys: a copy of the node here can have them.
-                self._put_rows(self.segment, stored.seq, [Change(stored, state.handle, state)])
+                # Its layer has no such keys: a copy of the node here can have them.
+                self._put_rows(self.layer, stored.seq, [Change(stored, state.handle, state)])
 
     def _keys(self, nid: int, state: NodeState) -> list[KeyRow]:
         values = state.values

@@ -1,123 +1,217 @@
-"""Layers: what a branch or snapshot sees, as the parts of SQL that find it.
+"""Layers: the tree of states that the node index holds, and who stands on which.
 
-A state is spread over the segments from its own to the root. An *arm* is the share of
-one of them: its tables, and the conditions under which its rows are seen from here,
-namely as of the fork and not hidden by a nearer segment. ``main`` has one arm without
-conditions, and its SQL is the plain one.
+A layer is a state that grew out of another one: it holds the nodes that it changed,
+and *hides* those of its parent, which it sees as the parent was at the *fork*. The root
+is the layer of ``main`` and the only one that holds everything. A branch or snapshot
+stands on one layer of its own; making one is a row, whatever the size of the graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import sqlite3
+from collections.abc import Iterator
+from typing import Final, Self
 
 import msgspec
 
-from trails.views.nodes.segments import NOW, ROOT
+from trails.errors import CorruptionError
+from trails.model.history import Position
+
+ROOT: Final = 0
+ROOT_NAME: Final = "/root"
+"""Stands on the root always; ``main`` can be ahead of it after a fast-forward."""
+FOREVER: Final = 2**62
+"""Later than every commit: until when a row holds that nothing has replaced."""
+NOW: Final = FOREVER - 1
+"""The bound of a state that is followed as it moves."""
 
 
-class Arm(msgspec.Struct, frozen=True):
-    """The rows of one segment that can be seen from another."""
+class Layer(msgspec.Struct):
+    """One state: what it grew out of, how far it is, how many nodes it has."""
 
-    seg: int
-    keys: str
-    nodes: str
-    fixed: str
-    """What selects the segment's rows, on alias ``k``; ends in AND."""
-    join: str
-    """How a node ``n`` is found from a key or node ``k``."""
-    of_key: str
-    """Visibility where ``k`` is a key; empty when everything is seen."""
-    of_node: str
-    """Visibility where ``n`` is a node."""
-    needs_node: bool
-    """Whether the visibility of a key can only be told from its node."""
+    number: int
+    parent: int | None
+    fork: int
+    position: Position
+    schema: str
+    live: dict[int, int]
+    """Type number → how many nodes of that type are visible here."""
+    newest_fork: int = -1
+    """The latest fork of a child: what was there then must be kept for it."""
 
-    def keyed(self, *, joined: bool = False) -> str:
-        """FROM and WHERE of keys, to be followed by conditions on them."""
-        if joined or self.needs_node:
-            seen = f"{self.of_node} AND " if self.of_node else ""
-            return (
-                f"{self.keys} k CROSS JOIN {self.nodes} n ON {self.join} WHERE {self.fixed}{seen}"
+
+class Layers:
+    """All layers, and the names that stand on them."""
+
+    def __init__(self) -> None:
+        self._all: dict[int, Layer] = {}
+        self.refs: dict[str, int] = {}
+        self._used: dict[str, int] = {}
+        self._changed: set[int] = set()
+        self._counted: set[tuple[int, int]] = set()
+        self._clock = 0
+        self._above: dict[int, frozenset[str]] = {}
+
+    @classmethod
+    def read(cls, db: sqlite3.Connection) -> Self:
+        """As the tables have them; an empty file gets its root."""
+        found = cls()
+        for layer, parent, fork, seq, head, schema in db.execute("SELECT * FROM layers"):
+            found._all[layer] = Layer(layer, parent, fork, Position(seq, head), schema, {})
+        for layer, tid, count in db.execute("SELECT layer, tid, n FROM lives"):
+            found[layer].live[tid] = count
+        for name, layer, used in db.execute("SELECT name, layer, used FROM refs"):
+            found.refs[name] = found[layer].number
+            found._used[name] = used
+            found._clock = max(found._clock, used)
+        for layer in list(found._all.values()):
+            found._keep_for(layer)
+        if ROOT not in found._all:
+            if found._all or db.execute("SELECT 1 FROM nodes LIMIT 1").fetchone():
+                raise CorruptionError("the node index has nodes, but does not say how far it is")
+            found._all[ROOT] = Layer(ROOT, None, 0, Position(0, ""), "", {})
+            found._changed.add(ROOT)
+        found.refs[ROOT_NAME] = ROOT
+        return found
+
+    def __getitem__(self, number: int) -> Layer:
+        """A layer by number."""
+        layer = self._all.get(number)
+        if layer is None:
+            raise CorruptionError(f"the node index has no layer {number}")
+        return layer
+
+    def __iter__(self) -> Iterator[Layer]:
+        """All layers."""
+        return iter(self._all.values())
+
+    def _keep_for(self, layer: Layer) -> None:
+        if layer.parent is not None:
+            parent = self[layer.parent]
+            parent.newest_fork = max(parent.newest_fork, layer.fork)
+
+    # --- the shape of the tree ---------------------------------------------------
+
+    def lineage(self, number: int) -> list[tuple[int, int]]:
+        """(layer, bound) from a layer to the root, nearest first."""
+        steps, bound = [], NOW
+        layer = self[number]
+        while True:
+            steps.append((layer.number, bound))
+            if layer.parent is None:
+                return steps
+            bound, layer = layer.fork, self[layer.parent]
+
+    def schemas_above(self, number: int) -> frozenset[str]:
+        """The schemas with which states that grew out of a layer are read."""
+        found = self._above.get(number)
+        if found is None:
+            found = self._above[number] = frozenset(
+                each.schema
+                for each in self._all.values()
+                if any(layer == number for layer, _ in self.lineage(each.number)[1:])
             )
-        seen = f"{self.of_key} AND " if self.of_key else ""
-        return f"{self.keys} k WHERE {self.fixed}{seen}"
+        return found
 
-    def any_keyed(self) -> str:
-        """As ``keyed``, with keys that can't be seen among them: enough for an upper bound."""
-        return f"{self.keys} k WHERE {self.fixed}"
+    def children(self, number: int) -> list[Layer]:
+        """The layers that grew out of one."""
+        return [each for each in self._all.values() if each.parent == number]
 
-    def noded(self) -> str:
-        """FROM and WHERE of nodes ``n``, to be followed by conditions on them."""
-        fixed = f"{self.fixed} " if self.fixed else ""
-        seen = f"{self.of_node} AND " if self.of_node else ""
-        return f"{self.nodes} n WHERE {fixed.replace('k.', 'n.')}{seen}"
+    # --- changes, written with the transaction ------------------------------------
 
-    def probe(self) -> str:
-        """Whether node ``k`` has one more key: takes a slot and a key."""
-        return (
-            f"EXISTS (SELECT 1 FROM {self.keys} p WHERE {self._of_probe()}p.sid = ? "  # noqa: S608
-            f"AND p.key = ? AND p.nid = k.nid{self._same_version()})"
+    def move(self, number: int, position: Position, schema: str) -> None:
+        """A layer has reached a commit."""
+        layer = self[number]
+        if layer.schema != schema:
+            self._above.clear()
+        layer.position, layer.schema = position, schema
+        self._changed.add(number)
+
+    def count(self, number: int, tid: int, step: int) -> None:
+        """A layer has more or fewer nodes of a type."""
+        live = self[number].live
+        live[tid] = live.get(tid, 0) + step
+        self._counted.add((number, tid))
+
+    def stand(self, db: sqlite3.Connection, name: str, parent: int) -> int:
+        """Let a name stand on a new layer that grows out of the head of another."""
+        before = self[parent]
+        number = max(self._all) + 1
+        layer = Layer(
+            number, parent, before.position.seq, before.position, before.schema, dict(before.live)
         )
+        self._all[number] = layer
+        self._above.clear()
+        self._keep_for(layer)
+        self._changed.add(number)
+        self._counted.update((number, tid) for tid in layer.live)
+        self.point(db, name, number)
+        return number
 
-    def among(self) -> str:
-        """Whether node ``k`` has a key in a range: takes a slot, from, to."""
-        return (
-            f"(k.nid{', k.seq' if self.fixed else ''}) IN (SELECT p.nid"  # noqa: S608
-            f"{', p.seq' if self.fixed else ''} FROM {self.keys} p WHERE {self._of_probe()}"
-            "p.sid = ? AND p.key >= ? AND p.key < ?)"
-        )
+    def point(self, db: sqlite3.Connection, name: str, number: int) -> None:
+        """Let a name stand on a layer."""
+        self._clock += 1
+        self.refs[name], self._used[name] = number, self._clock
+        db.execute("INSERT OR REPLACE INTO refs VALUES (?, ?, ?)", (name, number, self._clock))
 
-    def _of_probe(self) -> str:
-        return self.fixed.replace("k.", "p.")
+    def forget(self, db: sqlite3.Connection, name: str) -> None:
+        """A name stands nowhere any more."""
+        self.refs.pop(name, None)
+        self._used.pop(name, None)
+        db.execute("DELETE FROM refs WHERE name = ?", (name,))
 
-    def _same_version(self) -> str:
-        return " AND p.seq = k.seq" if self.fixed else ""
+    def touch(self, name: str) -> None:
+        """A name was used: remembered until the process ends."""
+        self._clock += 1
+        self._used[name] = self._clock
 
+    def oldest(self, names: list[str]) -> list[str]:
+        """Names, those first that were used longest ago."""
+        return sorted(names, key=lambda name: self._used.get(name, 0))
 
-def arms_of(lineage: Sequence[tuple[int, int]]) -> tuple[Arm, ...]:
-    """The arms of a state, nearest first."""
-    arms: list[Arm] = []
-    nearer: list[tuple[int, int]] = []
-    for seg, bound in lineage:
-        hidden = _hidden(nearer)
-        if seg == ROOT:
-            arms.append(_root(bound, hidden))
-        if seg != ROOT or bound < NOW:
-            arms.append(_other(seg, bound, hidden))
-        nearer.append((seg, bound))
-    return tuple(arms)
+    def sweep(self, db: sqlite3.Connection) -> int:
+        """Remove layers on which nothing stands; how many rows that freed."""
+        freed = 0
+        self._above.clear()
+        while True:
+            needed = {ROOT, *self.refs.values(), *(each.parent for each in self._all.values())}
+            idle = [number for number in self._all if number not in needed]
+            if not idle:
+                break
+            for number in idle:
+                del self._all[number]
+                self._changed.discard(number)
+                self._counted = {each for each in self._counted if each[0] != number}
+                db.execute(
+                    "INSERT OR IGNORE INTO past SELECT handle, seq FROM rows "
+                    "WHERE layer = ? AND seq > 0",
+                    (number,),
+                )
+                for table in ("rows", "row_keys", "hides", "lives", "layers"):
+                    freed += db.execute(f"DELETE FROM {table} WHERE layer = ?", (number,)).rowcount  # noqa: S608
+        for layer in self._all.values():
+            layer.newest_fork = max((each.fork for each in self.children(layer.number)), default=-1)
+        return freed
 
-
-def _root(bound: int, hidden: str) -> Arm:
-    seen = _all(f"n.seq <= {bound}" if bound < NOW else "", hidden.format("n"))
-    return Arm(ROOT, "keys", "nodes", "", "n.nid = k.nid", "", seen, needs_node=bool(seen))
-
-
-def _other(seg: int, bound: int, hidden: str) -> Arm:
-    when = f"{{0}}.until > {bound}" + (f" AND {{0}}.seq <= {bound}" if bound < NOW else "")
-    return Arm(
-        seg,
-        "row_keys",
-        "rows",
-        f"k.seg = {seg} AND ",
-        f"n.seg = {seg} AND n.nid = k.nid AND n.seq = k.seq",
-        _all(when.format("k"), hidden.format("k")),
-        _all(when.format("n"), hidden.format("n")),
-        needs_node=False,
-    )
-
-
-def _hidden(nearer: Iterable[tuple[int, int]]) -> str:
-    """Not hidden by a nearer segment; keyed by node, this is one probe whatever the depth."""
-    parts = [
-        f"h.seg = {seg}" + (f" AND h.seq <= {bound}" if bound < NOW else "")
-        for seg, bound in nearer
-    ]
-    if not parts:
-        return ""
-    any_of = " OR ".join(f"({part})" for part in parts)
-    return f"NOT EXISTS (SELECT 1 FROM hides h WHERE h.nid = {{0}}.nid AND ({any_of}))"  # noqa: S608
-
-
-def _all(*conditions: str) -> str:
-    return " AND ".join(each for each in conditions if each)
+    def write(self, db: sqlite3.Connection) -> None:
+        """Put what changed into the tables."""
+        for number in self._changed:
+            each = self[number]
+            db.execute(
+                "INSERT OR REPLACE INTO layers VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    number,
+                    each.parent,
+                    each.fork,
+                    each.position.seq,
+                    each.position.commit,
+                    each.schema,
+                ),
+            )
+        if self._counted:
+            db.executemany(
+                "INSERT OR REPLACE INTO lives VALUES (?, ?, ?)",
+                [(number, tid, self[number].live[tid]) for number, tid in self._counted],
+            )
+        self._changed.clear()
+        self._counted.clear()

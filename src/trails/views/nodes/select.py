@@ -24,12 +24,12 @@ from trails.model.constraints import Coerce
 from trails.model.nodes import NodeState
 from trails.model.selections import Order, Selection
 from trails.model.types import Schema, TypeDescriptor
+from trails.views.nodes.arms import Arm
 from trails.views.nodes.conditions import Compiled, Compiler, Ranges, Test, Values
 from trails.views.nodes.cursors import Cursor, read_cursor, signature_of, write_cursor
 from trails.views.nodes.file import marks
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.keys import MISSING, encoder, escape, handle_key, slot_name
-from trails.views.nodes.layers import Arm
 from trails.views.nodes.ranking import Ranker
 from trails.views.nodes.scans import Keys, Scan, keys_from, resume
 
