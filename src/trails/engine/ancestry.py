@@ -7,7 +7,6 @@ the commits of one side that the other has not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Final
 
@@ -158,17 +157,3 @@ class Ancestry:
                     seen.add(parent)
                     heappush(heap, (-self.commit(parent).seq, parent))
         return False
-
-    def behind(self, head: str) -> Iterator[Commit]:
-        """A commit and everything behind it, newest first."""
-        if head == GENESIS:
-            return
-        heap, seen = [(-self.commit(head).seq, head)], {head}
-        while heap:
-            _, identifier = heappop(heap)
-            commit = self.commit(identifier)
-            yield commit
-            for parent in commit.parents:
-                if parent not in seen:
-                    seen.add(parent)
-                    heappush(heap, (-self.commit(parent).seq, parent))

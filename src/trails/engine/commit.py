@@ -35,7 +35,7 @@ from trails.log.protocol import head_moved
 from trails.model.history import Commit, Draft, Position
 from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema
-from trails.views.nodes.index import Change, Stored
+from trails.views.nodes.index import Replacement, Stored
 from trails.views.quads import BULK
 from trails.views.staging import StagedLoad
 
@@ -306,7 +306,7 @@ class Write:
         handles = [each.handle for each in wanted if each.handle is not None]
         there = nodes.find_all(self._db, handles)
         seen: set[str] = set()
-        puts: list[Change] = []
+        puts: list[Replacement] = []
         for change, each in zip(chunk, wanted, strict=True):
             before = None if each.handle is None else there.get(each.handle)
             state = settle_put(self._schema, change, each, before)
@@ -321,7 +321,7 @@ class Write:
             seen.add(handle)
             done(change, state)
             if before is None or before.state.values != state.values:
-                puts.append(Change(before, handle, state))
+                puts.append(Replacement(before, handle, state))
         # Also what is refused goes into the index, with those of its values that are valid:
         # the rules between nodes are then told of every node, and all is rolled back.
         nodes.put_all(self._seq, puts)
@@ -346,7 +346,7 @@ class Write:
         while chunk := list(islice(stream, _CHUNK)):
             there = self.found(chunk)
             self._line.nodes.put_all(
-                self._seq, [Change(stored, handle, None) for handle, stored in there.items()]
+                self._seq, [Replacement(stored, handle, None) for handle, stored in there.items()]
             )
             self._stage(*self._emit((stored.state, None) for stored in there.values()))
             for stored in there.values():
@@ -450,7 +450,7 @@ class Write:
         nid = touched.before.nid if before is None and touched.before is not None else None
         self._check_unbroken()
         try:
-            self._line.nodes.put_all(self._seq, [Change(before, handle, after, nid)])
+            self._line.nodes.put_all(self._seq, [Replacement(before, handle, after, nid)])
         except BaseException:
             self.spoil()
             raise

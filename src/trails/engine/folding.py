@@ -14,9 +14,9 @@ from trails.log.payloads import Payload
 from trails.log.protocol import Log
 from trails.model.history import GENESIS, Commit, Position
 from trails.model.types import Schema
-from trails.views import terms as statements_of_nodes
-from trails.views.nodes.index import Change, NodeIndex
+from trails.views.nodes.index import NodeIndex, Replacement
 from trails.views.quads import QuadsView
+from trails.views.terms import Change, Terms
 
 _BATCH: Final = 50_000
 T = TypeVar("T")
@@ -66,18 +66,18 @@ class Folding:
     @staticmethod
     def _put(
         nodes: NodeIndex,
-        terms: statements_of_nodes.Terms,
-        changes: dict[str, statements_of_nodes.Change],
+        terms: Terms,
+        changes: dict[str, Change],
         seq: int,
     ) -> None:
-        puts: list[Change] = []
+        puts: list[Replacement] = []
         with nodes.file.writer() as db:
             for handle, change in changes.items():
                 stored = nodes.find(db, handle)
                 before = None if stored is None else stored.state
                 after = terms.state_after(handle, before, change)
                 if after is not None or stored is not None:
-                    puts.append(Change(stored, handle, after))
+                    puts.append(Replacement(stored, handle, after))
         nodes.put_all(seq, puts)
 
     # --- quads views -----------------------------------------------------------------

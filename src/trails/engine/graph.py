@@ -292,7 +292,7 @@ class Graph:
             self._move_anew(line, head)
             return
         for commit in path.redo:
-            with self._index_step():
+            with self.file.step():
                 self.folding.walk_nodes(nodes, self.ancestry.path(commit.first_parent, commit.id))
                 nodes.commit(Position(commit.seq, commit.id))
         line.use(self.compiled(head.schema))
@@ -310,23 +310,13 @@ class Graph:
         """The digest of the schema with which a commit is read."""
         return Schema().digest if commit == GENESIS else self.ancestry.commit(commit).schema
 
-    @contextmanager
-    def _index_step(self) -> Iterator[None]:
-        """A transaction of the node file that its body commits."""
-        self.file.begin()
-        try:
-            yield
-        except BaseException:
-            self.file.rollback()
-            raise
-
     # --- where lines stand in the node file ------------------------------------------
 
     def stand(self, line: Line, head: Head, near: Line | None = None) -> None:
         """Give a line a layer of its own: the nearest state, changed into the wanted one."""
         base = near if near is not None else self._nearest(head.commit)
         at = base.nodes.position.commit
-        with self.file.turns.exclusive(), self._index_step():
+        with self.file.turns.exclusive(), self.file.step():
             self.file.layers.stand(self.file.db, line.name, base.nodes.layer.number)
             line.use(self.compiled(self.schema_at(at)))
             self.folding.walk_nodes(line.nodes, self.ancestry.path(at, head.commit))
@@ -374,7 +364,7 @@ class Graph:
         root = NodeIndex(self.file, ROOT_NAME)
         root.follow(self.compiled(self.schema_at(root.position.commit)).schema)
         path = self.ancestry.path(root.position.commit, head.commit)
-        with self.file.turns.exclusive(), self._index_step():
+        with self.file.turns.exclusive(), self.file.step():
             self.folding.walk_nodes(root, path, head.seq)
             self.file.layers.point(self.file.db, MAIN, ROOT)
             self.file.layers.sweep(self.file.db)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,6 @@ import pyoxigraph as ox
 from trails.engine.graph import Graph
 from trails.engine.lines import Line
 from trails.engine.sparql import bind, read_term
-from trails.errors import QueryError
 from trails.model.answers import Answer
 from trails.model.history import Position
 from trails.model.sparql import query_form, tokenize
@@ -51,6 +51,7 @@ class LineSource:
         def copy(quads: QuadsView) -> Position:
             # Asked first: a commit that comes in between is applied again, which does no harm.
             position = quads.position
+            shutil.rmtree(folder, ignore_errors=True)  # of a read that had to be repeated
             if self._line.folder is None:
                 made = ox.Store(folder)
                 made.bulk_extend(quads.store)
@@ -105,14 +106,6 @@ class Untrusted:
             return found.removed, found.added
 
         return effect
-
-    def check(self, text: str, *, update: bool) -> str | None:
-        """What the parser has against a text; None when it is fine."""
-        try:
-            self.sandbox.check(text, update=update, prefixes=self._prefixes)
-        except QueryError as error:
-            return error.message
-        return None
 
     def parse(
         self, chunks: Iterable[bytes], format: str, base_iri: str | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from hashlib import sha256
 from itertools import zip_longest
 from pathlib import Path
@@ -157,7 +156,7 @@ def _compare_nodes(graph: Graph, fresh: NodeFile, name: str) -> tuple[int, int]:
     head = graph.log_head(name)
     nodes = NodeIndex(fresh, name)
     start = NodeIndex(fresh, MAIN).position.commit
-    with _one_transaction(fresh):
+    with fresh.step():
         if name != MAIN:
             fresh.layers.stand(fresh.db, name, fresh.layers.refs[MAIN])
             nodes.follow(graph.compiled(graph.log_head(MAIN).schema).schema)
@@ -169,16 +168,6 @@ def _compare_nodes(graph: Graph, fresh: NodeFile, name: str) -> tuple[int, int]:
         rows += 1
         differing += ours != theirs
     return rows, differing
-
-
-@contextmanager
-def _one_transaction(file: NodeFile) -> Iterator[None]:
-    file.begin()
-    try:
-        yield
-    except BaseException:
-        file.rollback()
-        raise
 
 
 def _check_quads(graph: Graph, folder: Path) -> Finding:

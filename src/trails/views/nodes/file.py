@@ -307,15 +307,21 @@ class NodeFile:
             self._memory_lock.release()
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """A transaction of its own, for changes of the tree of layers."""
+    def step(self) -> Iterator[None]:
+        """A transaction that the body commits, together with a position."""
         self.begin()
         try:
             yield
-            self.commit()
         except BaseException:
             self.rollback()
             raise
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A transaction of its own, for changes of the tree of layers."""
+        with self.step():
+            yield
+            self.commit()
 
     def insert(self, start: str, rows: Sequence[tuple[object, ...]], width: int) -> None:
         """Insert rows, many a statement: that takes two thirds of the time of one by one."""

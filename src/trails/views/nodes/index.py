@@ -42,7 +42,7 @@ class Stored(msgspec.Struct, frozen=True):
     layer: int = ROOT
 
 
-class Change(msgspec.Struct, frozen=True):
+class Replacement(msgspec.Struct, frozen=True):
     """A node as it is and as it shall be."""
 
     before: Stored | None
@@ -50,8 +50,6 @@ class Change(msgspec.Struct, frozen=True):
     after: NodeState | None
     nid: int | None = None
     """The number that a new node shall have; None for the next free one."""
-    seq: int | None = None
-    """The commit that changed it, where it is not the one being written."""
 
 
 class NodeIndex:
@@ -231,7 +229,7 @@ class NodeIndex:
         self.file.layers.move(self.layer.number, position, self._schema.digest)
         self.file.commit()
 
-    def put_all(self, seq: int, changes: Sequence[Change]) -> None:
+    def put_all(self, seq: int, changes: Sequence[Replacement]) -> None:
         """Apply changes that a commit makes."""
         with self.file.errors("write the node index"):
             layer = self.layer
@@ -240,7 +238,7 @@ class NodeIndex:
             else:
                 self._put_rows(layer, seq, changes)
 
-    def _put_root(self, layer: Layer, default_seq: int, changes: Sequence[Change]) -> None:
+    def _put_root(self, layer: Layer, seq: int, changes: Sequence[Replacement]) -> None:
         db, kept_from = self.file.db, layer.newest_fork
         patient = len(changes) >= _PATIENT and all(change.before is None for change in changes)
         if not patient:
@@ -251,7 +249,6 @@ class NodeIndex:
         steps: Counter[str] = Counter()
         for change in changes:
             before, after = change.before, change.after
-            seq = default_seq if change.seq is None else change.seq
             old = () if before is None else self._keys(before.nid, before.state)
             if before is not None:
                 self._remember(change.handle, before.seq)
@@ -299,11 +296,10 @@ class NodeIndex:
         rows = [(layer, sid, key, nid, seq, until) for sid, key, nid in keys]
         self.file.insert("INSERT OR REPLACE INTO row_keys", rows, 6)
 
-    def _put_rows(self, layer: Layer, default_seq: int, changes: Sequence[Change]) -> None:
+    def _put_rows(self, layer: Layer, seq: int, changes: Sequence[Replacement]) -> None:
         db, number = self.file.db, layer.number
         for change in changes:
             before, after = change.before, change.after
-            seq = default_seq if change.seq is None else change.seq
             if before is not None:
                 self._remember(change.handle, before.seq)
                 if before.layer != number:
@@ -442,7 +438,7 @@ class NodeIndex:
                 self._insert_row_keys(number, keys, stored.seq, FOREVER)
             else:
                 # Its layer has no such keys: a copy of the node here can have them.
-                self._put_rows(self.layer, stored.seq, [Change(stored, state.handle, state)])
+                self._put_rows(self.layer, stored.seq, [Replacement(stored, state.handle, state)])
 
     def _keys(self, nid: int, state: NodeState) -> list[KeyRow]:
         values = state.values
