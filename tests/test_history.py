@@ -358,3 +358,18 @@ class TestLayers:
                     assert len(found.page(100).items) == min(count, 100)
                     assert found.count() == count
                     assert len(list(found)) == count
+
+
+def test_every_conflict_of_a_merge_is_listed(app: App) -> None:
+    """However many there are."""
+    parts = [Part(tag=f"p{n:03}", mass=1.0) for n in range(300)]
+    app.context().kg.save_all(parts)
+    app.versions().create_branch("b")
+    for mass, branch in ((2.0, "main"), (3.0, "b")):
+        ctx = app.context(branch=branch)
+        changed = list(Part.objects(ctx))
+        for part in changed:
+            part.mass = mass
+        ctx.kg.save_all(changed)
+    result = app.versions().merge(MergeRequest("b"))
+    assert len(result.conflicts) == 300

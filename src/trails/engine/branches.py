@@ -43,7 +43,7 @@ def resolve(graph: Graph, reference: str) -> Head:
     try:
         commit = find_commit(graph, reference)
     except NotFoundError:
-        hint = suggest(reference, {MAIN, *graph.log.branches()})
+        hint = suggest(reference, sorted({MAIN, *graph.log.branches()}))
         raise NotFoundError(
             f"there is no branch or commit {reference[:100]!r}; {hint}", reference=reference[:100]
         ) from None
@@ -82,7 +82,7 @@ def delete_branch(graph: Graph, name: str, *, force: bool = False, actor: str) -
         heads = graph.log.branches()
         head = heads.get(name)
         if head is None:
-            hint = suggest(name, {MAIN, *heads})
+            hint = suggest(name, sorted({MAIN, *heads}))
             raise NotFoundError(f"there is no branch {name!r}; {hint}", branch=name)
         if not force:
             _check_merged(graph, name, heads)
@@ -103,7 +103,7 @@ def forked_branch(graph: Graph, name: str, *, source: str | None, actor: str) ->
         yield False
         return
     if source is None:
-        hint = suggest(name, {MAIN, *graph.log.branches()})
+        hint = suggest(name, sorted({MAIN, *graph.log.branches()}))
         raise NotFoundError(
             f"there is no branch {name[:100]!r}; {hint}; to make it, say from which branch or "
             "commit it is to be forked (from)",

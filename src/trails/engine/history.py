@@ -46,6 +46,7 @@ class _Walk:
         self._actor = wanted.actor
         self._all = wanted.branch is None
         self._seqs = None if wanted.node is None else _commits_of(graph, wanted.node)
+        self._oldest = 0 if self._seqs is None else min(self._seqs)
         if frontier is None:
             frontier = [self._start(graph, wanted.branch)]
         self._heap: list[tuple[int, str]] = []
@@ -73,7 +74,7 @@ class _Walk:
             else:
                 for parent in commit.parents:
                     self._push(parent)
-            if self._seqs is not None and (not self._seqs or commit.seq < self._seqs[0]):
+            if commit.seq < self._oldest:
                 self._heap.clear()
                 return
             if self._meets(commit):
@@ -105,14 +106,14 @@ def _read_cursor(graph: Graph, text: str | None) -> list[str] | None:
         ) from None
 
 
-def _commits_of(graph: Graph, node: str) -> list[int]:
+def _commits_of(graph: Graph, node: str) -> frozenset[int]:
     """The places of the commits that changed a node."""
     handle = node
     parsed = graph.names.parse_node(node) or graph.names.parse_node(HANDLE_PREFIX + node)
     if parsed is not None:
         handle = make_handle(*parsed)
     with graph.file.reader() as db:
-        found = graph.file.commits_of(db, handle)
+        found = frozenset(graph.file.commits_of(db, handle))
     if not found:
         raise NotFoundError(f"no commit ever changed {node[:200]!r}", node=node[:200])
     return found

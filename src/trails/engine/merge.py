@@ -32,7 +32,6 @@ from trails.model.types import Schema
 _ROUNDS: Final = 10
 """Resolutions may bring about new conflicts, which others resolve; so often at most."""
 _ATTEMPTS: Final = 5
-_SHOWN: Final = 200
 _KINDS: Final[Mapping[str, ConflictKind]] = {
     "reference": "dangling_reference",
     "in_use": "dangling_reference",
@@ -142,7 +141,7 @@ class _Merging:
         return self._result(ours, bases, counts)
 
     def _result(self, ours: str, bases: list[str], counts: tuple[int, int, int]) -> MergeResult:
-        conflicts = tuple(self._conflicts.values())[:_SHOWN]
+        conflicts = tuple(self._conflicts.values())
         return MergeResult(
             "conflicts" if conflicts else "merged",
             self._asked.source,
