@@ -17,6 +17,7 @@ from trails.errors import (
     StorageError,
     TransactionError,
 )
+from trails.log.storage import files_below
 from trails.model.merges import MergeRequest
 
 
@@ -373,3 +374,15 @@ def test_every_conflict_of_a_merge_is_listed(app: App) -> None:
         ctx.kg.save_all(changed)
     result = app.versions().merge(MergeRequest("b"))
     assert len(result.conflicts) == 300
+
+
+def test_files_that_vanish_while_they_are_counted_are_left_out(tmp_path: Path) -> None:
+    """A store removes files whenever it likes; sizes are told all the same."""
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_bytes(b"12345")
+    found = files_below(tmp_path)
+    first, _ = next(found)
+    gone = next(path for path in sorted(tmp_path.iterdir()) if path != first)
+    gone.unlink()
+    assert {path for path, _ in found} == set(tmp_path.iterdir()) - {first}
+    assert list(files_below(tmp_path / "nowhere")) == []

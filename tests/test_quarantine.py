@@ -261,7 +261,7 @@ def doctor(folder):
     )
     assert "Traceback" not in done.stdout + done.stderr
     assert SECRET not in done.stdout + done.stderr
-    assert "reports" in done.stdout, done.stdout
+    assert '"reports"' in done.stdout, done.stdout
     reports = json.loads(done.stdout)["reports"]
     return done.returncode, {each["subject"]: each["findings"] for each in reports}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from trails.engine.branches import list_branches
 from trails.engine.graph import MAIN, Graph
 from trails.engine.schema_change import describe_changes
+from trails.log.storage import files_below
 from trails.model.names import branch_folder
 from trails.model.reports import Finding
 from trails.model.types import Schema
@@ -78,14 +79,12 @@ def _examine_branches(graph: Graph) -> Finding:
 def _own_bytes(graph: Path, folder: str) -> int:
     """Disk that files below a folder use and main does not; hard links count once."""
     main = graph / "branches" / branch_folder(MAIN)
-    seen = {path.stat().st_ino for path in main.rglob("*") if path.is_file()}
+    seen = {facts.st_ino for _, facts in files_below(main)}
     total = 0
-    for path in (graph / folder).rglob("*"):
-        if path.is_file() and not path.is_relative_to(main):
-            facts = path.stat()
-            if facts.st_ino not in seen:
-                seen.add(facts.st_ino)
-                total += facts.st_blocks * 512
+    for path, facts in files_below(graph / folder):
+        if facts.st_ino not in seen and not path.is_relative_to(main):
+            seen.add(facts.st_ino)
+            total += facts.st_blocks * 512
     return total
 
 

@@ -16,7 +16,7 @@ import msgspec
 from trails.engine.graph import MAIN, Graph, now
 from trails.engine.snapshots import make_room
 from trails.errors import CorruptionError, StorageError
-from trails.log.storage import storage_errors
+from trails.log.storage import files_below, storage_errors
 from trails.model.names import branch_folder
 from trails.model.upkeep import Cleaned, Manifest, Optimized
 
@@ -59,7 +59,7 @@ def _unreachable(graph: Graph) -> list[Path]:
 def _size(graph: Graph) -> int:
     if graph.folder is None:
         return 0
-    return sum(path.stat().st_size for path in graph.folder.rglob("*") if path.is_file())
+    return sum(facts.st_size for _, facts in files_below(graph.folder))
 
 
 def optimize(graph: Graph, progress: Callable[[str], None]) -> Optimized:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Final
@@ -169,13 +170,13 @@ class Stores:
             for line in list(self._lines.values())
             if line.fixed and line.quads is not None
         }
-        idle = [
-            folder
-            for folder in snapshots.glob("*")
-            if folder.name not in in_use and folder.is_dir()
-        ]
-        idle.sort(key=lambda folder: folder.stat().st_mtime)
-        for folder in idle[: max(0, len(idle) + len(in_use) - _SNAPSHOTS)]:
+        used: dict[Path, float] = {}
+        for folder in snapshots.glob("*"):
+            if folder.name not in in_use:
+                with suppress(FileNotFoundError):  # another thread may be at the same
+                    used[folder] = folder.stat().st_mtime
+        surplus = max(0, len(used) + len(in_use) - _SNAPSHOTS)
+        for folder in sorted(used, key=used.__getitem__)[:surplus]:
             shutil.rmtree(folder, ignore_errors=True)
 
 

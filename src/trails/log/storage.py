@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -49,6 +49,21 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def files_below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Files and the facts about them; one that is removed meanwhile is left out.
+
+    RocksDB removes files at any time, in threads of its own.
+    """
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = Path(parent, name)
+            try:
+                facts = path.stat()
+            except FileNotFoundError:
+                continue
+            yield path, facts
 
 
 def storage_errors(
