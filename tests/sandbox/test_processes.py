@@ -127,16 +127,20 @@ def test_a_worker_that_was_killed_from_outside_is_an_error_and_is_replaced(branc
     wait_for(lambda: sandbox._lines["main"]._idle)
     zygote = sandbox._nursery._process.pid
 
+    killed = []
+
     def kill():
         sleep(0.2)
         for pid in children(zygote):
             os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
 
     thread = threading.Thread(target=kill)
     thread.start()
     with pytest.raises(LimitError) as caught:
         sandbox.query(branch, SLOW, caller="ann", limits=Limits(seconds=20))
     thread.join()
+    wait_for(lambda: not set(killed) & set(children(zygote)))
     assert caught.value.data["limit"] == "memory"
     assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="ann").truth
 
