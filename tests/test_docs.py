@@ -11,7 +11,15 @@ import pytest
 import trails
 from trails import errors, predicate
 from trails.app.main import LocalOperations
-from trails.app.settings import GraphSettings, Project, Sandbox, Settings, Validation
+from trails.app.settings import (
+    GraphSettings,
+    McpSettings,
+    Project,
+    Sandbox,
+    Server,
+    Settings,
+    Validation,
+)
 from trails.model.kinds import KINDS
 from trails.registry.query_keys import HEADER_KEYS
 from trails.registry.query_params import PARAM_KEYS
@@ -58,7 +66,7 @@ def commands(cli, prefix):
             "Settings",
             [
                 field
-                for struct in (Project, GraphSettings, Validation, Sandbox)
+                for struct in (Project, Server, GraphSettings, McpSettings, Validation, Sandbox)
                 for field in struct.__struct_fields__
             ]
             + ["graphs"],
@@ -81,6 +89,7 @@ def test_the_settings_of_the_reference_are_all_of_them():
     """Every table of the settings file is one that the section above looked at."""
     assert set(Settings.__struct_fields__) == {
         "project",
+        "server",
         "graphs",
         "validation",
         "sandbox",

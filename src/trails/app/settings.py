@@ -29,12 +29,30 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     env: Literal["development", "production"] = "development"
 
 
+class McpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[graphs.<id>.mcp]``: how a graph is shown to MCP clients."""
+
+    stored_query_mode: Literal["auto", "per_query", "meta"] = "auto"
+    stored_query_threshold: Positive = 24
+    validation_errors: Literal["protocol", "tool"] = "protocol"
+    legacy_sessions: bool = False
+    legacy_sse: bool = False
+
+
+class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[server]``: where ``trails serve`` listens."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8321
+
+
 class GraphSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``[graphs.<id>]``."""
 
     app: str = "app.py"
     queries: str = "queries"
     base_iri: str = ""
+    mcp: McpSettings = McpSettings()
 
 
 class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,6 +95,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     project: Project
     graphs: dict[str, GraphSettings] = {}
+    server: Server = Server()
     validation: Validation = Validation()
     sandbox: Sandbox = Sandbox()
 
@@ -119,7 +138,7 @@ def _explain(problem: str) -> str:
     unknown = problem.split("`")[1]
     known = {
         name
-        for struct in (Project, GraphSettings, Validation, Sandbox, Settings)
+        for struct in (Project, Server, GraphSettings, McpSettings, Validation, Sandbox, Settings)
         for name in struct.__struct_fields__
     }
     near = get_close_matches(unknown, known, n=1)

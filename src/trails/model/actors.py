@@ -1,0 +1,21 @@
+"""Who makes a request, and what its credential permits at most."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from trails.model.capabilities import Scope
+
+
+class Actor(msgspec.Struct, frozen=True):
+    """A resolved caller; surfaces hand it on, and never a token."""
+
+    name: str
+    scopes: frozenset[Scope] = frozenset({"runtime"})
+    groups: frozenset[str] = frozenset()
+
+
+LOCAL: Final = Actor("local")
+"""Whoever sits at this machine."""

@@ -1,0 +1,1 @@
+"""The path of a request: authenticate, resolve, authorize, dispatch, shape."""

@@ -1,0 +1,73 @@
+"""What the MCP surface asks of whoever stands behind it: one graph, resolved callers.
+
+The request kernel is the real one; a dozen lines make another, which is how the
+tests prove that this package stands alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from trails.model.actors import Actor
+from trails.model.outcomes import Failure, Outcome
+from trails.model.resources import Completions, Content, ResourceList
+from trails.model.tools import ToolList
+
+
+class Watch(Protocol):
+    """Changes that one subscriber is due, coalesced: never more than it watches."""
+
+    async def changed(self) -> Sequence[str]:
+        """Wait until something changed; the URIs, as they were subscribed."""
+
+    def add(self, uri: str) -> None:
+        """Watch another URI; it was checked before."""
+
+    def remove(self, uri: str) -> None:
+        """Stop watching a URI."""
+
+    def close(self) -> None:
+        """Stop watching; a waiting ``changed`` ends with an empty answer."""
+
+
+class Backend(Protocol):
+    """One graph, as MCP sees it. Every method is called on the event loop."""
+
+    @property
+    def name(self) -> str:
+        """What the server calls itself."""
+
+    @property
+    def version(self) -> str:
+        """The version of that."""
+
+    @property
+    def instructions(self) -> str:
+        """For a model that has never seen this server: what it is and where to begin."""
+
+    def tools(self, actor: Actor) -> ToolList:
+        """The tools that an actor may use."""
+
+    async def execute(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
+        """Call a tool. Never raises but for cancellation."""
+
+    def resources(self, actor: Actor) -> ResourceList:
+        """What an actor may read."""
+
+    async def read(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
+        """Read a URI. Never raises but for cancellation."""
+
+    async def complete(
+        self, actor: Actor, template: str, variable: str, value: str, given: Mapping[str, str]
+    ) -> Completions | Failure:
+        """Values for a template's variable that begin with what was typed."""
+
+    def refuse_watch(self, actor: Actor, uri: str) -> Failure | None:
+        """Why a URI can't be watched, or None."""
+
+    def watch(self, actor: Actor, uris: Sequence[str]) -> Watch:
+        """Watch some URIs, each checked before."""
+
+    def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Be told, on the event loop, when the lists may have changed; returns what ends that."""
