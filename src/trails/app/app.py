@@ -12,20 +12,14 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Self
 
-import msgspec
-
 from trails.app.modules import load_module, queries_folder
 from trails.app.ownership import Ownership
 from trails.app.settings import DATA_FOLDER, GraphSettings, Project, Settings, read_settings
-from trails.engine.branches import forked_branch
 from trails.engine.context import GraphContext
 from trails.engine.evolve import adopt_schema
-from trails.engine.files import export_line, load_files
 from trails.engine.graph import Graph
-from trails.engine.invoke import invoke, invoke_query, recording
 from trails.engine.load.source import Progress, no_progress
-from trails.engine.mutate import mutate_sparql, mutate_typed
-from trails.engine.snapshots import snapshot_line
+from trails.engine.service import GraphService
 from trails.engine.stored_queries import load_queries
 from trails.engine.untrusted import Untrusted
 from trails.engine.versions import Versions
@@ -76,8 +70,7 @@ class App:
         self._progress = progress
         self.quarantined: dict[str, TrailsError] = {}
         """The graphs that are not served, each with the reason."""
-        self._graphs: dict[str, Graph] = {}
-        self._untrusted: dict[str, Untrusted] = {}
+        self._services: dict[str, GraphService] = {}
         self._cells: dict[str, RegistryCell] = {}
         self._ownership = None if folder is None else Ownership(folder / DATA_FOLDER)
         try:
@@ -150,14 +143,7 @@ class App:
 
     def untrusted(self, graph: str = "main") -> Untrusted:
         """What others' text may do on a graph; each graph has workers of its own."""
-        found = self._untrusted.get(graph)
-        if found is None:
-            given, opened = self.settings.sandbox, self.graph(graph)
-            scratch = None if opened.folder is None else opened.folder / "scratch"
-            found = self._untrusted[graph] = Untrusted(
-                opened, Sandbox(scratch, given.limits(), allow_unconfined=given.allow_unconfined)
-            )
-        return found
+        return self.service(graph).untrusted
 
     def declared(self, graph: str = "main", *, queries: bool = True) -> Registry:
         """What a project declares for a graph, without using it."""
@@ -214,20 +200,32 @@ class App:
         """Be told of every new registry snapshot; the returned function stops that."""
         return self._cell(graph).listen(listener)
 
-    def graph(self, name: str = "main") -> Graph:
-        """A graph, opened when first asked for."""
-        self._cell(name)
-        found = self._graphs.get(name)
+    def service(self, graph: str = "main") -> GraphService:
+        """A graph with all that can be asked of it, opened when first asked for."""
+        cell = self._cell(graph)
+        found = self._services.get(graph)
         if found is None:
-            folder = None if self.folder is None else self.folder / DATA_FOLDER / "graphs" / name
-            found = self._graphs[name] = Graph(
+            folder = None if self.folder is None else self.folder / DATA_FOLDER / "graphs" / graph
+            opened = Graph(
                 folder,
-                name=name,
-                base_iri=self.settings.base_iri(name),
+                name=graph,
+                base_iri=self.settings.base_iri(graph),
                 allow_bypass=self.settings.validation.allow_bypass,
                 progress=self._progress,
             )
+            found = self._services[graph] = GraphService(
+                opened, cell, partial(self._make_sandbox, opened)
+            )
         return found
+
+    def _make_sandbox(self, graph: Graph) -> Sandbox:
+        given = self.settings.sandbox
+        scratch = None if graph.folder is None else graph.folder / "scratch"
+        return Sandbox(scratch, given.limits(), allow_unconfined=given.allow_unconfined)
+
+    def graph(self, name: str = "main") -> Graph:
+        """A graph, opened when first asked for."""
+        return self.service(name).graph
 
     def context(
         self,
@@ -237,38 +235,27 @@ class App:
         snapshot: str | None = None,
     ) -> GraphContext:
         """What an actor does, it does through a context: on a branch, or at a past commit."""
-        found = self.graph(graph)
-        line = found.line(branch) if snapshot is None else snapshot_line(found, snapshot)
-        return GraphContext(found, self.registry(graph), actor=_checked(actor), line=line)
+        return self.service(graph).context(actor, branch, snapshot)
 
     def versions(self, graph: str = "main", actor: str = "local") -> Versions:
         """The history of a graph: branches, commits, differences, merges."""
-        return Versions(self.graph(graph), _checked(actor))
+        return self.service(graph).versions(actor)
 
     def call(
         self, ctx: GraphContext, name: str, arguments: Mapping[str, object] | None = None
     ) -> object:
         """Call a capability with JSON arguments; the result is in JSON form."""
-        return invoke(self.graph(ctx.graph), ctx, name, arguments or {})
+        return self.service(ctx.graph).call(ctx, name, arguments or {})
 
     def query(
         self, ctx: GraphContext, name: str, params: Mapping[str, object] | None = None
     ) -> Answer | str | None:
-        """Run a stored query with JSON parameters.
-
-        One that reads gives its answer; one that changes gives the id of its commit, or None when
-        nothing changed.
-        """
-        return invoke_query(
-            self.graph(ctx.graph), self.untrusted(ctx.graph), ctx, name, params or {}
-        )
+        """Run a stored query: its answer, or the commit of one that changes (None: no change)."""
+        return self.service(ctx.graph).query(ctx, name, params or {})
 
     def ask(self, ctx: GraphContext, text: str, /, **params: object) -> Answer:
         """Run anybody's SPARQL query, confined and within the limits of ``[sandbox]``."""
-        graph = self.graph(ctx.graph)
-        with recording(graph, ctx, "graph_query", "query"):
-            untrusted = self.untrusted(ctx.graph)
-            return untrusted.ask(ctx.line, text, params, caller=ctx.actor)
+        return self.service(ctx.graph).ask(ctx, text, params)
 
     def mutate(
         self,
@@ -280,18 +267,13 @@ class App:
         idempotency_key: str | None = None,
     ) -> Mutation:
         """Change a graph in one commit: by SPARQL Update, or by a list of typed operations."""
-        graph, line = self.graph(ctx.graph), ctx.line
-        with recording(graph, ctx, "graph_mutate", "mutation") as inner:
-            opening = partial(
-                inner.kg.transaction,
-                message=message,
-                expected_head=expected_head,
-                idempotency_key=idempotency_key,
-            )
-            if isinstance(change, str):
-                effect = self.untrusted(ctx.graph).effect(line, caller=ctx.actor)
-                return mutate_sparql(graph, line, opening, change, effect)
-            return mutate_typed(graph, line, opening, inner.kg.find, change)
+        return self.service(ctx.graph).mutate(
+            ctx,
+            change,
+            message=message,
+            expected_head=expected_head,
+            idempotency_key=idempotency_key,
+        )
 
     def load(
         self,
@@ -301,41 +283,20 @@ class App:
         actor: str = "local",
         progress: Progress = no_progress,
     ) -> LoadResult:
-        """Load files into a branch: one commit, or none and every problem told.
-
-        A branch that is missing is forked where the request says from what, and is gone again
-        when the load fails. RDF is parsed in the sandbox.
-        """
-        found = self.graph(graph)
-        with forked_branch(
-            found, request.branch, source=request.source, actor=_checked(actor)
-        ) as forked:
-            ctx = self.context(graph, actor, request.branch)
-            with recording(found, ctx, "graph_load", "load") as inner:
-                opening = partial(
-                    inner.kg.transaction,
-                    message=request.message,
-                    expected_head=request.expected_head,
-                    idempotency_key=request.idempotency_key,
-                )
-                parse = self.untrusted(graph).parse
-                done = load_files(found, ctx.line, opening, request, parse, progress)
-        return msgspec.structs.replace(done, forked=forked)
+        """Load files into a branch: one commit, or none and every problem told."""
+        return self.service(graph).load(actor, request, progress)
 
     def export(
         self, ctx: GraphContext, format: str = "ndjson", types: Sequence[str] = ()
     ) -> Generator[bytes, None, None]:
         """A branch or snapshot as a file, in blocks; all types, or some and what extends them."""
-        return export_line(self.graph(ctx.graph), ctx.line, format, types)
+        return self.service(ctx.graph).export(ctx, format, types)
 
     def close(self) -> None:
         """Close all graphs and give up the folder."""
-        for untrusted in self._untrusted.values():
-            untrusted.sandbox.close()
-        self._untrusted.clear()
-        for graph in self._graphs.values():
-            graph.close()
-        self._graphs.clear()
+        for service in self._services.values():
+            service.close()
+        self._services.clear()
         if self._ownership is not None:
             self._ownership.release()
             self._ownership = None
@@ -352,12 +313,6 @@ class App:
     ) -> None:
         """Close."""
         self.close()
-
-
-def _checked(actor: str) -> str:
-    if not actor or len(actor) > 256 or not actor.isprintable():
-        raise TrailsError(f"{actor!r} can't be an actor: 1 to 256 printable characters")
-    return actor
 
 
 def _registry_of(found: Declarations) -> Registry:

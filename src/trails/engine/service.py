@@ -1,0 +1,149 @@
+"""GraphService: everything that can be asked of one graph, by whoever asks.
+
+The App makes one a graph; its own methods, the request kernel and the command
+line all come through here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from trails.engine.branches import forked_branch
+from trails.engine.context import GraphContext
+from trails.engine.files import export_line, load_files
+from trails.engine.graph import MAIN, Graph
+from trails.engine.invoke import invoke, invoke_query, recording
+from trails.engine.load.source import Progress, no_progress
+from trails.engine.mutate import mutate_sparql, mutate_typed
+from trails.engine.snapshots import snapshot_line
+from trails.engine.untrusted import Untrusted
+from trails.engine.versions import Versions
+from trails.errors import TrailsError
+from trails.model.answers import Answer
+from trails.model.loads import LoadRequest, LoadResult
+from trails.model.mutations import Mutation
+from trails.registry.cell import RegistryCell
+from trails.registry.registry import Registry
+from trails.sandbox.pool import Sandbox
+
+
+class GraphService:
+    """A graph, its registry, and the workers for others' text on it."""
+
+    def __init__(
+        self, graph: Graph, cell: RegistryCell, make_sandbox: Callable[[], Sandbox]
+    ) -> None:
+        self.graph = graph
+        self.cell = cell
+        self._make_sandbox = make_sandbox
+        self._untrusted: Untrusted | None = None
+
+    @property
+    def registry(self) -> Registry:
+        """The registry snapshot that is current now."""
+        return self.cell.current
+
+    @property
+    def untrusted(self) -> Untrusted:
+        """What others' text may do; the workers start when first asked for."""
+        if self._untrusted is None:
+            self._untrusted = Untrusted(self.graph, self._make_sandbox())
+        return self._untrusted
+
+    def context(self, actor: str, branch: str = MAIN, snapshot: str | None = None) -> GraphContext:
+        """What an actor does, it does through a context: on a branch, or at a past commit."""
+        graph = self.graph
+        line = graph.line(branch) if snapshot is None else snapshot_line(graph, snapshot)
+        return GraphContext(graph, self.registry, actor=checked_actor(actor), line=line)
+
+    def versions(self, actor: str) -> Versions:
+        """The history: branches, commits, differences, merges."""
+        return Versions(self.graph, checked_actor(actor))
+
+    def call(self, ctx: GraphContext, name: str, arguments: Mapping[str, object]) -> object:
+        """Call a capability with JSON arguments; the result is in JSON form."""
+        return invoke(self.graph, ctx, name, arguments)
+
+    def query(
+        self, ctx: GraphContext, name: str, params: Mapping[str, object]
+    ) -> Answer | str | None:
+        """Run a stored query with JSON parameters.
+
+        One that reads gives its answer; one that changes gives the id of its commit, or None when
+        nothing changed.
+        """
+        return invoke_query(self.graph, self.untrusted, ctx, name, params)
+
+    def ask(self, ctx: GraphContext, text: str, params: Mapping[str, object]) -> Answer:
+        """Run anybody's SPARQL query, confined and within the limits of ``[sandbox]``."""
+        with recording(self.graph, ctx, "graph_query", "query"):
+            return self.untrusted.ask(ctx.line, text, params, caller=ctx.actor)
+
+    def mutate(
+        self,
+        ctx: GraphContext,
+        change: str | Sequence[object],
+        *,
+        message: str = "",
+        expected_head: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Mutation:
+        """Change the graph in one commit: by SPARQL Update, or by a list of typed operations."""
+        graph, line = self.graph, ctx.line
+        with recording(graph, ctx, "graph_mutate", "mutation") as inner:
+            opening = partial(
+                inner.kg.transaction,
+                message=message,
+                expected_head=expected_head,
+                idempotency_key=idempotency_key,
+            )
+            if isinstance(change, str):
+                effect = self.untrusted.effect(line, caller=ctx.actor)
+                return mutate_sparql(graph, line, opening, change, effect)
+            return mutate_typed(graph, line, opening, inner.kg.find, change)
+
+    def load(
+        self, actor: str, request: LoadRequest, progress: Progress = no_progress
+    ) -> LoadResult:
+        """Load files into a branch: one commit, or none and every problem told.
+
+        A branch that is missing is forked where the request says from what, and is gone again
+        when the load fails. RDF is parsed in the sandbox.
+        """
+        graph = self.graph
+        with forked_branch(
+            graph, request.branch, source=request.source, actor=checked_actor(actor)
+        ) as forked:
+            ctx = self.context(actor, request.branch)
+            with recording(graph, ctx, "graph_load", "load") as inner:
+                opening = partial(
+                    inner.kg.transaction,
+                    message=request.message,
+                    expected_head=request.expected_head,
+                    idempotency_key=request.idempotency_key,
+                )
+                done = load_files(graph, ctx.line, opening, request, self.untrusted.parse, progress)
+        return msgspec.structs.replace(done, forked=forked)
+
+    def export(
+        self, ctx: GraphContext, format: str = "ndjson", types: Sequence[str] = ()
+    ) -> Generator[bytes, None, None]:
+        """A branch or snapshot as a file, in blocks; all types, or some and what extends them."""
+        return export_line(self.graph, ctx.line, format, types)
+
+    def close(self) -> None:
+        """End the workers and close the graph."""
+        if self._untrusted is not None:
+            self._untrusted.sandbox.close()
+            self._untrusted = None
+        self.graph.close()
+
+
+def checked_actor(actor: str) -> str:
+    """An actor's name, if it can be one."""
+    if not actor or len(actor) > 256 or not actor.isprintable():
+        raise TrailsError(f"{actor!r} can't be an actor: 1 to 256 printable characters")
+    return actor
