@@ -1,0 +1,84 @@
+"""Responses over HTTP, and the one encoding of what the SDK answers.
+
+The SDK writes JSON in different ways a revision; everything it sends as JSON is decoded
+and encoded again, so that a response has the same bytes whichever door made it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.types import Message, Send
+
+from trails.surfaces.mcp.wire import encode, error_message
+
+Headers = list[tuple[bytes, bytes]]
+
+
+async def send_json(send: Send, status: int, body: bytes, more: Headers | None = None) -> None:
+    """Send a JSON body."""
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [
+                (b"content-type", b"application/json"),
+                (b"content-length", str(len(body)).encode()),
+                *(more or []),
+            ],
+        }
+    )
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_error(
+    send: Send, status: int, code: int, message: str, *, more: Headers | None = None
+) -> None:
+    """Send a JSON-RPC error about a request whose id is not known."""
+    await send_json(send, status, encode(error_message(None, code, message)), more)
+
+
+async def send_empty(send: Send, status: int, headers: Headers) -> None:
+    """Send a response without a body."""
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [*headers, (b"content-length", b"0")],
+        }
+    )
+    await send({"type": "http.response.body", "body": b""})
+
+
+class Reencoder:
+    """A ``send`` that gives JSON responses their one encoding; streams pass as they are."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._start: Message | None = None
+        self._parts: list[bytes] = []
+
+    async def __call__(self, message: Message) -> None:
+        """Hold a JSON response until it is whole, then send it."""
+        if message["type"] == "http.response.start" and _is_json(message["headers"]):
+            self._start = message
+        elif self._start is None:
+            await self._send(message)
+        else:
+            self._parts.append(message.get("body", b""))
+            if not message.get("more_body", False):
+                await self._finish(self._start)
+
+    async def _finish(self, start: Message) -> None:
+        body = b"".join(self._parts)
+        more = [
+            (name, value)
+            for name, value in start["headers"]
+            if name.lower() not in {b"content-type", b"content-length"}
+        ]
+        if body:
+            body = encode(msgspec.json.decode(body))
+        await send_json(self._send, start["status"], body, more)
+
+
+def _is_json(headers: Headers) -> bool:
+    return any(name.lower() == b"content-type" and b"json" in value for name, value in headers)

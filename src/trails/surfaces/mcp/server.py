@@ -1,0 +1,179 @@
+"""The official SDK's low-level server, built from a backend.
+
+Handlers translate: parameters in, a call of the backend, a plain result or an error out.
+Everything a handler raises passes one guard, so that nothing but known errors reaches a
+wire. One server is built a transport, because what is advertised depends on what the
+transport can deliver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import mcp_types as types
+import msgspec
+from mcp.server.caching import CacheableMethod, CacheHint
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types.jsonrpc import INVALID_PARAMS
+from pydantic import ValidationError
+
+from trails.model.actors import Actor
+from trails.model.outcomes import Failure, Outcome
+from trails.surfaces.mcp.backend import Backend
+from trails.surfaces.mcp.failures import Asked, ErrorResult, conceal, map_failure
+from trails.surfaces.mcp.listings import (
+    add_alias,
+    list_resources,
+    list_templates,
+    list_tools,
+    show_completions,
+    show_content,
+)
+from trails.surfaces.mcp.wire import Json, ValidationErrors
+
+Context = ServerRequestContext[Any, Any]
+ActorOf = Callable[[Context], Actor]
+
+_FRESH: Final = CacheHint(ttl_ms=0, scope="private")
+_HINTS: Final[Mapping[CacheableMethod, CacheHint]] = {
+    "tools/list": _FRESH,
+    "resources/list": _FRESH,
+    "resources/templates/list": _FRESH,
+    "resources/read": _FRESH,
+    "server/discover": _FRESH,
+}
+
+
+class Handlers:
+    """What the SDK calls: one method a request of the protocol."""
+
+    def __init__(self, backend: Backend, actor_of: ActorOf, validation: ValidationErrors) -> None:
+        self._backend = backend
+        self._actor_of = actor_of
+        self._validation = validation
+
+    async def list_tools(self, context: Context, params: types.PaginatedRequestParams) -> Json:
+        """``tools/list``: all of them, in one page."""
+        _refuse_cursor(params)
+        return list_tools(self._backend.tools(self._actor_of(context)))
+
+    async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> Json:
+        """``tools/call``."""
+        outcome = await self._backend.execute(
+            self._actor_of(context), params.name, params.arguments or {}
+        )
+        return self._show(outcome, context)
+
+    async def list_resources(self, context: Context, params: types.PaginatedRequestParams) -> Json:
+        """``resources/list``."""
+        _refuse_cursor(params)
+        return list_resources(self._backend.resources(self._actor_of(context)))
+
+    async def list_templates(self, context: Context, params: types.PaginatedRequestParams) -> Json:
+        """``resources/templates/list``."""
+        _refuse_cursor(params)
+        return list_templates(self._backend.resources(self._actor_of(context)))
+
+    async def read(self, context: Context, params: types.ReadResourceRequestParams) -> Json:
+        """``resources/read``."""
+        contents = await self._backend.read(self._actor_of(context), params.uri)
+        if isinstance(contents, Failure):
+            raise self._error(contents, context, "resource")
+        return {"contents": [show_content(one) for one in contents], "resultType": "complete"}
+
+    async def complete(self, context: Context, params: types.CompleteRequestParams) -> Json:
+        """``completion/complete``, for the variables of templates."""
+        if isinstance(params.ref, types.PromptReference):
+            raise MCPError(
+                INVALID_PARAMS,
+                "this server has no prompts; complete a resource template (ref/resource)",
+            )
+        given = params.context.arguments if params.context is not None else None
+        completions = await self._backend.complete(
+            self._actor_of(context),
+            params.ref.uri,
+            params.argument.name,
+            params.argument.value,
+            given or {},
+        )
+        if isinstance(completions, Failure):
+            raise self._error(completions, context, "resource")
+        return show_completions(completions)
+
+    def _show(self, outcome: Outcome, context: Context) -> Json:
+        """A tool's result: structure, and the same as text."""
+        if isinstance(outcome, Failure):
+            mapped = map_failure(outcome, context.protocol_version, self._validation)
+            if isinstance(mapped, ErrorResult):
+                return mapped.result
+            raise MCPError(mapped.code, mapped.message, mapped.data)
+        return {
+            "content": [{"type": "text", "text": outcome.body.decode()}],
+            "structuredContent": msgspec.json.decode(outcome.body),
+            "isError": False,
+            "resultType": "complete",
+        }
+
+    def _error(self, failure: Failure, context: Context, asked: Asked) -> MCPError:
+        mapped = map_failure(failure, context.protocol_version, self._validation, asked)
+        assert not isinstance(mapped, ErrorResult)  # noqa: S101 -- reading has no isError
+        return MCPError(mapped.code, mapped.message, mapped.data)
+
+
+def build_server(
+    backend: Backend, actor_of: ActorOf, validation: ValidationErrors
+) -> Server[dict[str, Any]]:
+    """Build the server of one transport."""
+    handlers = Handlers(backend, actor_of, validation)
+    server: Server[dict[str, Any]] = Server(
+        backend.name,
+        version=backend.version,
+        instructions=backend.instructions,
+        cache_hints=_HINTS,
+        get_tool_input_schema=lambda _name: None,
+    )
+    add = server.add_request_handler
+    add("tools/list", types.PaginatedRequestParams, handlers.list_tools)
+    add("tools/call", types.CallToolRequestParams, handlers.call_tool)
+    add("resources/list", types.PaginatedRequestParams, handlers.list_resources)
+    add("resources/templates/list", types.PaginatedRequestParams, handlers.list_templates)
+    add("resources/read", types.ReadResourceRequestParams, handlers.read)
+    add("completion/complete", types.CompleteRequestParams, handlers.complete)
+    server.middleware[:] = [_guard]
+    return server
+
+
+async def _guard(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Let only known errors out, and finish what the SDK's sieve dropped."""
+    try:
+        result = await call_next(ctx)
+    except MCPError:
+        raise
+    except ValidationError as error:
+        raise _refuse_params(ctx.method, error) from None
+    except Exception as error:  # noqa: BLE001 -- on older wires the SDK would send its text
+        mapped = map_failure(conceal(error), ctx.protocol_version, "protocol", "resource")
+        assert not isinstance(mapped, ErrorResult)  # noqa: S101 -- reading has no isError
+        raise MCPError(mapped.code, mapped.message, mapped.data) from None
+    if ctx.method == "tools/list" and isinstance(result, dict):
+        add_alias(result)
+    return result
+
+
+def _refuse_params(method: str, error: ValidationError) -> MCPError:
+    """Say which parameters of a request are wrong."""
+    wrong = [
+        {"field": ".".join(map(str, one["loc"])), "message": one["msg"]}
+        for one in error.errors(include_url=False, include_context=False, include_input=False)
+    ]
+    spelled = "; ".join(f"{one['field']}: {one['message']}" for one in wrong)
+    return MCPError(INVALID_PARAMS, f"invalid parameters of {method}: {spelled}", {"params": wrong})
+
+
+def _refuse_cursor(params: types.PaginatedRequestParams) -> None:
+    """Lists are one page, so no cursor was ever given out."""
+    if params.cursor is not None:
+        raise MCPError(INVALID_PARAMS, "no such cursor; lists come in one page, leave it out")

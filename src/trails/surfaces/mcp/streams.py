@@ -1,0 +1,127 @@
+"""One session of newline-delimited JSON-RPC: stdio, or a local socket.
+
+The framing is ours: a line that is not JSON is answered as JSON-RPC asks for, where the
+SDK's own loop would drop it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types.jsonrpc import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    JSONRPCMessage,
+    JSONRPCRequest,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
+
+from trails.model.actors import Actor
+from trails.surfaces.mcp.backend import Backend
+from trails.surfaces.mcp.bodies import parse
+from trails.surfaces.mcp.server import build_server
+from trails.surfaces.mcp.wire import MAX_BODY, ValidationErrors, encode, error_message
+
+ReceiveLine = Callable[[], Awaitable[bytes | None]]
+"""The next line without its newline; None at the end."""
+
+SendLine = Callable[[bytes], Awaitable[None]]
+"""Takes a line without its newline."""
+
+GRACE: Final = 2.0
+"""Seconds that calls in flight get when the input ends."""
+
+_Read = MemoryObjectSendStream[SessionMessage | Exception]
+_Written = MemoryObjectReceiveStream[SessionMessage]
+
+
+async def serve_stream(
+    backend: Backend,
+    receive: ReceiveLine,
+    send: SendLine,
+    *,
+    actor: Actor,
+    validation_errors: ValidationErrors = "protocol",
+) -> None:
+    """Serve one session until its input ends."""
+    server = build_server(backend, lambda _context: actor, validation_errors)
+    to_server, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write, from_server = anyio.create_memory_object_stream[SessionMessage](0)
+    session = _Session(receive, send)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(session.pump_in, to_server)
+        tasks.start_soon(session.pump_out, from_server)
+        await server.run(read, write, server.create_initialization_options())
+        tasks.cancel_scope.cancel()
+
+
+class _Session:
+    """The two directions of one session, and what it still owes."""
+
+    def __init__(self, receive: ReceiveLine, send: SendLine) -> None:
+        self._receive = receive
+        self._send = send
+        self._turn = anyio.Lock()
+        self._owed: set[str | int] = set()
+        self._settled = anyio.Event()
+
+    async def pump_in(self, stream: _Read) -> None:
+        """Lines to messages, until the input ends and what was asked is answered."""
+        async with stream:
+            while (line := await self._receive()) is not None:
+                message = await self._understand(line)
+                if message is not None:
+                    await stream.send(SessionMessage(message))
+            with anyio.move_on_after(GRACE):
+                while self._owed:
+                    self._settled = anyio.Event()
+                    await self._settled.wait()
+
+    async def pump_out(self, stream: _Written) -> None:
+        """Messages to lines."""
+        async with stream:
+            async for session_message in stream:
+                message = session_message.message
+                await self._write(message.model_dump(by_alias=True, exclude_unset=True))
+                self._owed.discard(getattr(message, "id", None) or "")
+                self._settled.set()
+
+    async def _understand(self, line: bytes) -> JSONRPCMessage | None:
+        """The message of a line; a line that is none is answered here."""
+        line = line.strip()
+        if not line:
+            return None
+        if len(line) > MAX_BODY:
+            refusal = f"the line has more than {MAX_BODY} bytes, the most that is taken"
+            await self._write(error_message(None, INVALID_REQUEST, refusal))
+            return None
+        try:
+            value = parse(line)
+        except ValueError as error:
+            refusal = f"the line is not JSON: {error}"
+            await self._write(error_message(None, PARSE_ERROR, refusal))
+            return None
+        try:
+            message = jsonrpc_message_adapter.validate_python(value, by_name=False)
+        except ValidationError:
+            refusal = "the line is not one JSON-RPC request, notification or response"
+            await self._write(error_message(_id_of(value), INVALID_REQUEST, refusal))
+            return None
+        if isinstance(message, JSONRPCRequest) and message.method != "subscriptions/listen":
+            self._owed.add(message.id)
+        return message
+
+    async def _write(self, message: object) -> None:
+        async with self._turn:
+            await self._send(encode(message))
+
+
+def _id_of(value: object) -> object:
+    """The id that a broken request seems to have."""
+    id_ = value.get("id") if isinstance(value, dict) else None
+    return id_ if isinstance(id_, str | int) and not isinstance(id_, bool) else None

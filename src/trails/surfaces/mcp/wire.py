@@ -1,0 +1,49 @@
+"""Names and encodings that both doors and every transport share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+from mcp_types import DEFAULT_NEGOTIATED_VERSION
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+
+Json = dict[str, Any]
+"""An object of a message."""
+
+ValidationErrors = Literal["protocol", "tool"]
+"""Whether wrong arguments are answered as a protocol error or as a tool's error result."""
+
+LEGACY: Final = frozenset(HANDSHAKE_PROTOCOL_VERSIONS)
+"""Revisions that begin with ``initialize``."""
+
+MODERN: Final = frozenset(MODERN_PROTOCOL_VERSIONS)
+"""Revisions whose requests carry their own envelope."""
+
+DEFAULT_REVISION: Final = DEFAULT_NEGOTIATED_VERSION
+"""What an absent version header means."""
+
+PREFIX: Final = "dev.trails/"
+TOOL_META: Final = PREFIX + "tool"
+ERROR_META: Final = PREFIX + "error"
+ALIAS: Final = "trails"
+"""The top-level key of a tool that repeats what stands under ``TOOL_META``."""
+
+MAX_BODY: Final = 32 * 1024 * 1024
+"""Bytes that one message may have."""
+
+encode: Final = msgspec.json.Encoder().encode
+
+
+def error_message(id_: object, code: int, message: str, data: object = None) -> Json:
+    """A JSON-RPC error response."""
+    error: Json = {"code": code, "message": message}
+    if data is not None:
+        error["data"] = data
+    return {"jsonrpc": "2.0", "id": id_, "error": error}
+
+
+def plain(mapping: Mapping[str, object]) -> Json:
+    """A mapping as the dictionary that the SDK's models ask for."""
+    return dict(mapping)
