@@ -76,7 +76,15 @@ class Knowledge:
 
     def find(self, type_name: str, reference: str) -> NodeState | None:
         """One node by id, IRI or handle; of this type or one that extends it."""
-        handles = self._handles(type_name, reference)
+        return self._first(self._handles(type_name, reference))
+
+    def find_by_id(self, type_name: str, identifier: str) -> NodeState | None:
+        """One node by exactly this id; of this type or one that extends it."""
+        family = self.schema.family(type_name)
+        names = family if family[0] == type_name else (type_name, *family)
+        return self._first([make_handle(name, identifier) for name in names])
+
+    def _first(self, handles: Iterable[str]) -> NodeState | None:
         write = self._mine()
 
         def read(nodes: NodeIndex) -> NodeState | None:
@@ -106,6 +114,15 @@ class Knowledge:
     def count(self, selection: Selection) -> int:
         """How many nodes meet a selection."""
         return self._select(lambda selector: selector.count(selection))
+
+    def page(self, selection: Selection) -> tuple[Found, int | None]:
+        """A page of nodes and, where more follow, how many there are in all at that moment."""
+
+        def run(selector: Selector) -> tuple[Found, int | None]:
+            found = selector.select(selection)
+            return found, None if found.next is None else selector.count(selection)
+
+        return self._select(run)
 
     def _select(self, run: Callable[[Selector], T]) -> T:
         write = self._mine()

@@ -19,6 +19,8 @@ LIST = "List"
 REF = "Ref"
 OBJECT = "Object"
 JSON = "Json"
+_LABELS = ("label", "title", "name")
+"""What people call the field that names a thing."""
 
 
 class ValueType(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -137,9 +139,16 @@ class TypeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True, dict=True)
 
     @cached_property
     def label(self) -> PredicateDescriptor | None:
-        """The field that names an instance to a reader."""
+        """The field that names an instance to a reader; None where only the id does.
+
+        It is the one marked so, else one that is called so, else the key, else the first text
+        that every instance has.
+        """
         marked = next((field for field in self.fields if field.label), None)
-        return marked or self.key
+        texts = [each for each in self.fields if each.type.kind == "String"]
+        called = (each for name in _LABELS for each in texts if each.name == name)
+        required = (each for each in texts if each.required)
+        return marked or next(called, None) or self.key or next(required, None)
 
 
 class ShapeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):

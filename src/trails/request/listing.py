@@ -1,0 +1,157 @@
+"""Pages of instances: a list address becomes a selection, and rows become ``{iri, label}``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from trails.engine.context import GraphContext
+from trails.engine.knowledge import Knowledge
+from trails.errors import FieldError, QueryError, ValidationError
+from trails.model.constraints import Coerce, coercer_of, shorten
+from trails.model.iris import XSD
+from trails.model.kinds import KindError
+from trails.model.names import suggest
+from trails.model.nodes import NodeState
+from trails.model.resources import Content
+from trails.model.selections import Condition, Selection
+from trails.model.types import PredicateDescriptor, TypeDescriptor
+from trails.model.uris import DEFAULT_LIMIT, Clause, ListAddress, format_address
+
+JSON: Final = "application/json"
+TEXT: Final = "text/plain"
+
+
+class Item(msgspec.Struct, frozen=True, gc=False):
+    """One instance in a list."""
+
+    iri: str
+    label: str
+
+
+class MismatchError(ValidationError):
+    """A filter's value is not of the field's datatype."""
+
+    def __init__(self, field: PredicateDescriptor, value: str, expected: str) -> None:
+        message = f"{field.name} is compared with {shorten(value)}, which is not {expected}"
+        constraint = expected_datatype(field)
+        super().__init__([FieldError(field.name, "datatype", message, value, constraint)])
+        self.data = {
+            **self.data,
+            "field": field.name,
+            "reason": "type_mismatch",
+            "expected_datatype": constraint,
+        }
+
+
+def read_page(ctx: GraphContext, uri: str, address: ListAddress) -> list[Content]:
+    """A page and, where more follow, a note that says how much was shown and what continues."""
+    kg = ctx.kg
+    descriptor = kg.schema.by_name[address.type]
+    selection = Selection(
+        address.type,
+        None
+        if address.where is None
+        else condition_of(descriptor, address.where, ctx.line.validator.special),
+        limit=address.limit or DEFAULT_LIMIT,
+        offset=address.offset or 0,
+        after=address.cursor,
+    )
+    try:
+        found, total = kg.page(selection)
+    except QueryError as error:
+        # Type, field and value were checked above, so it is the cursor.
+        raise ValidationError([FieldError("cursor", "pattern", error.message)]) from None
+    items = [Item(kg.iri(row.handle), label_of(kg, row)) for row in found.rows]
+    contents = [Content(uri, JSON, msgspec.json.encode(items).decode())]
+    if found.next is not None:
+        following = msgspec.structs.replace(address, offset=None, cursor=found.next)
+        contents.append(_tell_rest(format_address(following), address, len(items), total))
+    return contents
+
+
+def _tell_rest(following: str, address: ListAddress, shown: int, total: int | None) -> Content:
+    which = "" if address.where is None else f" where {address.where.field} is as asked"
+    text = (
+        f"{shown} of {total} {address.type} instances{which} are shown. The next ones: {following}"
+    )
+    return Content(following, TEXT, text)
+
+
+def label_of(kg: Knowledge, row: NodeState) -> str:
+    """What an instance is called: the value of its type's label field, else its id."""
+    field = kg.schema.by_name[row.type].label
+    value = None if field is None else row.values.get(field.name)
+    if field is None or value is None or field.many:
+        return row.id
+    kind = field.type.row
+    return str(value) if kind is None else kind.lexical(value)
+
+
+# --- where -------------------------------------------------------------------------------
+
+
+def condition_of(
+    descriptor: TypeDescriptor, clause: Clause, special: Mapping[str, Coerce]
+) -> Condition:
+    """A filter as a condition, its value in the field's type."""
+    field = descriptor.by_name.get(clause.field)
+    if field is None:
+        hint = suggest(clause.field, descriptor.by_name)
+        message = f"{descriptor.name} has no field {clause.field!r}; {hint}"
+        raise ValidationError([FieldError(clause.field, "unknown_field", message)])
+    row = field.type.scalar.row
+    if row is not None and row.sort_key is None:
+        message = f"{field.name} is {field.type}, which can't be compared; filter by another field"
+        raise ValidationError([FieldError(field.name, "datatype", message)])
+    return Condition((field.name,), "exact", _value_of(field, clause.value, special))
+
+
+def _value_of(field: PredicateDescriptor, text: str, special: Mapping[str, Coerce]) -> object:
+    coerce, expected = coercer_of(field.type.scalar, special)
+    read = _READ.get(field.type.scalar.kind, str)
+    try:
+        return coerce(read(text))
+    except (KindError, ValueError):
+        raise MismatchError(field, text, expected) from None
+
+
+def expected_datatype(field: PredicateDescriptor) -> str:
+    """How a filter's value is typed: an XML Schema datatype, or the type that a reference has."""
+    scalar = field.type.scalar
+    if scalar.row is None:
+        return str(scalar)
+    return scalar.row.datatype.replace(XSD, "xsd:")
+
+
+_is_integer = re.compile(r"-?[0-9]{1,20}").fullmatch
+_is_number = re.compile(r"-?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,4})?").fullmatch
+
+
+def _read_integer(text: str) -> int:
+    if not _is_integer(text):
+        raise KindError
+    return int(text)
+
+
+def _read_number(text: str) -> float:
+    if not _is_number(text):
+        raise KindError
+    return float(text)
+
+
+def _read_bool(text: str) -> bool:
+    if text not in {"true", "false"}:
+        raise KindError
+    return text == "true"
+
+
+_READ: Final[Mapping[str, Callable[[str], object]]] = {
+    "Int": _read_integer,
+    "Float": _read_number,
+    "Bool": _read_bool,
+}
+"""Text → JSON value, for the kinds whose JSON form is no string."""
