@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from trails.engine.feed import Change
 from trails.engine.graph import MAIN, Graph, now
 from trails.engine.lines import Line
 from trails.engine.snapshots import find_commit
@@ -63,7 +64,9 @@ def create_branch(graph: Graph, name: str, *, source: str = MAIN, actor: str) ->
         move = Move(name, "create", head.commit, GENESIS, actor, now())
         graph.log.move(move, head.schema)
         graph.add_branch(name, _line_in_use(graph, source, head))
-        return _info(graph, name, head)
+        info = _info(graph, name, head)
+    graph.feed.tell(Change(name))
+    return info
 
 
 def _line_in_use(graph: Graph, source: str, head: Head) -> Line | None:
@@ -90,7 +93,8 @@ def delete_branch(graph: Graph, name: str, *, force: bool = False, actor: str) -
         move = Move(name, "delete", head.commit, head.commit, actor, now())
         graph.log.move(move, head.schema)
         graph.forget_lines([name])
-        return info
+    graph.feed.tell(Change(name))
+    return info
 
 
 @contextmanager

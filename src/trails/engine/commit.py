@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from trails.authoring.nodes import Fate
+from trails.engine.feed import Change, Tally
 from trails.engine.graph import Graph, now
 from trails.engine.lines import Line
 from trails.engine.puts import Put, check_put, misnamed, settle_put
@@ -89,6 +90,8 @@ class Write:
         self._unstaged: list[tuple[bytes, bytes, int]] = []
         self._staged: StagedLoad | None = None
         self._broken = False
+        self._tally: Tally | None = None
+        """None where nobody listened in time, or where any node may be seen differently."""
         self.fate = Fate()
         self.replayed: Commit | None = None
         """The commit that the idempotency key names already; then nothing is written."""
@@ -111,6 +114,7 @@ class Write:
             self._schema = line.schema
             self._draft = msgspec.structs.replace(self._draft, schema=line.schema.digest)
             self._seq = graph.log.last_seq() + 1
+            self._tally = Tally() if graph.feed.listened else None
             graph.file.begin()
         except BaseException:
             self._stack.close()
@@ -207,8 +211,21 @@ class Write:
         with self._stack:
             self._apply(commit, payload)
             line.head = graph.log_head(line.name)
+        if graph.feed.listened:
+            graph.feed.tell(self._news())
         step("before_acknowledge")
         return commit
+
+    def _news(self) -> Change:
+        """What readers of the branch see differently now."""
+        if self._tally is None:
+            return Change(self._line.name)
+        self._tally.add(
+            handle
+            for handle, each in self._touched.items()
+            if (None if each.before is None else each.before.state) != each.after
+        )
+        return self._tally.change(self._line.name, self._schema)
 
     def _apply(self, commit: Commit, payload: Payload) -> None:
         """Bring the views to a commit that the log has.
@@ -242,6 +259,7 @@ class Write:
     def change_schema(self, schema: Schema) -> None:
         """From this commit on the graph has these types; call it before any other change."""
         line = self._line
+        self._tally = None
         self._former_schema = line.schema
         line.nodes.adopt(schema)
         line.use(self._graph.compile(schema))
@@ -325,6 +343,8 @@ class Write:
         # Also what is refused goes into the index, with those of its values that are valid:
         # the rules between nodes are then told of every node, and all is rolled back.
         nodes.put_all(self._seq, puts)
+        if self._tally is not None:
+            self._tally.add(put.handle for put in puts)
         changes = [(None if put.before is None else put.before.state, put.after) for put in puts]
         if not errors:
             self._stage(*self._emit(changes))
@@ -349,6 +369,8 @@ class Write:
                 self._seq, [Replacement(stored, handle, None) for handle, stored in there.items()]
             )
             self._stage(*self._emit((stored.state, None) for stored in there.values()))
+            if self._tally is not None:
+                self._tally.add(there)
             for stored in there.values():
                 self._rules.watch(stored.state, None)
             count += len(there)
@@ -436,6 +458,7 @@ class Write:
         payload = self._writer()
         payload.removed.write(removed, counts[0])
         payload.added.write(added, counts[1])
+        self._tally = None
         self._touched.clear()
         self._rules.forget()
 

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Final, Literal, Protocol, TypeVar
 
 from trails.engine.ancestry import Ancestry
+from trails.engine.feed import Change, Feed
 from trails.engine.folding import Folding
 from trails.engine.lines import SNAPSHOT, Compiled, Line
 from trails.engine.stores import Stores
@@ -93,6 +94,7 @@ class Graph:
         self.folder = folder
         self.allow_bypass = allow_bypass
         self.on_step = on_step
+        self.feed = Feed()
         self._progress = progress
         self._lock = threading.Lock()
         self._owner: int | None = None
@@ -217,7 +219,7 @@ class Graph:
         self.bring_line(line)
         if line is self.main:
             self.stores.bring_main(self.log_head(MAIN))
-            line.head = self.log_head(MAIN)
+            self._show(line, self.log_head(MAIN))
             if settled:
                 self.settle()
 
@@ -231,7 +233,7 @@ class Graph:
                 self.bring_line(line)
         self.stores.bring_main(self.log_head(MAIN))
         self.file.whole = True
-        self.main.head = self.log_head(MAIN)
+        self._show(self.main, self.log_head(MAIN))
 
     def _bring_file(self) -> None:
         """See to it that the node file is sound and of this history."""
@@ -273,8 +275,15 @@ class Graph:
             self._bring_nodes(line, head)
         self._lines[line.name] = line
         if line is not self.main:
-            line.head = head
+            self._show(line, head)
         return line
+
+    def _show(self, line: Line, head: Head) -> None:
+        """Let readers see a head; one that a view could not follow at once was not told yet."""
+        lagged = line.head.commit != head.commit
+        line.head = head
+        if lagged:
+            self.feed.tell(Change(line.name))
 
     def _bring_nodes(self, line: Line, head: Head) -> None:
         nodes = line.nodes

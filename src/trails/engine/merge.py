@@ -18,6 +18,7 @@ from trails.engine.commit import Write
 from trails.engine.common_state import common_state
 from trails.engine.graph import Graph, now
 from trails.engine.lines import Line
+from trails.engine.moves import tell_move
 from trails.engine.rules import RuleError, of_node
 from trails.engine.schema_merge import merge_schemas
 from trails.engine.snapshots import snapshot_line
@@ -98,7 +99,9 @@ def _without_commit(
             move = Move(target, "fast_forward", theirs_id, ours_id, actor, now())
             graph.log.move(move, theirs.schema.digest)
             graph.forward(line, theirs)
-        return MergeResult("fast_forward", source, target, theirs_id, dry_run=dry_run)
+    if not dry_run:
+        tell_move(graph, target, ours_id, theirs_id)
+    return MergeResult("fast_forward", source, target, theirs_id, dry_run=dry_run)
 
 
 def _line_of(graph: Graph, source: str) -> Line:

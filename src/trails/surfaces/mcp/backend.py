@@ -21,8 +21,8 @@ class Watch(Protocol):
     async def changed(self) -> Sequence[str]:
         """Wait until something changed; the URIs, as they were subscribed."""
 
-    def add(self, uri: str) -> None:
-        """Watch another URI; it was checked before."""
+    def add(self, uri: str) -> Failure | None:
+        """Watch another URI; the reason where that can't be."""
 
     def remove(self, uri: str) -> None:
         """Stop watching a URI."""
@@ -66,8 +66,8 @@ class Backend(Protocol):
     def refuse_watch(self, actor: Actor, uri: str) -> Failure | None:
         """Why a URI can't be watched, or None."""
 
-    def watch(self, actor: Actor, uris: Sequence[str]) -> Watch:
-        """Watch some URIs, each checked before."""
+    def watch(self, actor: Actor, uris: Sequence[str]) -> Watch | Failure:
+        """Watch some URIs, each checked before; the reason where there are too many."""
 
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
         """Be told, on the event loop, when the lists may have changed; returns what ends that."""

@@ -1,0 +1,396 @@
+"""Watches: who is to be told when a type's instances, or one of them, change.
+
+Writers leave what changed in a note a branch, which stays small however much they
+write, and wake the event loop once. There, rounds carry the notes to those who watch;
+a round costs what its watchers cost, in steps between which others have their turn,
+and the next one waits the longer the more it told. Each watcher has a set of URIs that
+are due, never more than it watches: a slow one hears of all changes, once each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Final
+from urllib.parse import unquote
+
+import msgspec
+
+from trails.engine.feed import MANY, Change
+from trails.engine.graph import MAIN
+from trails.engine.service import GraphService
+from trails.model.actors import Actor
+from trails.model.iris import HANDLE_PREFIX, id_problem
+from trails.model.names import suggest
+from trails.model.nodes import make_handle
+from trails.model.outcomes import Failure
+
+MAX_URIS: Final = 10_000
+"""URIs that one watch may have."""
+MAX_WATCHES: Final = 10_000
+"""Watches that one graph may have."""
+MAX_IN_ALL: Final = 500_000
+"""URIs that all watches of a graph may have together."""
+
+_STEP: Final = 64
+"""So many URIs are told in a row before others have their turn."""
+_PAUSE: Final = 0.00025
+"""Seconds of rest for each one told: telling takes a small share of the loop's time."""
+_LONGEST_PAUSE: Final = 0.5
+_BRANCH_PREFIX: Final = "trails://branch/"
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What a URI watches: a type, or one node."""
+
+    branch: str
+    type: str
+    handle: str | None = None
+
+
+class Watches:
+    """All watches on one graph. Belongs to the event loop on which the first was opened."""
+
+    def __init__(self, service: GraphService) -> None:
+        self._service = service
+        self._graph = service.graph
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: Callable[[], None] = _do_nothing
+        self._watchers: set[Watcher] = set()
+        self._topics: dict[str, dict[str, Topic]] = {}
+        """Branch → type → who watches."""
+        self._count = 0
+        self._lock = threading.Lock()
+        self._notes: dict[str, Note] = {}
+        self._awake = False
+        """Whether a round is under way or due, so that nobody needs to wake the loop."""
+        self._telling: Iterator[tuple[Watcher, str]] = iter(())
+        self._told = 0
+        self._rest_until = 0.0
+
+    # --- opening and closing -----------------------------------------------------------
+
+    def refuse_watch(self, actor: Actor, uri: str) -> Failure | None:
+        """Why a URI can't be watched, or None."""
+        del actor
+        found = self._resolve(uri)
+        return found if isinstance(found, Failure) else None
+
+    def watch(self, actor: Actor, uris: Sequence[str]) -> Watcher | Failure:
+        """Watch some URIs. Those that can't be watched must have been left out before."""
+        del actor
+        self._bind(asyncio.get_running_loop())
+        if len(self._watchers) >= MAX_WATCHES:
+            return _full(f"this graph has {MAX_WATCHES} watches already; close one, or try later")
+        if not self._watchers:
+            self._stop = self._graph.feed.listen(self._note)
+        watcher = Watcher(self)
+        self._watchers.add(watcher)
+        for uri in uris:
+            refused = watcher.add(uri)
+            if refused is not None:
+                watcher.close()
+                return refused
+        return watcher
+
+    def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is loop:
+            return
+        if self._loop is not None and not self._loop.is_closed() and self._watchers:
+            raise RuntimeError("the watches of a graph live on one event loop")
+        for watcher in list(self._watchers):
+            watcher.close()  # nobody can be told on a loop that has ended
+        self._loop, self._rest_until = loop, 0.0
+        with self._lock:
+            self._notes.clear()
+            self._awake = False
+
+    def add(self, watcher: Watcher, uri: str) -> Target | Failure:
+        """Let a watcher be told of a URI."""
+        found = self._resolve(uri)
+        if isinstance(found, Failure):
+            return found
+        if self._count >= MAX_IN_ALL:
+            return _full(f"this graph watches {MAX_IN_ALL} URIs already; watch types instead")
+        topic = self._topics.setdefault(found.branch, {}).setdefault(found.type, Topic())
+        topic.of(found.handle).setdefault(watcher, {})[uri] = None
+        self._count += 1
+        return found
+
+    def remove(self, watcher: Watcher, uri: str, target: Target) -> None:
+        """Undo ``add``."""
+        types = self._topics[target.branch]
+        topic = types[target.type]
+        watching = topic.of(target.handle)
+        del watching[watcher][uri]
+        self._count -= 1
+        if watching[watcher]:
+            return
+        del watching[watcher]
+        if target.handle is not None and not watching:
+            del topic.nodes[target.handle]
+        if not topic.everything and not topic.nodes:
+            del types[target.type]
+        if not types:
+            del self._topics[target.branch]
+
+    def leave(self, watcher: Watcher) -> None:
+        """A watcher was closed."""
+        self._watchers.discard(watcher)
+        if not self._watchers:
+            self._stop()
+            self._stop = _do_nothing
+
+    # --- from writers to the loop --------------------------------------------------------
+
+    def _note(self, change: Change) -> None:
+        """Take a note of a change, on the writer's thread."""
+        if change.branch not in self._topics or self._loop is None:
+            return
+        with self._lock:
+            note = self._notes.get(change.branch)
+            if note is None:
+                note = self._notes[change.branch] = Note()
+            note.add(change)
+            if self._awake:
+                return
+            self._awake = True
+        try:
+            self._loop.call_soon_threadsafe(self._begin_round)
+        except RuntimeError:  # the loop has ended, and with it everybody who could be told
+            self._awake = False
+
+    # --- rounds ----------------------------------------------------------------------------
+
+    def _begin_round(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            return
+        rest = self._rest_until - loop.time()
+        if rest > 0:
+            loop.call_later(rest, self._begin_round)
+            return
+        with self._lock:
+            notes, self._notes = self._notes, {}
+            self._awake = bool(notes)
+        if notes:
+            self._telling, self._told = self._due(notes), 0
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Tell some; then let others have their turn before going on."""
+        loop = asyncio.get_running_loop()
+        told = 0
+        for watcher, uri in islice(self._telling, _STEP):
+            watcher.tell(uri)
+            told += 1
+        self._told += told
+        if told == _STEP:
+            loop.call_soon(self._go_on)
+        else:
+            self._rest_until = loop.time() + min(self._told * _PAUSE, _LONGEST_PAUSE)
+            loop.call_soon(self._begin_round)
+
+    def _due(self, notes: dict[str, Note]) -> Iterator[tuple[Watcher, str]]:
+        for branch, note in notes.items():
+            topics = self._topics.get(branch, {})
+            if note.everything:
+                for topic in list(topics.values()):
+                    yield from topic.all()
+                    yield from topic.nodes_all()
+                continue
+            for name in note.types:
+                if (found := topics.get(name)) is not None:
+                    yield from found.all()
+            for name in note.crowded:
+                if (found := topics.get(name)) is not None:
+                    yield from found.nodes_all()
+            for handle in note.handles:
+                found = topics.get(handle.partition("/")[0])
+                if found is not None and handle in found.nodes:
+                    yield from _pairs(found.nodes[handle])
+
+    # --- URIs --------------------------------------------------------------------------------
+
+    def _resolve(self, uri: str) -> Target | Failure:
+        """What a URI watches, or why it can't be watched."""
+        branch, plain = MAIN, uri
+        if uri.startswith(_BRANCH_PREFIX):
+            segment, _, rest = uri[len(_BRANCH_PREFIX) :].partition("/kg/")
+            branch, plain = unquote(segment), HANDLE_PREFIX + rest
+        if uri.startswith("trails://at/"):
+            return _unwatchable(uri, "the past never changes; watch a branch")
+        if "?" in plain or "#" in plain:
+            return _unwatchable(uri, "a filter can't be watched; watch the type or one instance")
+        node = self._graph.names.parse_node(plain)
+        if node is None:
+            type_name = plain.removeprefix(HANDLE_PREFIX)
+            if not plain.startswith(HANDLE_PREFIX) or "/" in type_name or not type_name:
+                return _unwatchable(uri, "only types and instances can be watched")
+            target = Target(branch, type_name)
+        else:
+            problem = id_problem(node[1])
+            if problem is not None:
+                return _unwatchable(uri, f"{node[1][:100]!r} can't be an id: {problem}")
+            target = Target(branch, node[0], make_handle(*node))
+        return self._known(uri, target)
+
+    def _known(self, uri: str, target: Target) -> Target | Failure:
+        graph, branch = self._graph, target.branch
+        schema = graph.main.schema
+        if branch != MAIN:
+            head = graph.log.head(branch) if branch else None
+            if head is None:
+                hint = suggest(branch, sorted({MAIN, *graph.log.branches()}))
+                return _unknown(uri, f"there is no branch {branch[:100]!r}; {hint}")
+            schema = graph.compiled(head.schema).schema
+        if target.type not in schema.by_name:
+            hint = suggest(target.type, list(schema.by_name))
+            return _unknown(uri, f"there is no type {target.type[:100]!r}; {hint}")
+        return target
+
+
+class Watcher:
+    """One subscriber: what it watches, and what it is due."""
+
+    __slots__ = ("_closed", "_due", "_targets", "_waiting", "_watches")
+
+    def __init__(self, watches: Watches) -> None:
+        self._watches = watches
+        self._targets: dict[str, Target] = {}
+        self._due: dict[str, None] = {}
+        self._waiting: asyncio.Future[None] | None = None
+        self._closed = False
+
+    async def changed(self) -> Sequence[str]:
+        """Wait until something changed; the URIs, as they were subscribed.
+
+        One may wait at a time.
+        """
+        while not self._due and not self._closed:
+            self._waiting = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiting
+            finally:
+                self._waiting = None
+        due = tuple(self._due)
+        self._due.clear()
+        return due
+
+    def tell(self, uri: str) -> None:
+        """A URI changed; called in the rounds of the watches."""
+        if uri in self._targets:
+            self._due[uri] = None
+            self._wake()
+
+    def add(self, uri: str) -> Failure | None:
+        """Watch another URI; the reason where that can't be."""
+        if uri in self._targets or self._closed:
+            return None
+        if len(self._targets) >= MAX_URIS:
+            return _full(f"a watch can have {MAX_URIS} URIs; watch types instead of instances")
+        found = self._watches.add(self, uri)
+        if isinstance(found, Failure):
+            return found
+        self._targets[uri] = found
+        return None
+
+    def remove(self, uri: str) -> None:
+        """Stop watching a URI."""
+        target = self._targets.pop(uri, None)
+        if target is not None:
+            self._watches.remove(self, uri, target)
+            self._due.pop(uri, None)
+
+    def close(self) -> None:
+        """Stop watching; a waiting ``changed`` ends with an empty answer."""
+        if self._closed:
+            return
+        for uri in list(self._targets):
+            self.remove(uri)
+        self._closed = True
+        self._watches.leave(self)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+
+class Topic:
+    """Who watches a type on a branch: all of its instances, or single ones by handle."""
+
+    __slots__ = ("everything", "nodes")
+
+    def __init__(self) -> None:
+        self.everything: Watching = {}
+        self.nodes: dict[str, Watching] = {}
+
+    def of(self, handle: str | None) -> Watching:
+        """Who watches one node, or the type."""
+        return self.everything if handle is None else self.nodes.setdefault(handle, {})
+
+    def all(self) -> Iterator[tuple[Watcher, str]]:
+        """Who watches the type, each with its URIs."""
+        return _pairs(self.everything)
+
+    def nodes_all(self) -> Iterator[tuple[Watcher, str]]:
+        """Who watches any single node."""
+        for watching in list(self.nodes.values()):
+            yield from _pairs(watching)
+
+
+Watching = dict[Watcher, dict[str, None]]
+"""Watcher → the URIs by which it watches the same thing."""
+
+
+class Note:
+    """Changes of one branch that nobody was told of yet, put together."""
+
+    __slots__ = ("crowded", "everything", "handles", "types")
+
+    def __init__(self) -> None:
+        self.everything = False
+        self.types: set[str] = set()
+        self.crowded: set[str] = set()
+        """Types of which so many nodes changed that each may have."""
+        self.handles: set[str] = set()
+
+    def add(self, change: Change) -> None:
+        """Put another change to it."""
+        if change.types is None:
+            self.everything = True
+            return
+        self.types |= change.types
+        if change.handles is None:
+            self.crowded |= change.types
+            return
+        self.handles |= change.handles
+        if len(self.handles) > MANY:
+            self.crowded |= {handle.partition("/")[0] for handle in self.handles}
+            self.handles.clear()
+
+
+def _pairs(watching: Watching) -> Iterator[tuple[Watcher, str]]:
+    for watcher, uris in list(watching.items()):
+        for uri in list(uris):
+            yield watcher, uri
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def _unwatchable(uri: str, why: str) -> Failure:
+    text = f"{uri[:300]} can't be watched: {why}"
+    return Failure("validation", "validation", text, {"uri": uri[:300], "reason": why})
+
+
+def _unknown(uri: str, why: str) -> Failure:
+    return Failure("unknown", "not_found", f"{uri[:300]}: {why}", {"uri": uri[:300]})
+
+
+def _full(why: str) -> Failure:
+    return Failure("budget", "limit", why)
