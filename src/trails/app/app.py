@@ -58,6 +58,7 @@ class App:
         capabilities: Iterable[Callable[..., object]] = (),
         settings: Settings | None = None,
         folder: Path | None = None,
+        ownership: Ownership | None = None,
         apply_schema: bool | None = None,
         progress: Callable[[str], None] = _silent,
     ) -> None:
@@ -72,7 +73,9 @@ class App:
         """The graphs that are not served, each with the reason."""
         self._services: dict[str, GraphService] = {}
         self._cells: dict[str, RegistryCell] = {}
-        self._ownership = None if folder is None else Ownership(folder / DATA_FOLDER)
+        if folder is not None and ownership is None:
+            ownership = Ownership(folder / DATA_FOLDER)
+        self._ownership = ownership
         try:
             for graph in self.settings.graphs:
                 self._cells[graph] = RegistryCell()
@@ -90,6 +93,7 @@ class App:
         *,
         declarations: bool = True,
         strict: bool = False,
+        ownership: Ownership | None = None,
         apply_schema: bool | None = None,
         progress: Callable[[str], None] = _silent,
     ) -> Self:
@@ -102,10 +106,19 @@ class App:
         A graph whose module, types or stored queries are broken is quarantined: using it
         raises QuarantineError, and the other graphs serve. ``strict=True`` raises the reason
         at once instead.
+
+        The folder is this process's until the app is closed; ``ownership`` is that of a caller
+        that has it already.
         """
         folder = Path(path).resolve()
         settings = read_settings(folder)
-        app = cls(settings=settings, folder=folder, apply_schema=apply_schema, progress=progress)
+        app = cls(
+            settings=settings,
+            folder=folder,
+            ownership=ownership,
+            apply_schema=apply_schema,
+            progress=progress,
+        )
         try:
             for graph in settings.graphs if declarations else ():
                 app._open_graph(graph, strict=strict)

@@ -8,6 +8,10 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
 
+import msgspec
+
+from trails.app.serving.owners import OWNER_FILE, Owner, read_owner
+from trails.app.serving.socket_folders import remove_debris
 from trails.errors import LockedError
 
 _PATIENCE: Final = 0.5
@@ -15,39 +19,65 @@ _PATIENCE: Final = 0.5
 
 
 class Ownership:
-    """An exclusive lock on a folder; the kernel frees it when the process ends, however."""
+    """An exclusive lock on a folder; the kernel frees it when the process ends, however.
 
-    def __init__(self, folder: Path) -> None:
+    The locked file says who the owner is, and where it listens when it serves others.
+    """
+
+    def __init__(self, folder: Path, patience: float = _PATIENCE) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "owner"
-        self._file = path.open("a+", encoding="utf-8")
+        self._file = (folder / OWNER_FILE).open("a+b", buffering=0)
         try:
-            self._lock()
+            self._lock(patience)
         except OSError:
-            self._file.seek(0)
-            owner = self._file.read().strip() or "unknown"
             self._file.close()
-            raise LockedError(
-                f"this project is open in another process (pid {owner}); close it first",
-                pid=owner,
-            ) from None
-        self._file.truncate(0)
-        self._file.write(str(os.getpid()))
-        self._file.flush()
+            raise describe_lock(read_owner(folder)) from None
+        dead = read_owner(folder)
+        if dead is not None:
+            remove_debris(dead.http)
+        self._write(msgspec.json.encode(Owner(os.getpid())))
 
-    def _lock(self) -> None:
+    def _lock(self, patience: float) -> None:
         """Take the lock; a process that is just ending, or starting a child, may still hold it."""
-        give_up = monotonic() + _PATIENCE
+        give_up = monotonic() + patience
         while True:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                if monotonic() > give_up:
+                if monotonic() >= give_up:
                     raise
                 sleep(0.02)
             else:
                 return
 
+    def _write(self, text: bytes) -> None:
+        # The lock is on this very file, so it can't be replaced by another.
+        self._file.truncate(0)
+        self._file.write(text)
+
+    def announce(self, http: str, mcp: str) -> None:
+        """Tell others where they can connect: the sockets listen now."""
+        self._write(msgspec.json.encode(Owner(os.getpid(), http, mcp)))
+
     def release(self) -> None:
         """Let another process own the folder."""
-        self._file.close()
+        if not self._file.closed:
+            self._file.truncate(0)
+            self._file.close()
+
+
+def describe_lock(owner: Owner | None) -> LockedError:
+    """Why a folder can't be opened here, and what to do about it."""
+    if owner is None:
+        return LockedError("this project is open in another process; close it first", pid="unknown")
+    if owner.mcp is None:
+        return LockedError(
+            f"this project is open in another process (pid {owner.pid}), which does not serve "
+            "it to others; close it first",
+            pid=owner.pid,
+        )
+    return LockedError(
+        f"this project is open in another process (pid {owner.pid}), which serves it: use "
+        "'trails' commands or an MCP client, which go through it, or close it first",
+        pid=owner.pid,
+    )

@@ -1,0 +1,1 @@
+"""Many processes on one project folder: the owner serves, the others go through it."""

@@ -1,0 +1,90 @@
+"""Who owns a project folder, and how to reach it.
+
+Reading never takes the lock, so it disturbs nobody who is about to take it. What is read
+may be out of date: only a connection proves that an owner is there.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+OWNER_FILE: Final = "owner"
+_DATA_FOLDER: Final = ".trails"
+
+
+class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the process that owns a folder says of itself."""
+
+    pid: int
+    http: str | None = None
+    mcp: str | None = None
+    """Unix sockets; None in a program that opened the folder for itself alone."""
+
+
+class OwnerAddress(msgspec.Struct, frozen=True):
+    """An owner that serves others: its process, and the Unix sockets that it listens on."""
+
+    pid: int
+    http: str
+    """The whole HTTP interface: REST and MCP."""
+    mcp: str
+    """One MCP session a connection, opened by a line that says which graph."""
+
+
+def read_owner(data: Path) -> Owner | None:
+    """The owner that a data folder names: perhaps one that is gone."""
+    try:
+        return msgspec.json.decode((data / OWNER_FILE).read_bytes(), type=Owner)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def find_owner(folder: Path) -> OwnerAddress | None:
+    """The process that serves a project folder to others on this machine, if one does."""
+    owner = read_owner(Path(folder) / _DATA_FOLDER)
+    if owner is None or owner.http is None or owner.mcp is None:
+        return None
+    if not (is_alive(owner.pid) and os.path.exists(owner.http)):  # noqa: PTH110 - a text
+        return None
+    return OwnerAddress(owner.pid, owner.http, owner.mcp)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+class OwnerConnection(HTTPConnection):
+    """HTTP to an owner, over its Unix socket."""
+
+    def __init__(self, address: OwnerAddress, timeout: float | None = None) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = address.http
+
+    def connect(self) -> None:
+        """Connect to the socket file."""
+        self.sock = connect_unix(self._path, self.timeout)
+
+
+def connect_unix(path: str, timeout: float | None = None) -> socket.socket:
+    """A connection to a Unix socket; OSError says that nobody listens there."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(timeout)
+        sock.connect(path)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
