@@ -16,6 +16,7 @@
     ├── TransactionError        a transaction used in a way that can't be honoured
     ├── SchemaMismatchError     the declared types do not fit the stored data
     ├── CapabilityError         raised by a capability on purpose
+    ├── InstallError            a client's configuration that is left as it is
     ├── QuarantineError         a graph that is not served, because its app or a query is broken
     └── StorageError            the disk refused, or holds something it should not
         ├── StorageFullError    no space; nothing is lost, try again when there is
@@ -160,6 +161,12 @@ class CapabilityError(TrailsError):
     """Raised by a capability to say, on purpose, that it can't do what was asked."""
 
     code = "capability"
+
+
+class InstallError(TrailsError):
+    """A client's configuration that is left as it is; says why, and what to paste."""
+
+    code = "install"
 
 
 class QuarantineError(TrailsError):

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from trails.app.app import App
 from trails.app.backups import backup_project, restore_project
+from trails.app.clients.requests import install_client, list_clients, uninstall_client
 from trails.app.health import examine_project
 from trails.app.session import LocalSession
 from trails.engine.scaffold import scaffold_project
 from trails.engine.verify import verify
 from trails.errors import NotFoundError
+from trails.model.clients import ClientPlace, Installation, InstallRequest
 from trails.model.reports import Report
 from trails.model.upkeep import Manifest
 from trails.surfaces.cli.operations import Session, Tell
@@ -70,6 +72,18 @@ class LocalOperations:
         """Put back every graph of a backup."""
         with App.open(folder, declarations=False, progress=tell) as app:
             return restore_project(app, source, tell, force=force)
+
+    def clients(self, folder: Path) -> list[ClientPlace]:
+        """Programs that speak MCP, and where their configuration is."""
+        return list_clients(folder)
+
+    def install_client(self, folder: Path, request: InstallRequest, *, dry: bool) -> Installation:
+        """Write a graph into a client's configuration."""
+        return install_client(folder, request, dry=dry)
+
+    def uninstall_client(self, folder: Path, request: InstallRequest) -> Installation:
+        """Take a graph out of a client's configuration."""
+        return uninstall_client(folder, request)
 
 
 def _chosen(app: App, graph: str | None) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from trails.surfaces.cli.branches import add_branch_commands
+from trails.surfaces.cli.clients import add_client_commands
 from trails.surfaces.cli.commits import add_commit_commands
 from trails.surfaces.cli.files import add_file_commands
 from trails.surfaces.cli.mutations import add_mutate_command
@@ -46,4 +47,5 @@ def build_cli(operations: Operations, version: str) -> typer.Typer:
     add_branch_commands(cli, operations)
     add_commit_commands(cli, operations)
     add_upkeep_commands(cli, operations)
+    add_client_commands(cli, operations)
     return cli

@@ -11,6 +11,7 @@ import msgspec
 
 from trails.model.answers import Answer
 from trails.model.capabilities import StoredQuery
+from trails.model.clients import ClientPlace, Installation, InstallRequest
 from trails.model.loads import LoadRequest, LoadResult
 from trails.model.merges import MergeRequest, MergeResult
 from trails.model.mutations import Mutation
@@ -124,3 +125,12 @@ class Operations(Protocol):
         self, folder: Path, source: Path, tell: Tell, *, force: bool
     ) -> dict[str, Path | None]:
         """Put back every graph of a backup; by graph, where its old data was moved to."""
+
+    def clients(self, folder: Path) -> list[ClientPlace]:
+        """Programs that speak MCP, and where their configuration is."""
+
+    def install_client(self, folder: Path, request: InstallRequest, *, dry: bool) -> Installation:
+        """Write a graph into a client's configuration, or say what would be written."""
+
+    def uninstall_client(self, folder: Path, request: InstallRequest) -> Installation:
+        """Take a graph out of a client's configuration."""

@@ -1,0 +1,5 @@
+"""``python -m trails``."""
+
+from trails.app.main import main
+
+main()
