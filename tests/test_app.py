@@ -315,14 +315,13 @@ def test_every_call_leaves_an_activity(people):
         people.call(ctx, "people.fail", {"why": "because"})
     with pytest.raises(ValidationError):
         people.call(ctx, "people.greet", {})
-    log = people.graph().log
-    found = [activity for _, activity in log.activities()]
+    found = [activity for _, activity in people.graph().activities.read()]
     assert [(each.actor, each.name, each.outcome) for each in found] == [
         ("bob", "people.add", "ok"),
         ("bob", "people.fail", "capability"),
         ("bob", "people.greet", "validation"),
     ]
-    assert log.commit(ctx.kg.head.commit).activity == found[0].id
+    assert people.graph().log.commit(ctx.kg.head.commit).activity == found[0].id
 
 
 def test_an_unknown_capability_suggests_the_nearest(people):

@@ -26,7 +26,7 @@ from tests.ecma import compile_ecma
 from trails import App, Context, Node, Ref, Shape, Vector, capability, node_type, predicate, shape
 from trails.authoring.capabilities import MARK
 from trails.authoring.predicates import Predicate, describe
-from trails.engine.invoke import prepare
+from trails.engine.arguments import checks_of
 from trails.errors import FieldError, ValidationError
 from trails.model.capabilities import CapabilityDescriptor
 from trails.model.constraints import compile_field
@@ -503,11 +503,11 @@ def test_a_call_accepts_exactly_what_its_schema_accepts():
     with App(Place, Window, everything) as app:
         ctx = app.context()
         oracle = oracle_of(project_input(declared, ctx.registry))
-        target = ctx.registry.capability("test.everything")
+        check = checks_of(ctx.registry).of_capability(ctx.registry.capability("test.everything"))
 
         def call_accepts(arguments: Mapping[str, object]) -> bool:
             try:
-                prepare(app.graph(), ctx, target, arguments)
+                check.prepare(ctx, arguments)
             except ValidationError:
                 return False
             return True

@@ -573,7 +573,7 @@ def test_a_mutation_goes_down_the_write_path(project):
     made = project.run("set_status", task="Task/a", old="open", new="done")
     ctx = project.app.context()
     assert Task.get(ctx, "a").status == "done"
-    activities = [each for _, each in project.app.graph().log.activities()]
+    activities = [each for _, each in project.app.graph().activities.read()]
     assert [(each.name, each.kind, each.outcome) for each in activities] == [
         ("set_status", "mutation", "ok")
     ]
@@ -587,7 +587,7 @@ def test_an_activity_is_left_by_every_query(project):
     project.run("by_status", status="open")
     with pytest.raises(ValidationError):
         project.run("by_status")
-    activities = [each for _, each in project.app.graph().log.activities()]
+    activities = [each for _, each in project.app.graph().activities.read()]
     assert [(each.name, each.kind, each.outcome) for each in activities] == [
         ("by_status", "query", "ok"),
         ("by_status", "query", "validation"),

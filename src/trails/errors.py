@@ -17,6 +17,8 @@
     ├── SchemaMismatchError     the declared types do not fit the stored data
     ├── CapabilityError         raised by a capability on purpose
     ├── InstallError            a client's configuration that is left as it is
+    ├── DeniedError             a rule that denies these arguments of a call
+    ├── BudgetError             an actor that has used up what it may use
     ├── QuarantineError         a graph that is not served, because its app or a query is broken
     └── StorageError            the disk refused, or holds something it should not
         ├── StorageFullError    no space; nothing is lost, try again when there is
@@ -167,6 +169,18 @@ class InstallError(TrailsError):
     """A client's configuration that is left as it is; says why, and what to paste."""
 
     code = "install"
+
+
+class DeniedError(TrailsError):
+    """A rule denies what was asked, with these arguments, to this actor."""
+
+    code = "denied"
+
+
+class BudgetError(TrailsError):
+    """The actor has used up what it may use; ``data`` says of what, and when there is more."""
+
+    code = "budget"
 
 
 class QuarantineError(TrailsError):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from trails.authoring.context import Row
 from trails.authoring.nodes import Node, blank, loaded
+from trails.engine.activities import Call
 from trails.engine.graph import Graph
 from trails.engine.knowledge import Knowledge
 from trails.engine.lines import SNAPSHOT, Line
@@ -22,23 +25,38 @@ class GraphContext:
         *,
         actor: str,
         line: Line,
-        activity: str | None = None,
+        call: Call | None = None,
     ) -> None:
         self._graph = graph
         self.line = line
         self.registry = registry
         self._classes = registry.classes
         self.actor = actor
-        self.branch = "" if line.fixed else line.name
-        self.snapshot = line.name.removeprefix(SNAPSHOT) if line.fixed else None
+        self.call = call
+        """The call that this is for; its commits name it."""
         self.graph = graph.name
-        self.kg = Knowledge(graph, line, registry.schema, actor, activity)
+        self.names = graph.names
+        """How its IRIs are spelled."""
+        self.activities = graph.activities
 
-    def for_activity(self, activity: str) -> GraphContext:
-        """The same actor on the same branch, with commits that name an activity."""
-        return GraphContext(
-            self._graph, self.registry, actor=self.actor, line=self.line, activity=activity
-        )
+    @cached_property
+    def kg(self) -> Knowledge:
+        """The graph itself."""
+        return Knowledge(self._graph, self.line, self.registry.schema, self.actor, self.call)
+
+    @property
+    def branch(self) -> str:
+        """The branch; empty at a past commit."""
+        return "" if self.line.fixed else self.line.name
+
+    @property
+    def snapshot(self) -> str | None:
+        """The past commit, or None on a branch."""
+        return self.line.name.removeprefix(SNAPSHOT) if self.line.fixed else None
+
+    def for_call(self, call: Call) -> GraphContext:
+        """The same actor on the same branch, for one call."""
+        return GraphContext(self._graph, self.registry, actor=self.actor, line=self.line, call=call)
 
     def hydrate(self, row: Row) -> Node:
         """A stored node as an instance of its class."""

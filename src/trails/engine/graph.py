@@ -16,6 +16,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final, Literal, Protocol, TypeVar
 
+from trails.engine.activities import Activities
 from trails.engine.ancestry import Ancestry
 from trails.engine.feed import Change, Feed
 from trails.engine.folding import Folding
@@ -104,6 +105,7 @@ class Graph:
         with ExitStack() as opened:
             self.log: Log = SqliteLog(folder, name, base_iri, now())
             opened.callback(self.log.close)
+            self.activities = Activities(self.log)
             self.names = Names(self.log.header.base_iri)
             self.ancestry = Ancestry(self.log)
             self.folding = Folding(self.log, self.ancestry, self.compiled)
@@ -150,6 +152,10 @@ class Graph:
             raise NotFoundError(f"there is no branch {branch!r}; {hint}", branch=branch)
         with self.writing():
             return self._lines.get(branch) or self.bring_line(self._add_line(branch, head))
+
+    def has_line(self, name: str) -> bool:
+        """Whether a line is in use, so that asking for it waits for nothing."""
+        return name in self._lines
 
     def add_branch(self, name: str, near: Line | None) -> Line:
         """A branch that the log has got; called with the writer's lock."""
@@ -490,3 +496,4 @@ class Graph:
             stack.callback(self.log.close)
             stack.callback(self._close_quads)
             stack.callback(self.file.close)
+            stack.callback(self.activities.close)

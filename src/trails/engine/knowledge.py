@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from trails.authoring.nodes import Node, is_unfolded, state_of, unfold
+from trails.engine.activities import Call
 from trails.engine.commit import Write
 from trails.engine.evolve import adopt_on_branch
 from trails.engine.graph import Graph
@@ -46,13 +47,13 @@ class Knowledge:
         line: Line,
         declared: Schema,
         actor: str,
-        activity: str | None = None,
+        call: Call | None = None,
     ) -> None:
         self._graph = graph
         self._line = line
         self._declared = declared
         self._actor = actor
-        self._activity = activity
+        self._call = call
         self._open: Write | None = None
         self._thread = 0
 
@@ -328,7 +329,7 @@ class Knowledge:
             self._line,
             actor=self._actor,
             message=message,
-            activity=self._activity,
+            activity=None if self._call is None else self._call.id,
             expected_head=expected_head,
             idempotency_key=idempotency_key,
         )
@@ -342,6 +343,9 @@ class Knowledge:
             write.abandon()
             raise
         self._open = None
+        if self._call is not None:
+            # Said before, since a write that fails here may be in the log all the same.
+            self._call.committed = True
         outcome.commit = write.finish()
 
     def _mine(self) -> Write | None:

@@ -11,6 +11,7 @@ from functools import partial
 
 import msgspec
 
+from trails.engine.activities import Call
 from trails.engine.branches import forked_branch
 from trails.engine.context import GraphContext
 from trails.engine.files import export_line, load_files
@@ -53,11 +54,24 @@ class GraphService:
             self._untrusted = Untrusted(self.graph, self._make_sandbox())
         return self._untrusted
 
-    def context(self, actor: str, branch: str = MAIN, snapshot: str | None = None) -> GraphContext:
-        """What an actor does, it does through a context: on a branch, or at a past commit."""
+    def context(
+        self,
+        actor: str,
+        branch: str = MAIN,
+        snapshot: str | None = None,
+        *,
+        registry: Registry | None = None,
+        call: Call | None = None,
+    ) -> GraphContext:
+        """What an actor does, it does through a context: on a branch, or at a past commit.
+
+        ``registry`` is the snapshot that a request has pinned, ``call`` what it is part of.
+        """
         graph = self.graph
         line = graph.line(branch) if snapshot is None else snapshot_line(graph, snapshot)
-        return GraphContext(graph, self.registry, actor=checked_actor(actor), line=line)
+        return GraphContext(
+            graph, registry or self.registry, actor=checked_actor(actor), line=line, call=call
+        )
 
     def versions(self, actor: str) -> Versions:
         """The history: branches, commits, differences, merges."""
@@ -65,7 +79,7 @@ class GraphService:
 
     def call(self, ctx: GraphContext, name: str, arguments: Mapping[str, object]) -> object:
         """Call a capability with JSON arguments; the result is in JSON form."""
-        return invoke(self.graph, ctx, name, arguments)
+        return invoke(ctx, name, arguments)
 
     def query(
         self, ctx: GraphContext, name: str, params: Mapping[str, object]
@@ -79,7 +93,7 @@ class GraphService:
 
     def ask(self, ctx: GraphContext, text: str, params: Mapping[str, object]) -> Answer:
         """Run anybody's SPARQL query, confined and within the limits of ``[sandbox]``."""
-        with recording(self.graph, ctx, "graph_query", "query"):
+        with recording(ctx, "graph_query", "query"):
             return self.untrusted.ask(ctx.line, text, params, caller=ctx.actor)
 
     def mutate(
@@ -93,7 +107,7 @@ class GraphService:
     ) -> Mutation:
         """Change the graph in one commit: by SPARQL Update, or by a list of typed operations."""
         graph, line = self.graph, ctx.line
-        with recording(graph, ctx, "graph_mutate", "mutation") as inner:
+        with recording(ctx, "graph_mutate", "mutation") as inner:
             opening = partial(
                 inner.kg.transaction,
                 message=message,
@@ -118,7 +132,7 @@ class GraphService:
             graph, request.branch, source=request.source, actor=checked_actor(actor)
         ) as forked:
             ctx = self.context(actor, request.branch)
-            with recording(graph, ctx, "graph_load", "load") as inner:
+            with recording(ctx, "graph_load", "load") as inner:
                 opening = partial(
                     inner.kg.transaction,
                     message=request.message,

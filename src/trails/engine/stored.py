@@ -1,4 +1,4 @@
-"""Run a stored query: coerce its parameters, put them into the text, hand it on.
+"""Put the parameters of a stored query into its text.
 
 ``$name`` becomes the value as the RDF library writes it. Beyond that:
 
@@ -11,79 +11,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from collections.abc import Mapping
+from typing import Final
 
 import pyoxigraph as ox
 
 from trails.engine.sparql import bind, write_term
-from trails.engine.validate import reference_coercer
-from trails.errors import FieldError, QueryError, ValidationError
+from trails.errors import QueryError
 from trails.model.capabilities import StoredQuery
-from trails.model.constraints import Coerce, compile_field, showable
-from trails.model.iris import Names
-from trails.model.kinds import KINDS, DanglingError, Iri
-from trails.model.names import suggest
+from trails.model.kinds import KINDS
 from trails.model.sparql import Token, tokenize
-from trails.model.types import REF, PredicateDescriptor, Schema, ValueType
+from trails.model.types import PredicateDescriptor
 
-T = TypeVar("T")
 _COUNTS: Final = frozenset({"LIMIT", "OFFSET"})
-
-
-def run_query(
-    query: StoredQuery,
-    params: Mapping[str, object],
-    execute: Callable[[str], T],
-    *,
-    schema: Schema,
-    names: Names,
-) -> T:
-    """Hand the text with its parameters in place to ``execute``; every violation at once."""
-    return execute(bind_query(query, coerce_params(query, params, schema, names)))
-
-
-def coerce_params(
-    query: StoredQuery, params: Mapping[str, object], schema: Schema, names: Names
-) -> dict[str, object]:
-    """The values of all parameters, None where there is none; missing and null are the same."""
-    declared = [param.name for param in query.params]
-    errors = [
-        FieldError(
-            f"params.{name}",
-            "unknown_field",
-            f"{query.name} has no parameter {name!r}; "
-            + (suggest(str(name), declared) if declared else "it takes none"),
-            showable(value),
-        )
-        for name, value in params.items()
-        if name not in declared
-    ]
-    values: dict[str, object] = {}
-    for param in query.params:
-        raw = params.get(param.name)
-        if raw is None:
-            raw = param.default
-        special: dict[str, Coerce] = {REF: _node_coercer(param.type.scalar, schema, names)}
-        check = compile_field(param, special, stored=False)
-        values[param.name] = check(raw, f"params.{param.name}", errors)
-    if errors:
-        raise ValidationError(errors)
-    return values
-
-
-def _node_coercer(wanted: ValueType, schema: Schema, names: Names) -> Coerce:
-    """A reference as the IRI of the node; whether the node exists is the query's to find."""
-    handle_of = reference_coercer(schema, names)
-    target = wanted.target or ""
-
-    def coerce(value: object) -> object:
-        handle = str(handle_of(value))
-        if not schema.is_a(handle.partition("/")[0], target):
-            raise DanglingError(f"{handle} is not a {target}")
-        return Iri(names.nodes + handle)
-
-    return coerce
 
 
 def bind_query(query: StoredQuery, values: Mapping[str, object]) -> str:
@@ -145,7 +85,7 @@ class _Settler:
 
     def _has_value(self) -> str:
         value = self._values.get(self._param(2))
-        return "(false)" if value is None or value == () else "(true)"
+        return "(false)" if value is None or value in ((), []) else "(true)"
 
     def _settle(self, token: Token) -> Token:
         if token.text == "{":
@@ -177,7 +117,7 @@ class _Settler:
         return "VALUES" if at > 0 and self._solid[at - 1].text.upper() == "VALUES" else ""
 
     def _write_list(self, name: str, value: object, *, in_data: bool) -> str:
-        items = value if isinstance(value, tuple) else ()
+        items = value if isinstance(value, list | tuple) else ()
         terms = [write_term(name, item) for item in items]
         if self._word(-1) == "IN":
             return f"({', '.join(terms)})"

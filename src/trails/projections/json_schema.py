@@ -65,7 +65,14 @@ _TIGHTER: Final[Mapping[str, Callable[..., object]]] = {"minimum": max, "maximum
 
 def project_input(descriptor: CapabilityDescriptor, declared: Declarations = NOTHING) -> Document:
     """The schema of a capability's arguments."""
-    return _project_object(descriptor.input_shape, declared, ())
+    return project_fields(descriptor.input_shape, declared)
+
+
+def project_fields(
+    fields: Iterable[PredicateDescriptor], declared: Declarations = NOTHING
+) -> Document:
+    """The schema of an object of some fields."""
+    return _project_object(fields, declared, ())
 
 
 def project_type(descriptor: Declared, declared: Declarations = NOTHING) -> Document:

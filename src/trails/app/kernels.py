@@ -1,0 +1,24 @@
+"""Kernels: an App's graphs, as surfaces see them."""
+
+from __future__ import annotations
+
+from trails import __version__
+from trails.app.app import App
+from trails.request.options import KernelOptions
+from trails.request.pipeline import Kernel
+
+
+def kernel_of(app: App, graph: str = "main") -> Kernel:
+    """The kernel of one graph; the caller closes it before the app."""
+    settings = app.settings
+    mcp = settings.graphs[graph].mcp
+    return Kernel(
+        app.service(graph),
+        KernelOptions(
+            project=settings.project.name,
+            version=__version__,
+            env=settings.project.env,
+            stored_query_mode=mcp.stored_query_mode,
+            stored_query_threshold=mcp.stored_query_threshold,
+        ),
+    )

@@ -1,0 +1,147 @@
+"""Activities: every call leaves one in the log, whatever came of it.
+
+A call that made a commit is answered only when its activity is in the log too.
+The others are written together, a few at a time, so that a read waits for no
+disk; a crash may lose the last of those and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from time import time_ns
+from typing import Final
+
+from trails.errors import StorageError
+from trails.log.protocol import Log
+from trails.model.history import Activity
+from trails.model.ids import uuid7
+
+_PAUSE: Final = 0.05
+"""Seconds that an activity may wait for others."""
+_BATCH: Final = 256
+"""Activities that wait for no others."""
+_MOST: Final = 20_000
+"""Activities that may wait while the disk refuses; then callers wait for it."""
+_LONGEST: Final = 500
+_logger: Final = logging.getLogger("trails")
+
+
+class Call:
+    """One call under way: who asked for what, and whether it has made a commit."""
+
+    __slots__ = ("_id", "actor", "committed", "ended", "kind", "name", "started")
+
+    def __init__(self, actor: str, name: str, kind: str) -> None:
+        self.actor = actor
+        self.name = name
+        self.kind = kind
+        self.started = time_ns()
+        self.committed = False
+        self.ended = False
+        self._id: str | None = None
+
+    @property
+    def id(self) -> str:
+        """The id of its activity; made when first asked for, since few calls name theirs."""
+        if self._id is None:
+            self._id = uuid7()
+        return self._id
+
+    def activity(self, at: int, outcome: str, detail: str) -> Activity:
+        """What the log keeps of it."""
+        return Activity(
+            self.id,
+            self.actor,
+            self.name,
+            _spell_time(self.started),
+            _spell_time(at),
+            outcome,
+            self.kind,
+            detail[:_LONGEST],
+        )
+
+
+class Activities:
+    """The stream of activities of one graph."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._waiting: list[tuple[Call, int, str, str]] = []
+        self._turn = threading.Lock()
+        self._woken = threading.Event()
+        self._full = threading.Event()
+        self._closed = False
+        self._writer: threading.Thread | None = None
+
+    def end(self, call: Call, outcome: str, detail: str = "") -> None:
+        """Keep what came of a call; of one that made a commit, at once. What came first counts."""
+        if call.ended:
+            return
+        call.ended = True
+        waiting = self._waiting
+        waiting.append((call, time_ns(), outcome, detail))
+        if call.committed or len(waiting) > _MOST or self._closed:
+            self.flush()
+        elif len(waiting) == 1:
+            self._wake()
+        elif len(waiting) == _BATCH:
+            self._full.set()
+
+    def flush(self) -> None:
+        """Write everything that waits."""
+        with self._turn:
+            batch = self._waiting[:]
+            if batch:
+                self._log.insert_activities(
+                    [call.activity(at, outcome, detail) for call, at, outcome, detail in batch]
+                )
+                del self._waiting[: len(batch)]
+        if self._waiting and not self._closed:  # what came meanwhile
+            self._wake()
+
+    def read(self, after: int = 0) -> Iterator[tuple[int, Activity]]:
+        """Activities in log order, those after a position; everything that ended is among them."""
+        self.flush()
+        return self._log.activities(after)
+
+    def _wake(self) -> None:
+        if self._writer is None:
+            with self._turn:
+                if self._writer is None:
+                    self._writer = threading.Thread(
+                        target=self._write, name="trails-activities", daemon=True
+                    )
+                    self._writer.start()
+        self._woken.set()
+
+    def _write(self) -> None:
+        while not self._closed:
+            self._woken.wait()
+            self._woken.clear()
+            self._full.wait(_PAUSE)
+            self._full.clear()
+            try:
+                self.flush()
+            except StorageError as error:
+                _logger.warning("activities wait for the disk: %s", error.message)
+                self._full.wait(1.0)
+                self._woken.set()
+
+    def close(self) -> None:
+        """Write what waits and let the writer end; called before the log is closed."""
+        self._closed = True
+        self._woken.set()
+        self._full.set()
+        if self._writer is not None:
+            self._writer.join()
+        with suppress(StorageError):
+            self.flush()
+
+
+def _spell_time(at: int) -> str:
+    moment = datetime.fromtimestamp(at / 1e9, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

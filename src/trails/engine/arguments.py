@@ -1,0 +1,197 @@
+"""Arguments as they come, in JSON, made into what a function takes.
+
+Compiled once for each capability or stored query of a registry snapshot; a call
+only runs the checks. All violations of all parameters are found at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from trails.authoring.nodes import Node
+from trails.engine.context import GraphContext
+from trails.engine.validate import reference_coercer
+from trails.errors import FieldError, ValidationError
+from trails.model.capabilities import Capability, StoredQuery
+from trails.model.constraints import Coerce, PartsError, compile_field, showable
+from trails.model.kinds import DanglingError, Iri, KindError
+from trails.model.names import suggest
+from trails.model.types import JSON, OBJECT, REF, PredicateDescriptor, ValueType
+from trails.registry.registry import Registry
+
+_context: ContextVar[GraphContext] = ContextVar("trails_arguments")
+"""Where references are looked up while arguments are checked."""
+
+Special = Callable[[ValueType], Mapping[str, Coerce]]
+"""The coercers of the kinds that need more than a value: references, objects."""
+
+
+class Arguments:
+    """The compiled check of some parameters."""
+
+    def __init__(
+        self,
+        owner: str,
+        fields: Iterable[PredicateDescriptor],
+        special: Special,
+        prefix: str = "",
+    ) -> None:
+        self._owner = owner
+        self._prefix = prefix
+        self.fields = tuple(fields)
+        self.names = {field.name: None for field in self.fields}.keys()
+        self._checks = [
+            (
+                field.name,
+                prefix + field.name,
+                field.default,
+                compile_field(field, special(field.type.scalar), stored=False),
+            )
+            for field in self.fields
+        ]
+        self._looks_up = any(field.type.scalar.kind in {REF, OBJECT} for field in self.fields)
+
+    def prepare(self, ctx: GraphContext, given: Mapping[str, object]) -> dict[str, object]:
+        """The values by parameter name, or ValidationError with everything that is wrong."""
+        errors: list[FieldError] = []
+        if self._looks_up:
+            token = _context.set(ctx)
+            try:
+                prepared = self.check(given, errors)
+            finally:
+                _context.reset(token)
+        else:
+            prepared = self.check(given, errors)
+        if errors:
+            raise ValidationError(errors)
+        return prepared
+
+    def check(self, given: Mapping[str, object], errors: list[FieldError]) -> dict[str, object]:
+        """The values; violations are added to ``errors``. Missing and null are the same."""
+        if not given.keys() <= self.names:
+            errors.extend(self._unknown(given))
+        prepared: dict[str, object] = {}
+        for name, path, default, check in self._checks:
+            raw = given.get(name)
+            value = check(default if raw is None else raw, path, errors)
+            prepared[name] = list(value) if type(value) is tuple else value
+        return prepared
+
+    def _unknown(self, given: Mapping[str, object]) -> Iterable[FieldError]:
+        for name, value in given.items():
+            if name not in self.names:
+                path = f"{self._prefix}{str(name)[:100]}"
+                hint = suggest(str(name), list(self.names)) if self.names else "it takes none"
+                told = f"{path} is not a parameter of {self._owner}; {hint}"
+                yield FieldError(path, "unknown_field", told, showable(value))
+
+
+class ArgumentChecks:
+    """The checks of everything that one registry snapshot can call, each made when first used."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._capabilities: dict[str, Arguments] = {}
+        self._queries: dict[str, Arguments] = {}
+        self._objects: dict[str, Arguments] = {}
+
+    def of_capability(self, capability: Capability) -> Arguments:
+        """The check of a capability's arguments; references are loaded, objects are built."""
+        found = self._capabilities.get(capability.id)
+        if found is None:
+            shape = capability.descriptor.input_shape
+            found = self._capabilities[capability.id] = Arguments(capability.id, shape, self.built)
+        return found
+
+    def of_query(self, query: StoredQuery) -> Arguments:
+        """The check of a query's parameters; references stay IRIs."""
+        found = self._queries.get(query.name)
+        if found is None:
+            found = self._queries[query.name] = Arguments(
+                query.name, query.params, named, prefix="params."
+            )
+        return found
+
+    def built(self, wanted: ValueType) -> Mapping[str, Coerce]:
+        """References as instances, objects as instances of their class."""
+        return {REF: _loader(wanted), OBJECT: self._builder(wanted), JSON: _same}
+
+    def _builder(self, wanted: ValueType) -> Coerce:
+        """A shape, or a new instance of a node type, from an object of its fields."""
+        registry = self._registry
+        target = wanted.target or ""
+        cls = registry.shape_classes.get(target) or registry.classes.get(target)
+
+        def build(value: object) -> object:
+            if cls is None or not isinstance(value, Mapping):
+                raise KindError(f"an object with the fields of {target} is expected")
+            errors: list[FieldError] = []
+            made = self._fields_of(target).check(value, errors)
+            if errors:
+                raise PartsError(errors)
+            return cls(**made)
+
+        return build
+
+    def _fields_of(self, target: str) -> Arguments:
+        """The check of a type's fields; made when first used, for a type may hold itself."""
+        found = self._objects.get(target)
+        if found is None:
+            registry = self._registry
+            descriptor = registry.shapes.get(target) or registry.types[target]
+            found = self._objects[target] = Arguments(
+                target, descriptor.fields, self.built, prefix="."
+            )
+        return found
+
+
+_checks: Final[WeakKeyDictionary[Registry, ArgumentChecks]] = WeakKeyDictionary()
+
+
+def checks_of(registry: Registry) -> ArgumentChecks:
+    """The compiled checks of a registry snapshot."""
+    found = _checks.get(registry)
+    if found is None:
+        found = _checks[registry] = ArgumentChecks(registry)
+    return found
+
+
+def named(wanted: ValueType) -> Mapping[str, Coerce]:
+    """References as IRIs; whether the node exists is for others to find."""
+    target = wanted.target or ""
+
+    def coerce(value: object) -> object:
+        ctx = _context.get()
+        return Iri(ctx.names.nodes + _handle_of(ctx, value, target))
+
+    return {REF: coerce, JSON: _same}
+
+
+def _loader(wanted: ValueType) -> Coerce:
+    """The instance that a reference names."""
+    target = wanted.target or ""
+
+    def load(value: object) -> Node:
+        ctx = _context.get()
+        handle = _handle_of(ctx, value, target)
+        row = ctx.kg.find(target, handle)
+        if row is None:
+            raise DanglingError(f"{handle} does not exist")
+        return ctx.hydrate(row)
+
+    return load
+
+
+def _handle_of(ctx: GraphContext, value: object, target: str) -> str:
+    schema = ctx.line.schema
+    handle = str(reference_coercer(schema, ctx.names)(value))
+    if not schema.is_a(handle.partition("/")[0], target):
+        raise DanglingError(f"{handle} is not a {target}")
+    return handle
+
+
+def _same(value: object) -> object:
+    return value

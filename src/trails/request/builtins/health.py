@@ -1,0 +1,43 @@
+"""``graph_health``: whether the graph serves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trails.engine.context import GraphContext
+from trails.request.builtins.declare import READER, Builtin, Desk, shown
+
+
+def _health(desk: Desk, ctx: GraphContext) -> object:
+    return {
+        "status": "ok",
+        "project": desk.options.project,
+        "graph": ctx.graph,
+        "version": desk.options.version,
+        "head": desk.service.graph.main.head.commit,
+    }
+
+
+GRAPH_HEALTH: Final = Builtin(
+    name="graph_health",
+    title="Graph health",
+    description=(
+        "Tell whether this knowledge graph serves requests. Takes no arguments. Returns "
+        "status 'ok', the project and graph that you are talking to, the server's version, and "
+        "head, the id of the newest commit on main (empty before the first). Cheap; use it to "
+        "check the connection. For counts and types use graph_snapshot."
+    ),
+    output=shown(
+        status={"type": "string", "enum": ["ok"]},
+        project={"type": "string"},
+        graph={"type": "string"},
+        version={"type": "string"},
+        head={
+            "type": "string",
+            "description": "The newest commit on main; empty before the first.",
+        },
+    ),
+    hints=READER,
+    place="inline",
+    run=_health,
+)

@@ -1,0 +1,116 @@
+"""The catalog: everything that one registry snapshot can call, by name.
+
+Built-ins, capabilities, meta-capabilities and stored queries become entries of one
+kind; whoever lists or calls does not ask which is which. Made once a snapshot, so
+that a call costs the same however many tools there are.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Hashable, Iterable
+from functools import partial
+
+from trails.engine.arguments import Arguments, checks_of, named
+from trails.engine.invoke import kind_of
+from trails.engine.service import GraphService
+from trails.model.actors import Actor
+from trails.model.capabilities import Capability
+from trails.model.names import portable_name
+from trails.model.tools import Tool, ToolList
+from trails.model.types import PredicateDescriptor
+from trails.projections.json_schema import project_fields
+from trails.projections.tools import controls_of, project_capability
+from trails.registry.registry import Registry
+from trails.request.authorize import refuse, standing
+from trails.request.builtins.declare import Builtin, Desk
+from trails.request.builtins.health import GRAPH_HEALTH
+from trails.request.entries import Entry
+from trails.request.options import KernelOptions
+from trails.request.shapes import shape_object, shape_of
+
+BUILTINS = (GRAPH_HEALTH,)
+
+
+class Catalog:
+    """The entries of one registry snapshot."""
+
+    def __init__(self, registry: Registry, service: GraphService, options: KernelOptions) -> None:
+        self.registry = registry
+        made = _Maker(registry, service, options).entries()
+        self.entries = dict(sorted((entry.tool.name, entry) for entry in made))
+        self._portable = {portable_name(name): entry for name, entry in self.entries.items()}
+        self._lists: dict[Hashable, ToolList] = {}
+
+    def find(self, name: str) -> Entry | None:
+        """What a name stands for; dots may be spelled as underscores."""
+        return self.entries.get(name) or self._portable.get(name)
+
+    def tools(self, actor: Actor) -> ToolList:
+        """The tools that an actor may use, in name order."""
+        key = standing(actor)
+        found = self._lists.get(key)
+        if found is None:
+            seen = tuple(
+                entry.tool for entry in self.entries.values() if refuse(actor, entry.tool) is None
+            )
+            version = f"{self.registry.version}-{self.registry.digest[:16]}-{len(self._lists)}"
+            found = self._lists[key] = ToolList(version, seen)
+        return found
+
+
+class _Maker:
+    """Makes the entries of every population."""
+
+    def __init__(self, registry: Registry, service: GraphService, options: KernelOptions) -> None:
+        self._registry = registry
+        self._checks = checks_of(registry)
+        self._names = service.graph.names
+        self._desk = Desk(service, options)
+
+    def entries(self) -> Iterable[Entry]:
+        registry = self._registry
+        yield from map(self._builtin, BUILTINS)
+        yield from map(self._capability, registry.capabilities.values())
+        for meta in registry.metas.values():
+            if meta.meta is not None and not self._is_hidden(meta.meta.scope):
+                yield self._capability(meta)
+
+    def _is_hidden(self, scope: str) -> bool:
+        """Nobody builds on a production server by hand."""
+        return scope == "dev" and self._desk.options.env == "production"
+
+    def _capability(self, capability: Capability) -> Entry:
+        waits = not inspect.iscoroutinefunction(capability.handler)
+        return Entry(
+            tool=project_capability(capability, self._registry),
+            kind=kind_of(capability),
+            arguments=self._checks.of_capability(capability),
+            controls=_controls(controls_of(capability)),
+            place="thread" if waits else "loop",
+            handler=capability.handler,
+            shape=shape_of(capability.id, capability.descriptor.output_shape, self._names),
+        )
+
+    def _builtin(self, builtin: Builtin) -> Entry:
+        return Entry(
+            tool=Tool(
+                name=builtin.name,
+                title=builtin.title,
+                description=builtin.description,
+                input_schema=project_fields((*builtin.fields, *builtin.controls)),
+                output_schema=builtin.output,
+                hints=builtin.hints,
+                action=builtin.action,
+            ),
+            kind=builtin.kind,
+            arguments=Arguments(builtin.name, builtin.fields, named),
+            controls=_controls(builtin.controls),
+            place=builtin.place,
+            handler=partial(builtin.run, self._desk),
+            shape=shape_object(self._names),
+        )
+
+
+def _controls(fields: tuple[PredicateDescriptor, ...]) -> Arguments:
+    return Arguments("every tool", fields, named)

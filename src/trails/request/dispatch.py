@@ -1,0 +1,174 @@
+"""Run a tool: open its context, check its arguments, call it, shape the result, leave an activity.
+
+An ``async def`` handler runs on the event loop and a plain one in a thread, so that
+neither keeps other requests waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import copy_context
+from typing import Final, TypeVar, cast
+
+from trails.engine.activities import Call
+from trails.engine.arguments import Arguments
+from trails.engine.context import GraphContext
+from trails.engine.graph import MAIN
+from trails.engine.service import GraphService
+from trails.errors import FieldError, LimitError, StorageError, ValidationError
+from trails.model.outcomes import Failure, Outcome, Success
+from trails.registry.registry import Registry
+from trails.request.entries import Entry
+from trails.request.failures import failure_of
+
+T = TypeVar("T")
+LARGEST: Final = 4 << 20
+"""Bytes of the largest result."""
+_THREADS: Final = 32
+
+
+class Request:
+    """One call of one entry, with the registry it began with."""
+
+    __slots__ = ("arguments", "call", "ctx", "entry", "prepared", "registry")
+
+    def __init__(
+        self, registry: Registry, entry: Entry, call: Call, arguments: Mapping[str, object]
+    ) -> None:
+        self.registry = registry
+        self.entry = entry
+        self.call = call
+        self.arguments = arguments
+        self.ctx: GraphContext | None = None
+        """Where it works, once that is known."""
+        self.prepared = False
+        """Whether its arguments were found good."""
+
+
+class Dispatch:
+    """Runs the requests of one graph."""
+
+    def __init__(self, service: GraphService) -> None:
+        self._service = service
+        self._activities = service.graph.activities
+        self._threads = ThreadPoolExecutor(_THREADS, f"trails-{service.graph.name}")
+
+    async def run(self, request: Request) -> Outcome:
+        """What comes of a request; raises nothing but a cancellation."""
+        place = request.entry.place
+        if place == "loop":
+            return await self._await(request)
+        if place == "inline" and self._is_near(request):
+            return self._call(request)
+        return await self._in_thread(request.call, self._call, request)
+
+    def _call(self, request: Request) -> Outcome:
+        """Run a plain handler, here."""
+        try:
+            prepared = self._prepare(request, self._open(request))
+            result = request.entry.handler(request.ctx, **prepared)
+            if inspect.iscoroutine(result):
+                result = asyncio.run(result)
+            return self._succeed(request, result)
+        except Exception as error:  # noqa: BLE001 - every error becomes a failure here
+            return self._fail(request, error)
+
+    async def _await(self, request: Request) -> Outcome:
+        """Run an ``async def`` handler; what may wait for the disk is done in a thread."""
+        call = request.call
+        try:
+            if self._is_near(request):
+                ctx = self._open(request)
+            else:
+                ctx = await self._in_thread(call, self._open, request)
+            prepared = self._prepare(request, ctx)
+            result = await cast(Awaitable[object], request.entry.handler(ctx, **prepared))
+            if call.committed:
+                return await self._in_thread(call, self._succeed, request, result)
+            return self._succeed(request, result)
+        except asyncio.CancelledError:
+            self._activities.end(call, "cancelled")
+            raise
+        except Exception as error:  # noqa: BLE001 - every error becomes a failure here
+            return self._fail(request, error)
+
+    async def _in_thread(self, call: Call, work: Callable[..., T], *arguments: object) -> T:
+        running = self._threads.submit(copy_context().run, work, *arguments)
+        try:
+            return await asyncio.wrap_future(running)
+        except asyncio.CancelledError:
+            if running.cancelled():  # before it began
+                self._activities.end(call, "cancelled")
+            raise
+
+    # --- the steps -----------------------------------------------------------------
+
+    def _is_near(self, request: Request) -> bool:
+        """Whether its context can be opened without waiting."""
+        if not request.entry.controls.fields:
+            return True
+        arguments = request.arguments
+        branch = arguments.get("branch")
+        return arguments.get("snapshot") is None and (
+            branch is None or (isinstance(branch, str) and self._service.graph.has_line(branch))
+        )
+
+    def _open(self, request: Request) -> GraphContext:
+        """The context of a request: an actor on a branch, or at a past commit."""
+        branch, snapshot, controls = MAIN, None, request.entry.controls
+        if controls.fields:
+            arguments = request.arguments
+            given = arguments.get("branch"), arguments.get("snapshot")
+            if given != (None, None):
+                branch, snapshot = _where(controls, *given)
+        ctx = self._service.context(
+            request.call.actor, branch, snapshot, registry=request.registry, call=request.call
+        )
+        request.ctx = ctx
+        return ctx
+
+    def _prepare(self, request: Request, ctx: GraphContext) -> dict[str, object]:
+        entry, own = request.entry, request.arguments
+        controls = entry.controls.names
+        if not controls.isdisjoint(own):
+            own = {name: value for name, value in own.items() if name not in controls}
+        prepared = entry.arguments.prepare(ctx, own)
+        request.prepared = True
+        return prepared
+
+    def _succeed(self, request: Request, result: object) -> Outcome:
+        body = request.entry.shape(result)
+        if len(body) > LARGEST:
+            raise LimitError(
+                f"the result of {request.entry.tool.name} has {len(body)} bytes, and a result may "
+                f"have {LARGEST}; ask for less: fewer rows or fields, a narrower filter, or a page "
+                "at a time",
+                limit=LARGEST,
+                size=len(body),
+            )
+        self._activities.end(request.call, "ok")
+        return Success(body)
+
+    def _fail(self, request: Request, error: Exception) -> Failure:
+        failure = failure_of(error, request.entry.tool.name)
+        # The disk that refuses the activity is what the caller is told of already, or a detail.
+        with suppress(StorageError):
+            self._activities.end(request.call, failure.code, failure.message)
+        return failure
+
+    def close(self) -> None:
+        """Wait for what runs, and let the threads end."""
+        self._threads.shutdown()
+
+
+def _where(controls: Arguments, branch: object, snapshot: object) -> tuple[str, str | None]:
+    errors: list[FieldError] = []
+    given = {"branch": branch, "snapshot": snapshot}
+    found = controls.check({name: given[name] for name in controls.names}, errors)
+    if errors:
+        raise ValidationError(errors)
+    return str(found["branch"]), cast(str | None, found.get("snapshot"))

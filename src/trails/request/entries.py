@@ -1,0 +1,30 @@
+"""An entry: a tool with all that is needed to call it, whatever population it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from trails.engine.arguments import Arguments
+from trails.model.tools import Tool
+
+Place = Literal["loop", "inline", "thread"]
+"""Where a handler runs: awaited, called at once, or called in a thread since it may wait."""
+
+
+class Entry(msgspec.Struct, frozen=True, eq=False):
+    """What a name stands for."""
+
+    tool: Tool
+    kind: str
+    """What its activities say of their kind."""
+    arguments: Arguments
+    controls: Arguments
+    """``branch`` and ``snapshot``, where it takes them: they say where it works."""
+    place: Place
+    handler: Callable[..., object]
+    """Takes the context, and the arguments by name."""
+    shape: Callable[[object], bytes]
+    """The result as the JSON text of an object."""

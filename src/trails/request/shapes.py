@@ -1,0 +1,37 @@
+"""Results as the JSON text of an object: what every surface hands on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trails.engine.results import encoded
+from trails.errors import TrailsError
+from trails.model.iris import Names
+from trails.model.types import JSON, ValueType
+from trails.projections.tools import RESULT, is_wrapped
+
+Shape = Callable[[object], bytes]
+
+
+def shape_of(name: str, output: ValueType | None, names: Names) -> Shape:
+    """How the results of a capability are written; what is no object is put into one."""
+    loose = output is not None and output.kind == JSON and not output.nullable
+    wrapped = is_wrapped(output)
+
+    def shape(result: object) -> bytes:
+        body = encoded(names, result)
+        if wrapped or (loose and body[:1] != b"{"):
+            return b'{"%s":%s}' % (RESULT.encode(), body)
+        if body[:1] != b"{":
+            found = body[:60].decode(errors="replace")
+            raise TrailsError(
+                f"{name} says that it returns {output}, but returned {found}; correct it"
+            )
+        return body
+
+    return shape
+
+
+def shape_object(names: Names) -> Shape:
+    """How an object that a built-in makes is written."""
+    return lambda result: encoded(names, result)
