@@ -8,10 +8,14 @@ disagree about it from one revision to the next.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final, cast
 
 import msgspec
-from starlette.types import Receive
+from starlette.types import Message, Receive
+
+from trails.surfaces.mcp.disconnects import Gone
+from trails.surfaces.mcp.steps import Begun
 
 BODY_SECONDS: Final = 30.0
 """How long a body may take to arrive."""
@@ -19,7 +23,7 @@ BODY_SECONDS: Final = 30.0
 MAX_DEPTH: Final = 100
 """How deep arrays and objects may nest; the SDK's parsers give up between 200 and 255."""
 
-_CONTAINERS: Final = (b"[", b"{")
+_TOO_DEEP: Final = f"arrays and objects nest deeper than {MAX_DEPTH} levels"
 
 
 class BodyError(Exception):
@@ -31,36 +35,39 @@ class BodyError(Exception):
         self.message = message
 
 
-class Gone(Exception):  # noqa: N818 -- not an error: nobody is left to tell
-    """The client left before its body was complete."""
-
-
 async def read_body(receive: Receive, limit: int) -> bytes:
-    """Read a body whole."""
+    """Read a body whole; it is usually there when the request is."""
+    first = Begun(cast(Coroutine[Any, Any, Message], receive()))
+    if first.done and not first.value.get("more_body", False):
+        return _part(first.value, limit)
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            return await _read(receive, limit)
+            message = first.value if first.done else await first.rest()
+            return await _collect(message, receive, limit)
     except TimeoutError:
         raise BodyError(
             408, f"the body did not arrive within {BODY_SECONDS:g} s; send it again"
         ) from None
 
 
-async def _read(receive: Receive, limit: int) -> bytes:
-    body = b""
-    parts: list[bytes] = []
-    size = 0
-    while True:
+async def _collect(message: Message, receive: Receive, limit: int) -> bytes:
+    """Put the parts together that follow a first one."""
+    parts = [_part(message, limit)]
+    left = limit - len(parts[0])
+    while message.get("more_body", False):
         message = await receive()
-        if message["type"] != "http.request":
-            raise Gone
-        body = message.get("body", b"")
-        size += len(body)
-        if size > limit:
-            raise BodyError(413, f"the body has more than {limit} bytes, the most that is taken")
-        if not message.get("more_body", False):
-            return b"".join([*parts, body]) if parts else body
-        parts.append(body)
+        parts.append(_part(message, left))
+        left -= len(parts[-1])
+    return b"".join(parts)
+
+
+def _part(message: Message, limit: int) -> bytes:
+    if message["type"] != "http.request":
+        raise Gone
+    part: bytes = message.get("body", b"")
+    if len(part) > limit:
+        raise BodyError(413, "the body is larger than the server takes; send less at a time")
+    return part
 
 
 def parse(body: bytes) -> object:
@@ -73,25 +80,26 @@ def parse(body: bytes) -> object:
         raise ValueError(f"not UTF-8: {error.reason} at byte {error.start} of a text") from None
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from None
-    if sum(map(body.count, _CONTAINERS)) > MAX_DEPTH and is_deep(value):
+    if may_be_deep(body) and is_deep(value):
         raise ValueError(_TOO_DEEP)
     return value
 
 
-_TOO_DEEP: Final = f"arrays and objects nest deeper than {MAX_DEPTH} levels"
+def may_be_deep(body: bytes) -> bool:
+    """Whether there is any need to look: a cheap bound, from the brackets alone."""
+    return body.count(b"[") + body.count(b"{") > MAX_DEPTH
 
 
 def is_deep(value: object) -> bool:
-    """Whether a value nests deeper than is taken."""
+    """Whether arrays and objects nest deeper than is taken."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
-        below: list[object] = []
-        for one in level:
-            if isinstance(one, dict):
-                below.extend(one.values())
-            elif isinstance(one, list):
-                below.extend(one)
-        if not below:
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
             return False
-        level = below
     return True

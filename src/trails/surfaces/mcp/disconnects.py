@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from starlette.types import Receive
 
+from trails.surfaces.mcp.steps import Begun
 
-async def work_until_gone(receive: Receive, work: Awaitable[None]) -> None:
-    """Do the work in this task; a client that leaves cancels it."""
+T = TypeVar("T")
+
+
+class Gone(Exception):  # noqa: N818 -- not an error: nobody is left to tell
+    """The client left."""
+
+
+async def until_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Do the work in this task; a client that leaves cancels it, and ``Gone`` is raised."""
+    begun = Begun(work)
+    if begun.done:
+        return begun.value
     task = asyncio.current_task()
     gone = False
 
@@ -23,10 +35,11 @@ async def work_until_gone(receive: Receive, work: Awaitable[None]) -> None:
 
     watcher = asyncio.ensure_future(watch())
     try:
-        await work
+        return await begun.rest()
     except asyncio.CancelledError:
         if not gone or task is None:
             raise
         task.uncancel()
+        raise Gone from None
     finally:
         watcher.cancel()

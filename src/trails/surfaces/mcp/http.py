@@ -8,8 +8,9 @@ that was. Host, Origin and credentials were checked in front; who calls stands i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Final
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -18,9 +19,10 @@ from starlette.types import Message, Receive, Scope, Send
 
 from trails.model.actors import LOCAL, Actor
 from trails.surfaces.mcp.backend import Backend
-from trails.surfaces.mcp.bodies import BodyError, Gone, parse, read_body
-from trails.surfaces.mcp.disconnects import work_until_gone
-from trails.surfaces.mcp.responses import Reencoder, send_empty, send_error
+from trails.surfaces.mcp.bodies import BodyError, parse, read_body
+from trails.surfaces.mcp.disconnects import Gone, until_gone
+from trails.surfaces.mcp.fast import FastDoor
+from trails.surfaces.mcp.responses import Reencoder, send_empty, send_error, send_json
 from trails.surfaces.mcp.server import Context, build_server
 from trails.surfaces.mcp.wire import MAX_BODY, ValidationErrors
 
@@ -39,11 +41,14 @@ class McpApp:
         legacy_sse: bool = False,
         validation_errors: ValidationErrors = "protocol",
         max_body: int = MAX_BODY,
+        fast: bool = True,
     ) -> None:
         self._legacy_sessions = legacy_sessions
         self._legacy_sse = legacy_sse
         self._max_body = max_body
-        server = build_server(backend, _actor_of, validation_errors)
+        self._backend = backend
+        server = build_server(backend, _actor_of, validation_errors, self._schema_of)
+        self._fast = FastDoor(backend, server, validation_errors) if fast else None
         self._stateless = StreamableHTTPSessionManager(
             server, json_response=True, stateless=True, max_request_body_size=max_body
         )
@@ -61,13 +66,22 @@ class McpApp:
             return
         try:
             body = await read_body(receive, self._max_body)
+            await self._answer(scope, body, receive, send)
         except Gone:
             return
         except BodyError as error:
             more = [(b"connection", b"close")]
             await send_error(send, error.status, INVALID_REQUEST, error.message, more=more)
+
+    async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Answer at the fast door, or let the SDK do it."""
+        actor = scope.get(ACTOR, LOCAL)
+        ticket = self._fast.admit(scope, body, actor) if self._fast is not None else None
+        if self._fast is None or ticket is None:
+            await self._ask_sdk(scope, body, receive, send)
             return
-        await self._ask_sdk(scope, body, receive, send)
+        status, answer = await until_gone(receive, self._fast.answer(ticket, actor))
+        await send_json(send, status, answer)
 
     async def _ask_sdk(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Let the SDK answer."""
@@ -76,12 +90,21 @@ class McpApp:
         except ValueError as error:
             await send_error(send, 400, PARSE_ERROR, f"the body is not JSON: {error}")
             return
-        replayed = _Replay(body, receive)
-        work = self._stateless.handle_request(scope, replayed, Reencoder(send))
+        scope = {**scope, "headers": [(name, value.strip()) for name, value in scope["headers"]]}
+        _caller.set(scope.get(ACTOR, LOCAL))
+        work = self._stateless.handle_request(scope, _Replay(body, receive), Reencoder(send))
         if isinstance(message, dict) and message.get("method") == "subscriptions/listen":
             await work
         else:
-            await work_until_gone(receive, work)
+            await until_gone(receive, work)
+
+    def _schema_of(self, name: str) -> Mapping[str, object] | None:
+        """The schema of a tool that the caller may use; asked before there is a context."""
+        tools = self._backend.tools(_caller.get()).tools
+        return next((tool.input_schema for tool in tools if tool.name == name), None)
+
+
+_caller: ContextVar[Actor] = ContextVar("trails_mcp_caller", default=LOCAL)
 
 
 class _Replay:

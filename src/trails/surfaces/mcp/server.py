@@ -24,18 +24,20 @@ from trails.model.actors import Actor
 from trails.model.outcomes import Failure, Outcome
 from trails.surfaces.mcp.backend import Backend
 from trails.surfaces.mcp.failures import Asked, ErrorResult, conceal, map_failure
-from trails.surfaces.mcp.listings import (
+from trails.surfaces.mcp.results import (
     add_alias,
     list_resources,
     list_templates,
     list_tools,
     show_completions,
-    show_content,
+    show_contents,
+    show_success,
 )
 from trails.surfaces.mcp.wire import Json, ValidationErrors
 
 Context = ServerRequestContext[Any, Any]
 ActorOf = Callable[[Context], Actor]
+SchemaOf = Callable[[str], Mapping[str, Any] | None]
 
 _FRESH: Final = CacheHint(ttl_ms=0, scope="private")
 _HINTS: Final[Mapping[CacheableMethod, CacheHint]] = {
@@ -82,7 +84,7 @@ class Handlers:
         contents = await self._backend.read(self._actor_of(context), params.uri)
         if isinstance(contents, Failure):
             raise self._error(contents, context, "resource")
-        return {"contents": [show_content(one) for one in contents], "resultType": "complete"}
+        return show_contents(contents)
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> Json:
         """``completion/complete``, for the variables of templates."""
@@ -110,12 +112,7 @@ class Handlers:
             if isinstance(mapped, ErrorResult):
                 return mapped.result
             raise MCPError(mapped.code, mapped.message, mapped.data)
-        return {
-            "content": [{"type": "text", "text": outcome.body.decode()}],
-            "structuredContent": msgspec.json.decode(outcome.body),
-            "isError": False,
-            "resultType": "complete",
-        }
+        return show_success(outcome.body.decode(), msgspec.json.decode(outcome.body))
 
     def _error(self, failure: Failure, context: Context, asked: Asked) -> MCPError:
         mapped = map_failure(failure, context.protocol_version, self._validation, asked)
@@ -124,16 +121,23 @@ class Handlers:
 
 
 def build_server(
-    backend: Backend, actor_of: ActorOf, validation: ValidationErrors
+    backend: Backend,
+    actor_of: ActorOf,
+    validation: ValidationErrors,
+    schema_of: SchemaOf = lambda _name: None,
 ) -> Server[dict[str, Any]]:
-    """Build the server of one transport."""
+    """Build the server of one transport.
+
+    ``schema_of`` gives the schema by which the SDK compares a call's headers with its
+    arguments; without one it would list all tools at every call.
+    """
     handlers = Handlers(backend, actor_of, validation)
     server: Server[dict[str, Any]] = Server(
         backend.name,
         version=backend.version,
         instructions=backend.instructions,
         cache_hints=_HINTS,
-        get_tool_input_schema=lambda _name: None,
+        get_tool_input_schema=schema_of,
     )
     add = server.add_request_handler
     add("tools/list", types.PaginatedRequestParams, handlers.list_tools)

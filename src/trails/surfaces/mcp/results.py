@@ -1,10 +1,12 @@
-"""Tools, resources and templates as MCP lists them.
+"""Results of requests, as plain objects.
 
-Results are plain objects: the SDK sieves them by the revision's own schema, and what
-it drops on purpose (the alias of a tool's kind) is put back afterwards.
+The SDK sieves them by the revision's own schema; what it drops though we mean it (the
+alias of a tool's kind) is put back afterwards.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from trails.model.resources import Completions, Content, Resource, ResourceList, ResourceTemplate
 from trails.model.tools import Tool, ToolList
@@ -38,9 +40,20 @@ def list_templates(listed: ResourceList) -> Json:
     }
 
 
-def show_content(content: Content) -> Json:
-    """A document that was read."""
-    return {"uri": content.uri, "mimeType": content.mime_type, "text": content.text}
+def show_contents(contents: Iterable[Content]) -> Json:
+    """The result of ``resources/read``."""
+    documents = [{"uri": one.uri, "mimeType": one.mime_type, "text": one.text} for one in contents]
+    return {"contents": documents, "resultType": "complete"}
+
+
+def show_success(text: str, structure: object) -> Json:
+    """The result of ``tools/call``: structure, and the same as text."""
+    return {
+        "content": [{"type": "text", "text": text}],
+        "structuredContent": structure,
+        "isError": False,
+        "resultType": "complete",
+    }
 
 
 def show_completions(completions: Completions) -> Json:

@@ -1,0 +1,173 @@
+"""Requests that the fast door understands completely.
+
+Pure: headers and a body in, a ``Ticket`` out, or None at the slightest doubt. What is
+admitted here, the SDK would have accepted and handled in the same way; nothing is
+refused here, because refusing is the SDK's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+    RequestParams,
+)
+from mcp_types.methods import validate_client_request
+from pydantic import ValidationError
+
+from trails.surfaces.mcp.bodies import is_deep, may_be_deep
+from trails.surfaces.mcp.wire import DEFAULT_REVISION, LEGACY, MODERN
+
+Method = Literal["tools/call", "tools/list", "resources/read"]
+
+_HEADERS: Final = frozenset(
+    {b"content-type", b"accept", b"mcp-protocol-version", b"mcp-method", b"mcp-name"}
+)
+_CONTENT_TYPES: Final = frozenset(
+    {b"application/json", b"application/json; charset=utf-8", b"application/json;charset=utf-8"}
+)
+_ACCEPTS: Final = frozenset(
+    {
+        b"application/json, text/event-stream",
+        b"application/json,text/event-stream",
+        b"text/event-stream, application/json",
+        b"application/json",
+        b"*/*",
+    }
+)
+_REVISIONS: Final[Mapping[bytes | None, str]] = {
+    None: DEFAULT_REVISION,
+    **{revision.encode(): revision for revision in LEGACY | MODERN},
+}
+_ENVELOPE: Final = frozenset(
+    {PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY}
+)
+_MAX_META: Final = 4096
+_MAX_KNOWN: Final = 1024
+
+
+class _Params(msgspec.Struct, forbid_unknown_fields=True):
+    name: str | None = None
+    uri: str | None = None
+    arguments: dict[str, Any] | None = None
+    cursor: None = None
+    meta: msgspec.Raw = msgspec.field(name="_meta", default=msgspec.Raw(b""))
+
+
+class _Request(msgspec.Struct, forbid_unknown_fields=True):
+    jsonrpc: Literal["2.0"]
+    id: int | str
+    method: Method
+    params: _Params | None = None
+
+
+class Ticket(msgspec.Struct):
+    """An admitted request."""
+
+    revision: str
+    id: int | str
+    method: Method
+    name: str
+    """Of the tool, or the URI; empty where lists are asked for."""
+    arguments: dict[str, Any]
+
+
+_NO_PARAMS: Final = _Params()
+_decode: Final = msgspec.json.Decoder(_Request).decode
+
+
+class Envelopes:
+    """What tells admitted requests from others, and the envelopes that were seen before."""
+
+    def __init__(self) -> None:
+        self._known: set[tuple[str, Method, bytes]] = set()
+
+    def admit(self, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> Ticket | None:
+        """A ticket for a request that leaves no doubt."""
+        found: dict[bytes, bytes] = {}
+        for name, value in headers:
+            if name in _HEADERS:
+                if name in found:
+                    return None
+                found[name] = value
+            elif name.startswith(b"mcp-"):
+                return None
+        revision = _REVISIONS.get(found.get(b"mcp-protocol-version"))
+        if (
+            revision is None
+            or found.get(b"content-type") not in _CONTENT_TYPES
+            or found.get(b"accept") not in _ACCEPTS
+        ):
+            return None
+        try:
+            request = _decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+        ticket = _ticket(revision, request)
+        if ticket is None or (revision in MODERN and not _agree(found, ticket)):
+            return None
+        meta = b"" if request.params is None else bytes(request.params.meta)
+        if not self._is_plain(ticket, meta):
+            return None
+        return None if may_be_deep(body) and is_deep([[ticket.arguments]]) else ticket
+
+    def _is_plain(self, ticket: Ticket, meta: bytes) -> bool:
+        """Whether ``_meta`` is what the revision asks for, and nothing more."""
+        if not meta:
+            return ticket.revision in LEGACY
+        key = (ticket.revision, ticket.method, meta)
+        if key in self._known:
+            return True
+        if len(meta) > _MAX_META or not _is_envelope(ticket, meta):
+            return False
+        if len(self._known) >= _MAX_KNOWN:
+            self._known.clear()
+        self._known.add(key)
+        return True
+
+
+def _ticket(revision: str, request: _Request) -> Ticket | None:
+    """The parameters that a method takes, or None where some are missing or too many."""
+    method, params = request.method, request.params or _NO_PARAMS
+    name, uri, arguments = params.name, params.uri, params.arguments
+    if method == "tools/call":
+        known = name is not None and uri is None
+        return Ticket(revision, request.id, method, name or "", arguments or {}) if known else None
+    if name is not None or arguments is not None or (uri is None) == (method == "resources/read"):
+        return None
+    return Ticket(revision, request.id, method, uri or "", {})
+
+
+def _agree(found: Mapping[bytes, bytes], ticket: Ticket) -> bool:
+    """Whether the headers say what the body says."""
+    if found.get(b"mcp-method") != ticket.method.encode():
+        return False
+    if ticket.method == "tools/list":
+        return True
+    name = found.get(b"mcp-name", b"")
+    return (
+        ticket.name.isascii() and name == ticket.name.encode() and not name.startswith(b"=?base64?")
+    )
+
+
+def _is_envelope(ticket: Ticket, raw: bytes) -> bool:
+    """Whether the SDK accepts a ``_meta``, and it holds no wish that only the SDK grants."""
+    meta = msgspec.json.decode(raw)
+    if not isinstance(meta, dict) or is_deep([[meta]]):
+        return False
+    if ticket.revision in LEGACY:
+        return not meta
+    if not meta.keys() <= _ENVELOPE or meta.get(PROTOCOL_VERSION_META_KEY) != ticket.revision:
+        return False
+    params = {"_meta": meta, "name": "", "uri": ""}
+    try:
+        validate_client_request(ticket.method, ticket.revision, params)
+        RequestParams.model_validate(params, by_name=False)
+    except ValidationError:
+        return False
+    return True

@@ -1,0 +1,116 @@
+"""The fast door: requests that leave no doubt, answered without the SDK.
+
+Whether to answer is decided before the backend is called, so that a call never runs
+twice. After it, everything is answered here: results are spliced from encoded parts,
+failures are mapped by the table that the other door uses.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from mcp.server.lowlevel import Server
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS, X_MCP_HEADER_KEY
+from starlette.types import Scope
+
+from trails.model.actors import Actor
+from trails.model.outcomes import Failure
+from trails.model.tools import ToolList
+from trails.surfaces.mcp.backend import Backend
+from trails.surfaces.mcp.envelopes import Envelopes, Ticket
+from trails.surfaces.mcp.failures import Asked, ErrorResult, conceal, map_failure
+from trails.surfaces.mcp.results import add_alias, list_tools
+from trails.surfaces.mcp.splices import Splices, shape
+from trails.surfaces.mcp.wire import LEGACY, MODERN, ValidationErrors, encode, error_message
+
+_MAX_LISTS: Final = 64
+
+Answer = tuple[int, bytes]
+"""An HTTP status and a JSON body."""
+
+
+class FastDoor:
+    """Answers what it understands completely."""
+
+    def __init__(self, backend: Backend, server: Server[Any], validation: ValidationErrors) -> None:
+        self._backend = backend
+        self._server = server
+        self._validation = validation
+        self._envelopes = Envelopes()
+        self._splices = {revision: Splices(server, revision) for revision in LEGACY | MODERN}
+        self._lists: dict[tuple[str, str], bytes] = {}
+        self._mirrored: dict[str, frozenset[str]] = {}
+
+    def admit(self, scope: Scope, body: bytes, actor: Actor) -> Ticket | None:
+        """A ticket for a request that is answered here, or None."""
+        ticket = self._envelopes.admit(scope["headers"], body)
+        if ticket is None or ticket.method != "tools/call" or ticket.revision in LEGACY:
+            return ticket
+        try:
+            tools = self._backend.tools(actor)
+        except Exception:  # noqa: BLE001 -- the other door meets it again, and says it
+            return None
+        return None if ticket.name in self._mirrored_of(tools) else ticket
+
+    async def answer(self, ticket: Ticket, actor: Actor) -> Answer:
+        """Answer an admitted request."""
+        try:
+            if ticket.method == "tools/call":
+                return await self._call(ticket, actor)
+            if ticket.method == "tools/list":
+                return 200, _result(ticket, self._list(ticket.revision, self._backend.tools(actor)))
+            return await self._read(ticket, actor)
+        except Exception as error:  # noqa: BLE001 -- no exception leaves the surface
+            return self._fail(ticket, conceal(error), "resource")
+
+    async def _call(self, ticket: Ticket, actor: Actor) -> Answer:
+        outcome = await self._backend.execute(actor, ticket.name, ticket.arguments)
+        if isinstance(outcome, Failure):
+            return self._fail(ticket, outcome, "tool")
+        return 200, _result(ticket, self._splices[ticket.revision].success(outcome.body))
+
+    async def _read(self, ticket: Ticket, actor: Actor) -> Answer:
+        contents = await self._backend.read(actor, ticket.name)
+        if isinstance(contents, Failure):
+            return self._fail(ticket, contents, "resource")
+        return 200, _result(ticket, self._splices[ticket.revision].contents(contents))
+
+    def _fail(self, ticket: Ticket, failure: Failure, asked: Asked) -> Answer:
+        mapped = map_failure(failure, ticket.revision, self._validation, asked)
+        if isinstance(mapped, ErrorResult):
+            shaped = shape(self._server, ticket.method, ticket.revision, mapped.result)
+            return 200, _result(ticket, encode(shaped))
+        status = ERROR_CODE_HTTP_STATUS.get(mapped.code, 200) if ticket.revision in MODERN else 200
+        return status, encode(error_message(ticket.id, mapped.code, mapped.message, mapped.data))
+
+    def _list(self, revision: str, tools: ToolList) -> bytes:
+        """The tools, encoded once a version and revision."""
+        key = (tools.version, revision)
+        encoded = self._lists.get(key)
+        if encoded is None:
+            shaped = shape(self._server, "tools/list", revision, list_tools(tools))
+            add_alias(shaped)
+            if len(self._lists) >= _MAX_LISTS:
+                self._lists.clear()
+            encoded = self._lists[key] = encode(shaped)
+        return encoded
+
+    def _mirrored_of(self, tools: ToolList) -> frozenset[str]:
+        """Tools with arguments that are repeated in headers, which the SDK compares."""
+        mirrored = self._mirrored.get(tools.version)
+        if mirrored is None:
+            mirrored = frozenset(
+                tool.name
+                for tool in tools.tools
+                if X_MCP_HEADER_KEY.encode() in encode(tool.input_schema)
+            )
+            if len(self._mirrored) >= _MAX_LISTS:
+                self._mirrored.clear()
+            self._mirrored[tools.version] = mirrored
+        return mirrored
+
+
+def _result(ticket: Ticket, result: bytes) -> bytes:
+    id_ = msgspec.json.encode(ticket.id)
+    return b"".join((b'{"jsonrpc":"2.0","id":', id_, b',"result":', result, b"}"))
