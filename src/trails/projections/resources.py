@@ -12,40 +12,36 @@ from typing import Final
 
 from trails.model.resources import Resource, ResourceList, ResourceTemplate
 from trails.model.types import Schema, TypeDescriptor
-from trails.model.uris import DEFAULT_LIMIT, MAX_LIMIT
+from trails.model.uris import DEFAULT_LIMIT, MAX_LIMIT, Document
 
 JSON: Final = "application/json"
 LD_JSON: Final = "application/ld+json"
 TEXT: Final = "text/plain"
 PAGE: Final = "{?where,limit,offset,cursor}"
 
-_DOCUMENTS: Final = (
+_DOCUMENTS: Final[tuple[tuple[Document, str, str], ...]] = (
     (
         "kg/types",
-        "types",
         "Types of instances",
         (
-            "Start here: every type of thing that this knowledge graph holds, what it means, how many "
-            "instances there are, and the URI that lists them."
+            "Start here: every type of thing that this knowledge graph holds, what it means, how "
+            "many instances there are, and the URI that lists them."
         ),
     ),
     (
-        "schema",
         "schema",
         "Schema",
         (
-            "All types with their fields, constraints and RDF names. Read it before you write: what "
-            "breaks a constraint is refused."
+            "All types with their fields, constraints and RDF names. Read it before you write: "
+            "what breaks a constraint is refused."
         ),
     ),
     (
-        "stats",
         "stats",
         "Statistics",
         "Numbers about this graph: instances by type, commits, branches, bytes on disk.",
     ),
     (
-        "branches",
         "branches",
         "Branches",
         (
@@ -55,15 +51,13 @@ _DOCUMENTS: Final = (
     ),
     (
         "prov/latest",
-        "prov_latest",
         "Latest activity",
         (
-            "Who did what lately, newest first: calls with their outcome and times, and commits with "
-            "the call that made them."
+            "Who did what lately, newest first: calls with their outcome and times, and commits "
+            "with the call that made them."
         ),
     ),
     (
-        "doctor",
         "doctor",
         "Health",
         "Whether this graph is well: what was checked, what was found, and what to do about it.",
@@ -76,8 +70,7 @@ _PAGING: Final = (
     "that many."
 )
 _FILTER: Final = (
-    "where is one comparison, field=value (for example where=status=proposed): one field of the "
-    "type, '=' only, no AND or OR."
+    "where is one comparison, field=value{example}: one field of the type, '=' only, no AND or OR."
 )
 _PLACES: Final = (
     (
@@ -105,10 +98,10 @@ def project_resources(schema: Schema) -> ResourceList:
 
 
 def _documents() -> Iterator[Resource]:
-    for path, name, title, description in _DOCUMENTS:
+    for path, title, description in _DOCUMENTS:
         yield Resource(
             uri=f"trails://{path}",
-            name=name,
+            name=path.removeprefix("kg/").replace("/", "_"),
             title=title,
             description=description,
             mime_type=JSON,
@@ -141,8 +134,8 @@ def _of_type(descriptor: TypeDescriptor) -> tuple[ResourceTemplate, ResourceTemp
             name=f"{name}_list",
             title=f"Find {name} instances",
             description=(
-                f"List {name} instances as {{iri, label}}.{_meaning(descriptor)} {_FILTER} "
-                f"Fields: {fields}. {_PAGING}"
+                f"List {name} instances as {{iri, label}}.{_meaning(descriptor)} "
+                f"{_FILTER.format(example=_example(descriptor))} Fields: {fields}. {_PAGING}"
             ),
             mime_type=JSON,
         ),
@@ -159,17 +152,22 @@ def _of_type(descriptor: TypeDescriptor) -> tuple[ResourceTemplate, ResourceTemp
     )
 
 
+def _example(descriptor: TypeDescriptor) -> str:
+    """A filter that makes sense for a type, where a field has a choice of values."""
+    for field in descriptor.fields:
+        if field.one_of and field.type.scalar.kind == "String":
+            return f" (for example where={field.name}={field.one_of[0]})"
+    return ""
+
+
 def _meaning(descriptor: TypeDescriptor) -> str:
-    """What a type is, in its author's words, as one line."""
-    told = " ".join(descriptor.description.split())
+    """What a type is, in the first paragraph that its author wrote."""
+    told = " ".join(descriptor.description.partition("\n\n")[0].split())
+    if told and not told.endswith((".", "!", "?")):
+        told += "."
     if edge := descriptor.edge:
         told = f"{told} Joins a {edge.source} (source) to a {edge.target} (target).".strip()
-    return f" {_sentence(told)}" if told else ""
-
-
-def _sentence(text: str) -> str:
-    """A text that ends like a sentence."""
-    return text if text.endswith((".", "!", "?")) else f"{text}."
+    return f" {told}" if told else ""
 
 
 def _others() -> Iterator[ResourceTemplate]:
@@ -189,8 +187,8 @@ def _others() -> Iterator[ResourceTemplate]:
             name=f"{prefix}_list",
             title=f"Instances of a type {where}",
             description=(
-                f"List the instances of a type {where} as {{iri, label}}. {note} {_FILTER} "
-                f"{_PAGING}"
+                f"List the instances of a type {where} as {{iri, label}}. {note} "
+                f"{_FILTER.format(example='')} {_PAGING}"
             ),
             mime_type=JSON,
         )

@@ -177,7 +177,7 @@ def _check_type(schema: Schema, name: str) -> None:
     if name not in schema.by_name:
         hint = suggest(name, schema.by_name) if schema.by_name else "no type is declared yet"
         raise NotFoundError(
-            f"there is no type {shorten(name)}; {hint}; trails://kg/types tells about all",
+            f"there is no type {shorten(name)} (trails://kg/types tells about all); {hint}",
             type=name[:100],
         )
 
