@@ -26,9 +26,9 @@ from trails.errors import (
 )
 from trails.model.answers import Answer
 from trails.model.history import Commit, Head
-from trails.model.iris import HANDLE_PREFIX, normal_id
+from trails.model.iris import HANDLE_PREFIX, encode_id, normal_id
 from trails.model.kinds import Iri
-from trails.model.nodes import NodeState, make_handle
+from trails.model.nodes import NodeState, make_handle, split_handle
 from trails.model.selections import Selection
 from trails.model.sparql import query_form, tokenize
 from trails.model.types import Schema
@@ -115,6 +115,27 @@ class Knowledge:
     def count(self, selection: Selection) -> int:
         """How many nodes meet a selection."""
         return self._select(lambda selector: selector.count(selection))
+
+    def counts(self) -> dict[str, int]:
+        """How many nodes each type has, those of the types that extend it included."""
+        names = self.schema.by_name
+        return self._select(
+            lambda selector: {name: selector.count(Selection(name)) for name in names}
+        )
+
+    def ids_from(self, type_name: str, start: str, limit: int) -> list[str]:
+        """The first few ids that begin so, of nodes of a type and of those that extend it."""
+        begin = encode_id(start)
+
+        def read(nodes: NodeIndex) -> list[str]:
+            with self._connection(nodes, self._mine()) as db:
+                return [
+                    split_handle(handle)[1]
+                    for name in self.schema.family(type_name)
+                    for handle in nodes.handles_from(db, f"{name}/{begin}", limit)
+                ]
+
+        return sorted(self._graph.reading_nodes(self._line, read))[:limit]
 
     def page(self, selection: Selection) -> tuple[Found, int | None]:
         """A page of nodes and, where more follow, how many there are in all at that moment."""

@@ -210,12 +210,12 @@ class SqliteLog:
         """A commit by its place."""
         return self._one("SELECT record FROM commits WHERE seq = ?", seq)
 
-    def starting_with(self, prefix: str) -> list[str]:
+    def starting_with(self, prefix: str, limit: int = 5) -> list[str]:
         """The ids of the first few commits that begin so."""
         with self._lock, storage_errors("read the log"):
             rows = self._db.execute(
-                "SELECT id FROM commits WHERE id >= ? AND id < ? ORDER BY id LIMIT 5",
-                (prefix, prefix + "g"),
+                "SELECT id FROM commits WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
+                (prefix, prefix + "g", limit),
             ).fetchall()
         return [identifier for (identifier,) in rows]
 
@@ -284,6 +284,14 @@ class SqliteLog:
             for seq, record in rows:
                 after = seq
                 yield seq, _decode(_ACTIVITY, record)
+
+    def newest_activities(self, limit: int) -> list[Activity]:
+        """The last few activities, the newest first."""
+        with self._lock, storage_errors("read the log"):
+            rows = self._db.execute(
+                "SELECT record FROM activities ORDER BY seq DESC LIMIT ?", (limit,)
+            ).fetchall()
+        return [_decode(_ACTIVITY, record) for (record,) in rows]
 
     # --- writing ---------------------------------------------------------------
 

@@ -1,22 +1,111 @@
 """Project a schema into the list of what can be read by URI.
 
-Pure: same types, same list, in name order. Instances are not enumerated; templates
-say how to reach them.
+Pure: same types, same list: first the documents that are always there, then one list a
+type, in name order. Instances are not enumerated; templates say how to reach them. The
+descriptions are for a reader that has never seen Trails.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
 from trails.model.resources import Resource, ResourceList, ResourceTemplate
 from trails.model.types import Schema, TypeDescriptor
+from trails.model.uris import DEFAULT_LIMIT, MAX_LIMIT, Document
+
+JSON: Final = "application/json"
+LD_JSON: Final = "application/ld+json"
+TEXT: Final = "text/plain"
+PAGE: Final = "{?where,limit,offset,cursor}"
+
+_DOCUMENTS: Final[tuple[tuple[Document, str, str], ...]] = (
+    (
+        "kg/types",
+        "Types of instances",
+        (
+            "Start here: every type of thing that this knowledge graph holds, what it means, how "
+            "many instances there are, and the URI that lists them."
+        ),
+    ),
+    (
+        "schema",
+        "Schema",
+        (
+            "All types with their fields, constraints and RDF names. Read it before you write: "
+            "what breaks a constraint is refused."
+        ),
+    ),
+    (
+        "stats",
+        "Statistics",
+        "Numbers about this graph: instances by type, commits, branches, bytes on disk.",
+    ),
+    (
+        "branches",
+        "Branches",
+        (
+            "The branches of this graph, 'main' first, each with its newest commit. A branch is a "
+            "version that can be changed without touching the others."
+        ),
+    ),
+    (
+        "prov/latest",
+        "Latest activity",
+        (
+            "Who did what lately, newest first: calls with their outcome and times, and commits "
+            "with the call that made them."
+        ),
+    ),
+    (
+        "doctor",
+        "Health",
+        "Whether this graph is well: what was checked, what was found, and what to do about it.",
+    ),
+)
+
+_PAGING: Final = (
+    f"limit is {DEFAULT_LIMIT} unless given, {MAX_LIMIT} at most. Where more follow, a second text "
+    "says how many were shown and gives the URI of the next page, which has a cursor; offset skips "
+    "that many."
+)
+_FILTER: Final = (
+    "where is one comparison, field=value{example}: one field of the type, '=' only, no AND or OR."
+)
+_PLACES: Final = (
+    (
+        "branch/{branch}",
+        "branch",
+        "on a branch",
+        "A slash in the branch's name is written %2F.",
+    ),
+    (
+        "at/{commit}",
+        "past",
+        "as of a commit",
+        "The commit is given by its id, or at least the first 8 digits of it.",
+    ),
+)
 
 
 def project_resources(schema: Schema) -> ResourceList:
     """Everything that is listed."""
     return ResourceList(
         schema.digest,
-        tuple(_umbrella(each) for each in schema.types),
-        tuple(template for each in schema.types for template in _templates(each)),
+        (*_documents(), *(_umbrella(each) for each in schema.types)),
+        (*(template for each in schema.types for template in _of_type(each)), *_others()),
     )
+
+
+def _documents() -> Iterator[Resource]:
+    for path, title, description in _DOCUMENTS:
+        yield Resource(
+            uri=f"trails://{path}",
+            name=path.removeprefix("kg/").replace("/", "_"),
+            title=title,
+            description=description,
+            mime_type=JSON,
+        )
 
 
 def _umbrella(descriptor: TypeDescriptor) -> Resource:
@@ -25,26 +114,100 @@ def _umbrella(descriptor: TypeDescriptor) -> Resource:
         uri=f"trails://kg/{name}",
         name=name,
         title=f"All {name} instances",
-        description=f"List all {name} instances",
-        mime_type="application/json",
+        description=(
+            f"List all {name} instances as {{iri, label}}, {DEFAULT_LIMIT} at a time."
+            f"{_meaning(descriptor)} Cost of watching it: one notification for every change of any "
+            f"instance; for a type with more than 1000 instances, watch single ones "
+            f"(trails://kg/{name}/{{id}}) instead."
+        ),
+        mime_type=JSON,
     )
 
 
-def _templates(descriptor: TypeDescriptor) -> tuple[ResourceTemplate, ResourceTemplate]:
+def _of_type(descriptor: TypeDescriptor) -> tuple[ResourceTemplate, ResourceTemplate]:
     name = descriptor.name
+    key = "" if descriptor.key is None else f" The id is the value of {descriptor.key.name}."
+    fields = ", ".join(descriptor.by_name)
     return (
         ResourceTemplate(
-            uri_template=f"trails://kg/{name}{{?where,limit,offset,cursor}}",
+            uri_template=f"trails://kg/{name}{PAGE}",
             name=f"{name}_list",
-            title=f"Some {name} instances",
-            description=f"List {name} instances",
-            mime_type="application/json",
+            title=f"Find {name} instances",
+            description=(
+                f"List {name} instances as {{iri, label}}.{_meaning(descriptor)} "
+                f"{_FILTER.format(example=_example(descriptor))} Fields: {fields}. {_PAGING}"
+            ),
+            mime_type=JSON,
         ),
         ResourceTemplate(
             uri_template=f"trails://kg/{name}/{{id}}",
             name=f"{name}_instance",
             title=f"One {name}",
-            description=f"Read one {name}",
-            mime_type="application/ld+json",
+            description=(
+                f"All that is known of one {name}, as JSON-LD.{_meaning(descriptor)}{key} An iri "
+                "from a list can be read as it is."
+            ),
+            mime_type=LD_JSON,
         ),
     )
+
+
+def _example(descriptor: TypeDescriptor) -> str:
+    """A filter that makes sense for a type, where a field has a choice of values."""
+    for field in descriptor.fields:
+        if field.one_of and field.type.scalar.kind == "String":
+            return f" (for example where={field.name}={field.one_of[0]})"
+    return ""
+
+
+def _meaning(descriptor: TypeDescriptor) -> str:
+    """What a type is, in the first paragraph that its author wrote."""
+    told = " ".join(descriptor.description.partition("\n\n")[0].split())
+    if told and not told.endswith((".", "!", "?")):
+        told += "."
+    if edge := descriptor.edge:
+        told = f"{told} Joins a {edge.source} (source) to a {edge.target} (target).".strip()
+    return f" {told}" if told else ""
+
+
+def _others() -> Iterator[ResourceTemplate]:
+    yield ResourceTemplate(
+        uri_template="trails://queries/{name}",
+        name="query",
+        title="A stored query's parameters",
+        description=(
+            "What a stored query does, and the JSON Schema of the parameters it takes. Stored "
+            "queries are called as tools."
+        ),
+        mime_type=JSON,
+    )
+    for path, prefix, where, note in _PLACES:
+        yield ResourceTemplate(
+            uri_template=f"trails://{path}/kg/{{type}}{PAGE}",
+            name=f"{prefix}_list",
+            title=f"Instances of a type {where}",
+            description=(
+                f"List the instances of a type {where} as {{iri, label}}. {note} "
+                f"{_FILTER.format(example='')} {_PAGING}"
+            ),
+            mime_type=JSON,
+        )
+        yield ResourceTemplate(
+            uri_template=f"trails://{path}/kg/{{type}}/{{id}}",
+            name=f"{prefix}_instance",
+            title=f"One instance {where}",
+            description=f"All that is known of one instance {where}, as JSON-LD. {note}",
+            mime_type=LD_JSON,
+        )
+        for document, title in (
+            ("kg/types", "Types with counts"),
+            ("schema", "Schema"),
+            ("stats", "Statistics"),
+        ):
+            yield ResourceTemplate(
+                uri_template=f"trails://{path}/{document}",
+                name=f"{prefix}_{document.removeprefix('kg/')}",
+                title=f"{title} {where}",
+                description=f"The same as trails://{document}, {where}. {note}",
+                mime_type=JSON,
+            )

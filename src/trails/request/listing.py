@@ -9,7 +9,6 @@ from typing import Final
 import msgspec
 
 from trails.engine.context import GraphContext
-from trails.engine.knowledge import Knowledge
 from trails.errors import FieldError, QueryError, ValidationError
 from trails.model.constraints import Coerce, coercer_of, shorten
 from trails.model.iris import XSD
@@ -18,11 +17,9 @@ from trails.model.names import suggest
 from trails.model.nodes import NodeState
 from trails.model.resources import Content
 from trails.model.selections import Condition, Selection
-from trails.model.types import PredicateDescriptor, TypeDescriptor
+from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
 from trails.model.uris import DEFAULT_LIMIT, Clause, ListAddress, format_address
-
-JSON: Final = "application/json"
-TEXT: Final = "text/plain"
+from trails.projections.resources import JSON, TEXT
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
@@ -30,21 +27,6 @@ class Item(msgspec.Struct, frozen=True, gc=False):
 
     iri: str
     label: str
-
-
-class MismatchError(ValidationError):
-    """A filter's value is not of the field's datatype."""
-
-    def __init__(self, field: PredicateDescriptor, value: str, expected: str) -> None:
-        message = f"{field.name} is compared with {shorten(value)}, which is not {expected}"
-        constraint = expected_datatype(field)
-        super().__init__([FieldError(field.name, "datatype", message, value, constraint)])
-        self.data = {
-            **self.data,
-            "field": field.name,
-            "reason": "type_mismatch",
-            "expected_datatype": constraint,
-        }
 
 
 def read_page(ctx: GraphContext, uri: str, address: ListAddress) -> list[Content]:
@@ -65,7 +47,8 @@ def read_page(ctx: GraphContext, uri: str, address: ListAddress) -> list[Content
     except QueryError as error:
         # Type, field and value were checked above, so it is the cursor.
         raise ValidationError([FieldError("cursor", "pattern", error.message)]) from None
-    items = [Item(kg.iri(row.handle), label_of(kg, row)) for row in found.rows]
+    name = Labels(kg.schema)
+    items = [Item(kg.iri(row.handle), name.of(row)) for row in found.rows]
     contents = [Content(uri, JSON, msgspec.json.encode(items).decode())]
     if found.next is not None:
         following = msgspec.structs.replace(address, offset=None, cursor=found.next)
@@ -81,14 +64,27 @@ def _tell_rest(following: str, address: ListAddress, shown: int, total: int | No
     return Content(following, TEXT, text)
 
 
-def label_of(kg: Knowledge, row: NodeState) -> str:
-    """What an instance is called: the value of its type's label field, else its id."""
-    field = kg.schema.by_name[row.type].label
-    value = None if field is None else row.values.get(field.name)
-    if field is None or value is None or field.many:
-        return row.id
-    kind = field.type.row
-    return str(value) if kind is None else kind.lexical(value)
+class Labels:
+    """What instances are called: by the value of their type's label field, else by their id."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._fields: dict[str, tuple[str, Callable[..., str]]] = {}
+
+    def of(self, row: NodeState) -> str:
+        """One instance's label."""
+        known = self._fields.get(row.type)
+        if known is None:
+            known = self._fields[row.type] = self._field(row.type)
+        value = row.values.get(known[0])
+        return row.id if value is None else known[1](value)
+
+    def _field(self, type_name: str) -> tuple[str, Callable[..., str]]:
+        field = self._schema.by_name[type_name].label
+        if field is None:
+            return "", str
+        row = field.type.row
+        return field.name, str if row is None else row.lexical
 
 
 # --- where -------------------------------------------------------------------------------
@@ -116,7 +112,17 @@ def _value_of(field: PredicateDescriptor, text: str, special: Mapping[str, Coerc
     try:
         return coerce(read(text))
     except (KindError, ValueError):
-        raise MismatchError(field, text, expected) from None
+        raise _mismatch(field, text, expected) from None
+
+
+def _mismatch(field: PredicateDescriptor, text: str, expected: str) -> ValidationError:
+    """A filter's value is not of the field's datatype."""
+    datatype = expected_datatype(field)
+    message = f"{field.name} is compared with {shorten(text)}, which is not {expected}"
+    error = ValidationError([FieldError(field.name, "datatype", message, text, datatype)])
+    said = {"field": field.name, "reason": "type_mismatch", "expected_datatype": datatype}
+    error.data = {**error.data, **said}
+    return error
 
 
 def expected_datatype(field: PredicateDescriptor) -> str:

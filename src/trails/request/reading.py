@@ -8,60 +8,108 @@ runs on the event loop; the rest in a thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 
 from trails.engine.context import GraphContext
-from trails.engine.graph import Graph
+from trails.engine.doctor import examine
+from trails.engine.graph import MAIN, Graph
+from trails.engine.knowledge import Knowledge
 from trails.engine.lines import SNAPSHOT
 from trails.engine.service import GraphService
 from trails.errors import NotFoundError, TrailsError
 from trails.model.actors import Actor
+from trails.model.constraints import shorten
 from trails.model.names import suggest
-from trails.model.outcomes import Failure
-from trails.model.resources import Content, ResourceList
+from trails.model.outcomes import Failure, FailureKind
+from trails.model.reports import Report
+from trails.model.resources import Completions, Content, ResourceList
 from trails.model.types import Schema
 from trails.model.uris import (
+    HERE,
     Address,
+    DocumentAddress,
     InstanceAddress,
     ListAddress,
     Place,
+    QueryAddress,
     format_address,
     parse_address,
 )
 from trails.projections.jsonld import JsonLd
-from trails.projections.resources import project_resources
+from trails.projections.resources import JSON, LD_JSON, project_resources
+from trails.request.completing import Typed, complete_variable
+from trails.request.documents import Doctor, read_document, read_query
 from trails.request.listing import read_page
 
-LD_JSON: Final = "application/ld+json"
+NOTHING: Final = ResourceList("nothing", (), ())
+"""For those who may read nothing."""
 _CHEAP_OFFSET: Final = 1000
+_SHOWN: Final = 5
+"""Ids that a message offers instead of one that does not exist."""
+T = TypeVar("T")
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class Reader:
     """Reads one graph by URI, for any actor."""
 
-    def __init__(self, service: GraphService) -> None:
+    def __init__(self, service: GraphService, doctor: Doctor | None = None) -> None:
+        """``doctor`` examines the graph; without one, what can be seen from here is examined."""
         self._service = service
+        self._doctor = doctor or self._examine
+        self._listed = ResourceList("", (), ())
         self._documents: dict[str, JsonLd] = {}
+
+    def _examine(self) -> Report:
+        graph = self._service.graph
+        return Report(graph.name, tuple(examine(graph, self._service.registry.schema)))
+
+    # --- what there is -------------------------------------------------------------------
 
     def resources(self, actor: Actor) -> ResourceList:
         """What an actor may read: a list of each type, built-in documents, and templates."""
-        del actor
-        return project_resources(self._service.graph.main.schema)
+        if not permits(actor):
+            return NOTHING
+        schema = self._service.graph.main.schema
+        if self._listed.version != schema.digest:
+            self._listed = project_resources(schema)
+        return self._listed
+
+    async def complete(
+        self, actor: Actor, template: str, variable: str, value: str, given: Mapping[str, str]
+    ) -> Completions | Failure:
+        """Values for a template's variable that begin with what was typed."""
+        return await self._answer(
+            lambda: complete_variable(
+                self._service.graph,
+                self.resources(actor),
+                lambda place: self._context(actor, place),
+                template,
+                Typed(variable, value, given),
+            ),
+            quick=False,
+        )
+
+    # --- reading it ----------------------------------------------------------------------
 
     async def read(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
         """Read a URI. Never raises but for cancellation."""
         try:
             address = parse_address(uri, self._service.graph.names.nodes)
-            if self._is_quick(address):
-                return self._read(actor, uri, address)
-            return await asyncio.to_thread(self._read, actor, uri, address)
-        except NotFoundError as error:
-            return Failure("unknown", error.code, error.message, error.data)
         except TrailsError as error:
-            return Failure("validation", error.code, error.message, error.data)
+            return _failure(error)
+        return await self._answer(
+            lambda: self._read(actor, uri, address), quick=self._is_quick(address)
+        )
+
+    async def _answer(self, work: Callable[[], T], *, quick: bool) -> T | Failure:
+        try:
+            return work() if quick else await asyncio.to_thread(work)
+        except TrailsError as error:
+            return _failure(error)
 
     def _is_quick(self, address: Address) -> bool:
         """Whether a read takes so little time that handing it to a thread would take more."""
@@ -74,44 +122,52 @@ class Reader:
         )
 
     def _read(self, actor: Actor, uri: str, address: Address) -> Sequence[Content]:
+        if isinstance(address, QueryAddress):
+            return [_json(uri, read_query(self._service.registry, address.name))]
+        ctx = self._context(actor, address.place)
         match address:
+            case DocumentAddress():
+                return [_json(uri, read_document(self._service, ctx, address, self._doctor))]
             case InstanceAddress():
-                return [self._read_instance(self._context(actor, address.place), uri, address)]
+                return [self._read_instance(ctx.kg, uri, address)]
             case ListAddress():
-                ctx = self._context(actor, address.place)
                 _check_type(ctx.kg.schema, address.type)
                 return read_page(ctx, uri, address)
-        raise NotFoundError(f"there is no resource {uri!r}", uri=uri)
 
     def _context(self, actor: Actor, place: Place) -> GraphContext:
         if place.commit is not None:
             return self._service.context(actor.name, snapshot=place.commit)
-        return self._service.context(actor.name, place.branch or "main")
+        return self._service.context(actor.name, place.branch or MAIN)
 
-    def _read_instance(self, ctx: GraphContext, uri: str, address: InstanceAddress) -> Content:
-        kg = ctx.kg
-        _check_type(kg.schema, address.type)
+    def _read_instance(self, kg: Knowledge, uri: str, address: InstanceAddress) -> Content:
+        schema = kg.schema
+        _check_type(schema, address.type)
         state = kg.find_by_id(address.type, address.id)
         if state is None:
-            listing = format_address(ListAddress(address.type, address.place))
-            raise NotFoundError(
-                f"there is no {address.type} with the id {address.id!r}; {listing} lists those "
-                "that exist",
-                uri=uri,
-            )
-        document = self._documents_of(kg.schema).document(state)
-        return Content(uri, LD_JSON, msgspec.json.encode(document).decode())
+            raise NotFoundError(_missing(kg, address), uri=uri)
+        documents = self._documents.get(schema.digest)
+        if documents is None:
+            documents = JsonLd(schema, self._service.graph.names)
+            self._documents[schema.digest] = documents
+        return Content(uri, LD_JSON, _encode(documents.document(state)).decode())
 
-    def _documents_of(self, schema: Schema) -> JsonLd:
-        found = self._documents.get(schema.digest)
-        if found is None:
-            found = self._documents[schema.digest] = JsonLd(schema, self._service.graph.names)
-        return found
+
+def _missing(kg: Knowledge, address: InstanceAddress) -> str:
+    """What to say of an instance that does not exist: some that do, with ids like it."""
+    listing = format_address(ListAddress(address.type, address.place))
+    near = kg.ids_from(address.type, address.id[:3], _SHOWN)
+    some = near or kg.ids_from(address.type, "", _SHOWN)
+    ids = ", ".join(shorten(each) for each in some)
+    shown = f"there are {ids} and perhaps more" if some else "there is none at all"
+    return (
+        f"there is no {address.type} with the id {shorten(address.id)}; {shown}: {listing} lists "
+        "all"
+    )
 
 
 def _is_open(graph: Graph, place: Place) -> bool:
     """Whether a branch or snapshot is at hand."""
-    if place.branch is None and place.commit is None:
+    if place is HERE:
         return True
     name = place.branch if place.commit is None else SNAPSHOT + place.commit
     return name in graph.lines
@@ -119,7 +175,22 @@ def _is_open(graph: Graph, place: Place) -> bool:
 
 def _check_type(schema: Schema, name: str) -> None:
     if name not in schema.by_name:
-        hint = suggest(name, schema.by_name)
+        hint = suggest(name, schema.by_name) if schema.by_name else "no type is declared yet"
         raise NotFoundError(
-            f"there is no type {name!r}; {hint}; trails://kg/types lists all", type=name[:100]
+            f"there is no type {shorten(name)} (trails://kg/types tells about all); {hint}",
+            type=name[:100],
         )
+
+
+def _json(uri: str, value: object) -> Content:
+    return Content(uri, JSON, _encode(value).decode())
+
+
+def permits(actor: Actor) -> bool:
+    """Whether an actor may read at all."""
+    return "runtime" in actor.scopes
+
+
+def _failure(error: TrailsError) -> Failure:
+    kind: FailureKind = "unknown" if isinstance(error, NotFoundError) else "validation"
+    return Failure(kind, error.code, error.message, error.data)

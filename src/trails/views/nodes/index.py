@@ -153,6 +153,19 @@ class NodeIndex:
             for arm in self.arms
         )
 
+    def handles_from(self, db: sqlite3.Connection, start: str, limit: int) -> list[str]:
+        """The first few handles that begin so, in order."""
+        found: list[str] = []
+        for arm in self.arms:
+            query = (
+                f"SELECT n.handle FROM {arm.noded()}"  # noqa: S608
+                "n.handle >= ? AND n.handle < ? ORDER BY n.handle LIMIT ?"
+            )
+            # Handles are ASCII, and this is the last of it.
+            rows = self.file.rows(db, query, (start, f"{start}\x7f", limit))
+            found.extend(handle for (handle,) in rows)
+        return sorted(found)[:limit]
+
     def holders(self, db: sqlite3.Connection, slot: str, key: bytes, limit: int = -1) -> list[str]:
         """The handles of the nodes that have this key in a slot."""
         sid = self.file.slot_number(slot)

@@ -1,0 +1,156 @@
+"""The built-in documents: schema, types, statistics, health, latest activity, branches, queries.
+
+Each is a function from what is asked to a value that has a JSON form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from trails.engine.context import GraphContext
+from trails.engine.service import GraphService
+from trails.engine.statistics import measure
+from trails.errors import NotFoundError
+from trails.model.capabilities import CapabilityDescriptor, StoredQuery
+from trails.model.history import Activity, Commit
+from trails.model.names import suggest
+from trails.model.reports import Report
+from trails.model.uris import Document, DocumentAddress, ListAddress, Place, format_address
+from trails.projections.json_schema import project_input
+from trails.projections.schema_document import project_schema
+from trails.registry.registry import Registry
+
+ACTIVITIES: Final = 50
+COMMITS: Final = 20
+
+Doctor = Callable[[], Report]
+
+
+def read_document(
+    service: GraphService, ctx: GraphContext, address: DocumentAddress, doctor: Doctor
+) -> object:
+    """A document's content."""
+    if address.name == "doctor":
+        return _health(doctor())
+    return _READ[address.name](service, ctx, address.place)
+
+
+def _schema(service: GraphService, ctx: GraphContext, place: Place) -> object:
+    del place
+    return project_schema(ctx.kg.schema, service.graph.names)
+
+
+def _types(service: GraphService, ctx: GraphContext, place: Place) -> object:
+    del service
+    counts = ctx.kg.counts()
+    return [
+        {
+            "type": each.name,
+            "description": each.description,
+            "count": counts[each.name],
+            "uri": format_address(ListAddress(each.name, place)),
+            **({} if each.extends is None else {"extends": each.extends}),
+        }
+        for each in ctx.kg.schema.types
+    ]
+
+
+def _stats(service: GraphService, ctx: GraphContext, place: Place) -> object:
+    del place
+    return {
+        **msgspec.to_builtins(measure(service.graph, ctx)),
+        "capabilities": len(ctx.registry.capabilities),
+        "queries": len(ctx.registry.queries),
+    }
+
+
+def _branches(service: GraphService, ctx: GraphContext, place: Place) -> object:
+    del place
+    return [
+        {
+            **msgspec.to_builtins(each),
+            "uri": format_address(DocumentAddress("kg/types", Place(branch=each.name))),
+        }
+        for each in service.versions(ctx.actor).branches()
+    ]
+
+
+def _latest(service: GraphService, ctx: GraphContext, place: Place) -> object:
+    del ctx, place
+    log = service.graph.log
+    return {
+        "activities": [_activity(each) for each in log.newest_activities(ACTIVITIES)],
+        "commits": [_commit(each) for each in islice(log.newest(), COMMITS)],
+    }
+
+
+def _activity(activity: Activity) -> Mapping[str, object]:
+    return {
+        "id": activity.id,
+        "activity": activity.name,
+        "kind": activity.kind,
+        "agent": activity.actor,
+        "started": activity.started,
+        "ended": activity.ended,
+        "outcome": activity.outcome,
+        "detail": activity.detail,
+    }
+
+
+def _commit(commit: Commit) -> Mapping[str, object]:
+    return {
+        "commit": commit.id,
+        "branch": commit.branch,
+        "agent": commit.actor,
+        "activity": commit.activity,
+        "time": commit.time,
+        "message": commit.message,
+        "statements_added": commit.added,
+        "statements_removed": commit.removed,
+    }
+
+
+_READ: Final[Mapping[Document, Callable[[GraphService, GraphContext, Place], object]]] = {
+    "schema": _schema,
+    "kg/types": _types,
+    "stats": _stats,
+    "branches": _branches,
+    "prov/latest": _latest,
+}
+
+
+def _health(report: Report) -> object:
+    return {"healthy": report.healthy, **msgspec.to_builtins(report)}
+
+
+# --- stored queries --------------------------------------------------------------------
+
+
+def read_query(registry: Registry, name: str) -> object:
+    """What a stored query does and takes."""
+    query = registry.queries.get(name)
+    if query is None or not query.expose:
+        offered = offered_queries(registry)
+        hint = suggest(name, offered) if offered else "this graph has none"
+        raise NotFoundError(f"there is no stored query {name[:100]!r}; {hint}", query=name[:100])
+    return {
+        "name": query.name,
+        "description": query.description,
+        "tool": query.effective_tool_name,
+        "changes_data": query.mutation,
+        "columns": query.columns,
+        "parameters": _parameters(query, registry),
+    }
+
+
+def _parameters(query: StoredQuery, registry: Registry) -> Mapping[str, object]:
+    return project_input(CapabilityDescriptor(query.name, "", "", query.params), registry)
+
+
+def offered_queries(registry: Registry) -> list[str]:
+    """The names of the queries that are shown to callers."""
+    return [name for name, query in registry.queries.items() if query.expose]
