@@ -255,26 +255,18 @@ class Watches:
 class Watcher:
     """One subscriber: what it watches, and what it is due."""
 
-    __slots__ = ("_closed", "_due", "_targets", "_waiting", "_watches")
+    __slots__ = ("_closed", "_due", "_targets", "_watches", "wake")
 
     def __init__(self, watches: Watches) -> None:
         self._watches = watches
         self._targets: dict[str, Target] = {}
         self._due: dict[str, None] = {}
-        self._waiting: asyncio.Future[None] | None = None
         self._closed = False
+        self.wake: Callable[[], None] = _do_nothing
+        """Called on the event loop when something is due and nothing was before."""
 
-    async def changed(self) -> Sequence[str]:
-        """Wait until something changed; the URIs, as they were subscribed.
-
-        One may wait at a time.
-        """
-        while not self._due and not self._closed:
-            self._waiting = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiting
-            finally:
-                self._waiting = None
+    def take(self) -> Sequence[str]:
+        """The URIs that changed since they were last taken, as they were subscribed."""
         due = tuple(self._due)
         self._due.clear()
         return due
@@ -282,8 +274,10 @@ class Watcher:
     def tell(self, uri: str) -> None:
         """A URI changed; called in the rounds of the watches."""
         if uri in self._targets:
+            first = not self._due
             self._due[uri] = None
-            self._wake()
+            if first:
+                self.wake()
 
     def add(self, uri: str) -> Failure | None:
         """Watch another URI; the reason where that can't be."""
@@ -305,18 +299,13 @@ class Watcher:
             self._due.pop(uri, None)
 
     def close(self) -> None:
-        """Stop watching; a waiting ``changed`` ends with an empty answer."""
+        """Stop watching."""
         if self._closed:
             return
         for uri in list(self._targets):
             self.remove(uri)
         self._closed = True
         self._watches.leave(self)
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
 
 
 class Topic:
