@@ -87,6 +87,18 @@ def test_an_instance_has_several_names(app):
     asyncio.run(run())
 
 
+def test_an_instance_of_a_subtype_is_watched_through_its_ancestor(app):
+    """It is read there, so it is told there; others of that id are not."""
+
+    async def run() -> None:
+        watches = Watches(app.service())
+        watcher = open_watch(watches, "trails://kg/Thing/b", "trails://kg/Shelf/b")
+        save(app.context(), Book, "b", pages=2)
+        assert await due(watcher) == {"trails://kg/Thing/b"}
+
+    asyncio.run(run())
+
+
 def test_an_instance_need_not_exist_yet(app):
     """Whoever waits for a node is told when it is made."""
 
@@ -124,16 +136,19 @@ def test_a_watch_follows_one_branch(app):
 @pytest.mark.parametrize(
     ("uri", "kind", "says"),
     [
-        ("trails://kg/Book?where=pages%3D2", "validation", "watch"),
-        ("trails://kg/Book?limit=5", "validation", "watch"),
+        ("trails://kg/Book?where=pages%3D2", "validation", "watch the type"),
+        ("trails://kg/Book?limit=5", "validation", "watch the type"),
+        ("trails://kg/Book?colour=red", "validation", "no parameter"),
         ("trails://at/0123456789abcdef0123456789abcdef/kg/Book", "validation", "past"),
         ("trails://schema", "validation", "types and instances"),
         ("trails://stats", "validation", "types and instances"),
+        ("trails://kg/types", "validation", "types and instances"),
         ("trails://kg/", "validation", ""),
         ("trails://kg/Book/", "validation", ""),
         ("trails://kg/Book/a/b", "validation", ""),
         ("trails://kg/Book/%ff", "validation", ""),
-        ("https://example.org/x", "validation", ""),
+        ("trails://kg/Book/" + 600 * "x", "validation", "longer than"),
+        ("https://example.org/x", "unknown", "names nothing"),
         ("", "validation", ""),
         ("trails://kg/Bok", "unknown", "did you mean 'Book'"),
         ("trails://kg/Bok/b", "unknown", "did you mean 'Book'"),
