@@ -14,18 +14,19 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
-from urllib.parse import unquote
 
 import msgspec
 
 from trails.engine.feed import MANY, Change
 from trails.engine.graph import MAIN
 from trails.engine.service import GraphService
+from trails.errors import NotFoundError, TrailsError
 from trails.model.actors import Actor
-from trails.model.iris import HANDLE_PREFIX, id_problem
+from trails.model.iris import encode_id, id_problem
 from trails.model.names import suggest
-from trails.model.nodes import make_handle
 from trails.model.outcomes import Failure
+from trails.model.types import Schema
+from trails.model.uris import InstanceAddress, ListAddress, Place, parse_address
 
 MAX_URIS: Final = 10_000
 """URIs that one watch may have."""
@@ -39,15 +40,15 @@ _STEP: Final = 64
 _PAUSE: Final = 0.00025
 """Seconds of rest for each one told: telling takes a small share of the loop's time."""
 _LONGEST_PAUSE: Final = 0.5
-_BRANCH_PREFIX: Final = "trails://branch/"
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What a URI watches: a type, or one node."""
+    """What a URI watches: a type or, where an id is given, one instance of it."""
 
     branch: str
     type: str
-    handle: str | None = None
+    segment: str | None = None
+    """The id as it ends a handle."""
 
 
 class Watches:
@@ -115,7 +116,7 @@ class Watches:
         if self._count >= MAX_IN_ALL:
             return _full(f"this graph watches {MAX_IN_ALL} URIs already; watch types instead")
         topic = self._topics.setdefault(found.branch, {}).setdefault(found.type, Topic())
-        topic.of(found.handle).setdefault(watcher, {})[uri] = None
+        topic.of(found.segment).setdefault(watcher, {})[uri] = None
         self._count += 1
         return found
 
@@ -123,14 +124,14 @@ class Watches:
         """Undo ``add``."""
         types = self._topics[target.branch]
         topic = types[target.type]
-        watching = topic.of(target.handle)
+        watching = topic.of(target.segment)
         del watching[watcher][uri]
         self._count -= 1
         if watching[watcher]:
             return
         del watching[watcher]
-        if target.handle is not None and not watching:
-            del topic.nodes[target.handle]
+        if target.segment is not None and not watching:
+            del topic.nodes[target.segment]
         if not topic.everything and not topic.nodes:
             del types[target.type]
         if not types:
@@ -207,74 +208,87 @@ class Watches:
             for name in note.crowded:
                 if (found := topics.get(name)) is not None:
                     yield from found.nodes_all()
-            for handle in note.handles:
-                found = topics.get(handle.partition("/")[0])
-                if found is not None and handle in found.nodes:
-                    yield from _pairs(found.nodes[handle])
+            if any(topics[name].nodes for name in note.types if name in topics):
+                yield from self._due_nodes(branch, note.handles)
+
+    def _due_nodes(self, branch: str, handles: set[str]) -> Iterator[tuple[Watcher, str]]:
+        """Who watches one of these, as an instance of its type or of one that this extends."""
+        topics, schema = self._topics[branch], self._schema(branch) or Schema()
+        lineages: dict[str, tuple[str, ...]] = {}
+        for handle in handles:
+            type_name, _, segment = handle.partition("/")
+            lineage = lineages.get(type_name)
+            if lineage is None:
+                known = type_name in schema.by_name
+                lineage = schema.lineage(type_name) if known else (type_name,)
+                lineages[type_name] = lineage
+            for name in lineage:
+                topic = topics.get(name)
+                if topic is not None and segment in topic.nodes:
+                    yield from _pairs(topic.nodes[segment])
 
     # --- URIs --------------------------------------------------------------------------------
 
     def _resolve(self, uri: str) -> Target | Failure:
         """What a URI watches, or why it can't be watched."""
-        branch, plain = MAIN, uri
-        if uri.startswith(_BRANCH_PREFIX):
-            segment, _, rest = uri[len(_BRANCH_PREFIX) :].partition("/kg/")
-            branch, plain = unquote(segment), HANDLE_PREFIX + rest
-        if uri.startswith("trails://at/"):
+        try:
+            address = parse_address(uri, self._graph.names.nodes)
+        except NotFoundError as error:
+            return Failure("unknown", error.code, error.message, error.data)
+        except TrailsError as error:
+            return Failure("validation", error.code, error.message, error.data)
+        if not isinstance(address, ListAddress | InstanceAddress):
+            return _unwatchable(uri, "only types and instances can be watched")
+        if address.place.commit is not None:
             return _unwatchable(uri, "the past never changes; watch a branch")
-        if "?" in plain or "#" in plain:
-            return _unwatchable(uri, "a filter can't be watched; watch the type or one instance")
-        node = self._graph.names.parse_node(plain)
-        if node is None:
-            type_name = plain.removeprefix(HANDLE_PREFIX)
-            if not plain.startswith(HANDLE_PREFIX) or "/" in type_name or not type_name:
-                return _unwatchable(uri, "only types and instances can be watched")
-            target = Target(branch, type_name)
-        else:
-            problem = id_problem(node[1])
+        if isinstance(address, InstanceAddress):
+            problem = id_problem(address.id)
             if problem is not None:
-                return _unwatchable(uri, f"{node[1][:100]!r} can't be an id: {problem}")
-            target = Target(branch, node[0], make_handle(*node))
-        return self._known(uri, target)
+                return _unwatchable(uri, f"{address.id[:100]!r} can't be an id: {problem}")
+            segment = encode_id(address.id)
+        elif address.plain:
+            segment = None
+        else:
+            return _unwatchable(uri, "parameters can't be watched; watch the type, or an instance")
+        return self._known(uri, address.place, address.type, segment)
 
-    def _known(self, uri: str, target: Target) -> Target | Failure:
-        graph, branch = self._graph, target.branch
-        schema = graph.main.schema
-        if branch != MAIN:
-            head = graph.log.head(branch) if branch else None
-            if head is None:
-                hint = suggest(branch, sorted({MAIN, *graph.log.branches()}))
-                return _unknown(uri, f"there is no branch {branch[:100]!r}; {hint}")
-            schema = graph.compiled(head.schema).schema
-        if target.type not in schema.by_name:
-            hint = suggest(target.type, list(schema.by_name))
-            return _unknown(uri, f"there is no type {target.type[:100]!r}; {hint}")
-        return target
+    def _known(
+        self, uri: str, place: Place, type_name: str, segment: str | None
+    ) -> Target | Failure:
+        """What is watched, if its branch and its type exist; an instance may come later."""
+        branch = place.branch or MAIN
+        schema = self._schema(branch)
+        if schema is None:
+            hint = suggest(branch, sorted({MAIN, *self._graph.log.branches()}))
+            return _unknown(uri, f"there is no branch {branch[:100]!r}; {hint}")
+        if type_name not in schema.by_name:
+            hint = suggest(type_name, list(schema.by_name))
+            return _unknown(uri, f"there is no type {type_name[:100]!r}; {hint}")
+        return Target(branch, type_name, segment)
+
+    def _schema(self, branch: str) -> Schema | None:
+        """The types of a branch, without opening it; None where there is no such branch."""
+        if branch == MAIN:
+            return self._graph.main.schema
+        head = self._graph.log.head(branch)
+        return None if head is None else self._graph.compiled(head.schema).schema
 
 
 class Watcher:
     """One subscriber: what it watches, and what it is due."""
 
-    __slots__ = ("_closed", "_due", "_targets", "_waiting", "_watches")
+    __slots__ = ("_closed", "_due", "_targets", "_watches", "wake")
 
     def __init__(self, watches: Watches) -> None:
         self._watches = watches
         self._targets: dict[str, Target] = {}
         self._due: dict[str, None] = {}
-        self._waiting: asyncio.Future[None] | None = None
         self._closed = False
+        self.wake: Callable[[], None] = _do_nothing
+        """Called on the event loop when something is due and nothing was before."""
 
-    async def changed(self) -> Sequence[str]:
-        """Wait until something changed; the URIs, as they were subscribed.
-
-        One may wait at a time.
-        """
-        while not self._due and not self._closed:
-            self._waiting = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiting
-            finally:
-                self._waiting = None
+    def take(self) -> Sequence[str]:
+        """The URIs that changed since they were last taken, as they were subscribed."""
         due = tuple(self._due)
         self._due.clear()
         return due
@@ -282,8 +296,10 @@ class Watcher:
     def tell(self, uri: str) -> None:
         """A URI changed; called in the rounds of the watches."""
         if uri in self._targets:
+            first = not self._due
             self._due[uri] = None
-            self._wake()
+            if first:
+                self.wake()
 
     def add(self, uri: str) -> Failure | None:
         """Watch another URI; the reason where that can't be."""
@@ -305,22 +321,17 @@ class Watcher:
             self._due.pop(uri, None)
 
     def close(self) -> None:
-        """Stop watching; a waiting ``changed`` ends with an empty answer."""
+        """Stop watching."""
         if self._closed:
             return
         for uri in list(self._targets):
             self.remove(uri)
         self._closed = True
         self._watches.leave(self)
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
 
 
 class Topic:
-    """Who watches a type on a branch: all of its instances, or single ones by handle."""
+    """Who watches a type on a branch: all of its instances, or single ones by id."""
 
     __slots__ = ("everything", "nodes")
 
@@ -328,9 +339,9 @@ class Topic:
         self.everything: Watching = {}
         self.nodes: dict[str, Watching] = {}
 
-    def of(self, handle: str | None) -> Watching:
+    def of(self, segment: str | None) -> Watching:
         """Who watches one node, or the type."""
-        return self.everything if handle is None else self.nodes.setdefault(handle, {})
+        return self.everything if segment is None else self.nodes.setdefault(segment, {})
 
     def all(self) -> Iterator[tuple[Watcher, str]]:
         """Who watches the type, each with its URIs."""
@@ -369,7 +380,7 @@ class Note:
             return
         self.handles |= change.handles
         if len(self.handles) > MANY:
-            self.crowded |= {handle.partition("/")[0] for handle in self.handles}
+            self.crowded |= self.types
             self.handles.clear()
 
 

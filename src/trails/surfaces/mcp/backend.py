@@ -18,8 +18,11 @@ from trails.model.tools import ToolList
 class Watch(Protocol):
     """Changes that one subscriber is due, coalesced: never more than it watches."""
 
-    async def changed(self) -> Sequence[str]:
-        """Wait until something changed; the URIs, as they were subscribed."""
+    wake: Callable[[], None]
+    """Called on the event loop when something is due; whoever opened the watch sets it."""
+
+    def take(self) -> Sequence[str]:
+        """The URIs that changed since they were last taken, as they were subscribed."""
 
     def add(self, uri: str) -> Failure | None:
         """Watch another URI; the reason where that can't be."""
@@ -28,7 +31,7 @@ class Watch(Protocol):
         """Stop watching a URI."""
 
     def close(self) -> None:
-        """Stop watching; a waiting ``changed`` ends with an empty answer."""
+        """Stop watching."""
 
 
 class Backend(Protocol):
