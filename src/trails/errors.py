@@ -20,6 +20,7 @@
     ├── DeniedError             a rule that denies these arguments of a call
     ├── BudgetError             an actor that has used up what it may use
     ├── QuarantineError         a graph that is not served, because its app or a query is broken
+    ├── UnreachableError        a server that does not answer, or not as a Trails server does
     └── StorageError            the disk refused, or holds something it should not
         ├── StorageFullError    no space; nothing is lost, try again when there is
         ├── LockedError         another process owns this folder
@@ -187,6 +188,12 @@ class QuarantineError(TrailsError):
     """A graph is not served, because its app, its schema or a stored query is broken."""
 
     code = "quarantined"
+
+
+class UnreachableError(TrailsError):
+    """A server does not answer, or not as a Trails server does."""
+
+    code = "unreachable"
 
 
 class StorageError(TrailsError):

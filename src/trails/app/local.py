@@ -1,8 +1,8 @@
-"""The operations of the command line on a project folder of this machine."""
+"""The operations of the command line: on a project folder of this machine, or on a server."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,18 +10,23 @@ from trails.app.app import App
 from trails.app.backups import backup_project, restore_project
 from trails.app.clients.requests import install_client, list_clients, uninstall_client
 from trails.app.health import examine_project
-from trails.app.session import LocalSession
+from trails.app.serving.owners import OwnerAddress, find_owner
+from trails.app.sessions.connection import Address, Connection, parse_address
+from trails.app.sessions.local import LocalDoor, LocalUpkeep
+from trails.app.sessions.remote import RemoteDoor, list_graphs
+from trails.app.sessions.session import GraphSession
 from trails.engine.scaffold import scaffold_project
 from trails.engine.verify import verify
-from trails.errors import NotFoundError
+from trails.errors import LockedError, NotFoundError
 from trails.model.clients import ClientPlace, Installation, InstallRequest
+from trails.model.names import suggest
 from trails.model.reports import Report
 from trails.model.upkeep import Manifest
-from trails.surfaces.cli.operations import Session, Tell
+from trails.surfaces.cli.operations import Place, Session, Tell, Upkeep
 
 
 class LocalOperations:
-    """Operations that open the project in this process."""
+    """Operations on a folder, in this process or through the one that serves it."""
 
     def new(self, folder: Path, name: str | None) -> tuple[Path, list[str]]:
         """Make a project folder."""
@@ -29,13 +34,13 @@ class LocalOperations:
 
     def doctor(self, folder: Path) -> list[Report]:
         """Examine the machine, the declarations and every graph."""
-        with App.open(folder, declarations=False) as app:
+        with _alone(folder, "doctor") as app:
             return examine_project(app)
 
     def verify(self, folder: Path, *, repair: bool, progress: Tell) -> list[Report]:
         """Prove every graph; with ``repair``, rebuild views that differ and prove again."""
         reports = []
-        with App.open(folder, declarations=False, progress=progress) as app:
+        with _alone(folder, "verify", progress) as app:
             for name in app.settings.graphs:
                 graph = app.graph(name)
                 report = Report(f"Graph {name}", tuple(verify(graph, progress)))
@@ -48,29 +53,44 @@ class LocalOperations:
 
     @contextmanager
     def open(
-        self, folder: Path, graph: str | None, tell: Tell, *, declared: bool
+        self, place: Place, graph: str | None, tell: Tell, *, declared: bool
     ) -> Iterator[Session]:
-        """Open one graph of a project."""
-        with App.open(folder, declarations=declared, progress=tell) as app:
-            yield LocalSession(app, _chosen(app, graph))
+        """Open one graph of a project, or of a server."""
+        if place.server is not None:
+            yield _remote(parse_address(place.server), graph)
+            return
+        owner = find_owner(place.folder)
+        if owner is None:
+            try:
+                app = App.open(place.folder, declarations=declared, progress=tell)
+            except LockedError:
+                # It may have begun to serve just now.
+                owner = find_owner(place.folder)
+                if owner is None:
+                    raise
+            else:
+                with app, LocalDoor(app, _chosen(app.settings.graphs, graph)) as door:
+                    yield GraphSession(door)
+                return
+        yield _remote(_address(owner), graph)
 
     @contextmanager
-    def open_all(self, folder: Path, graph: str | None, tell: Tell) -> Iterator[list[Session]]:
+    def open_all(self, folder: Path, graph: str | None, tell: Tell) -> Iterator[list[Upkeep]]:
         """Open every graph of a project, or one."""
-        with App.open(folder, declarations=False, progress=tell) as app:
-            names = app.settings.graphs if graph is None else [_chosen(app, graph)]
-            yield [LocalSession(app, name) for name in names]
+        with _alone(folder, "this command", tell) as app:
+            names = app.settings.graphs if graph is None else [_chosen(app.settings.graphs, graph)]
+            yield [LocalUpkeep(app, name) for name in names]
 
     def backup(self, folder: Path, target: Path, tell: Tell) -> dict[str, Manifest]:
         """Copy the logs of all graphs."""
-        with App.open(folder, declarations=False, progress=tell) as app:
+        with _alone(folder, "backup", tell) as app:
             return backup_project(app, target.resolve(), tell)
 
     def restore(
         self, folder: Path, source: Path, tell: Tell, *, force: bool
     ) -> dict[str, Path | None]:
         """Put back every graph of a backup."""
-        with App.open(folder, declarations=False, progress=tell) as app:
+        with _alone(folder, "restore", tell) as app:
             return restore_project(app, source, tell, force=force)
 
     def clients(self, folder: Path) -> list[ClientPlace]:
@@ -86,15 +106,45 @@ class LocalOperations:
         return uninstall_client(folder, request)
 
 
-def _chosen(app: App, graph: str | None) -> str:
+def _silent(text: str) -> None:
+    del text
+
+
+def _alone(folder: Path, command: str, tell: Tell = _silent) -> App:
+    """A project for a command that needs its files for itself, and runs none of its code."""
+    try:
+        return App.open(folder, declarations=False, progress=tell)
+    except LockedError as error:
+        raise LockedError(
+            f"{command} needs the files for itself, and process {error.data['pid']} has this "
+            f"project open; end that one (kill {error.data['pid']}, or close the client that "
+            "started it), then try again",
+            **error.data,
+        ) from None
+
+
+def _address(owner: OwnerAddress) -> Address:
+    return Address(f"the process that serves this folder (pid {owner.pid})", path=Path(owner.http))
+
+
+def _remote(address: Address, graph: str | None) -> GraphSession:
+    connection = Connection(address)
+    graphs = list_graphs(connection)
+    name = _chosen(graphs, graph)
+    if name not in graphs:
+        raise NotFoundError(f"there is no graph {name!r}; {suggest(name, graphs)}")
+    return GraphSession(RemoteDoor(connection, name, graphs[name]))
+
+
+def _chosen(known: Iterable[str], graph: str | None) -> str:
     """The named graph, the only one, or ``main``."""
-    known = app.settings.graphs
+    names = list(known)
     if graph is not None:
         return graph
-    if len(known) == 1:
-        return next(iter(known))
-    if "main" in known:
+    if len(names) == 1:
+        return names[0]
+    if "main" in names:
         return "main"
     raise NotFoundError(
-        f"this project has several graphs: {', '.join(known)}; say which with --graph"
+        f"this project has several graphs: {', '.join(names)}; say which with --graph"
     )

@@ -13,11 +13,13 @@ from trails.surfaces.cli.merges import read_resolutions, show_merge
 from trails.surfaces.cli.operations import Operations
 from trails.surfaces.cli.options import (
     ExpectedHeadOption,
+    FolderOption,
     GraphOption,
     IdempotencyKeyOption,
     JsonOption,
     MessageOption,
-    ProjectOption,
+    ServerOption,
+    place_of,
 )
 from trails.surfaces.cli.reporting import Reporting
 from trails.surfaces.cli.texts import plain_table, short, when
@@ -33,14 +35,17 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
     @branch.command("list", epilog="Example: trails branch list")
     def list_branches(
         *,
-        project: ProjectOption = Path(),
+        project: FolderOption = None,
+        server: ServerOption = None,
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
         """List the branches with their newest commits."""
         with (
             Reporting(as_json=as_json) as report,
-            operations.open(project, graph, report.tell, declared=False) as session,
+            operations.open(
+                place_of(project, server), graph, report.tell, declared=False
+            ) as session,
         ):
             found = session.branches()
             report.value = {"branches": found}
@@ -62,14 +67,17 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
         source: Annotated[
             str, typer.Option("--from", help="Where it begins.", metavar="BRANCH|COMMIT")
         ] = "main",
-        project: ProjectOption = Path(),
+        project: FolderOption = None,
+        server: ServerOption = None,
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
         """Make a branch where another branch is, or at any commit."""
         with (
             Reporting(as_json=as_json) as report,
-            operations.open(project, graph, report.tell, declared=False) as session,
+            operations.open(
+                place_of(project, server), graph, report.tell, declared=False
+            ) as session,
         ):
             made = session.create_branch(name, source)
             report.value = {"branch": made}
@@ -83,14 +91,17 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
         force: Annotated[
             bool, typer.Option("--force", help="Even if it has commits that are merged nowhere.")
         ] = False,
-        project: ProjectOption = Path(),
+        project: FolderOption = None,
+        server: ServerOption = None,
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
         """Delete a branch. Its commits stay in the log, where their ids find them."""
         with (
             Reporting(as_json=as_json) as report,
-            operations.open(project, graph, report.tell, declared=False) as session,
+            operations.open(
+                place_of(project, server), graph, report.tell, declared=False
+            ) as session,
         ):
             gone = session.delete_branch(name, force=force)
             report.value = {"branch": gone, "deleted": True}
@@ -119,7 +130,8 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
         ] = None,
         expected_head: ExpectedHeadOption = None,
         idempotency_key: IdempotencyKeyOption = None,
-        project: ProjectOption = Path(),
+        project: FolderOption = None,
+        server: ServerOption = None,
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
@@ -134,5 +146,7 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
                 expected_head,
                 idempotency_key,
             )
-            with operations.open(project, graph, report.tell, declared=False) as session:
+            with operations.open(
+                place_of(project, server), graph, report.tell, declared=False
+            ) as session:
                 show_merge(report, session.merge(request), request, session.nodes)

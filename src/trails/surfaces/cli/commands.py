@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 
 from trails.surfaces.cli.branches import add_branch_commands
+from trails.surfaces.cli.calls import add_call_commands
 from trails.surfaces.cli.clients import add_client_commands
 from trails.surfaces.cli.commits import add_commit_commands
 from trails.surfaces.cli.files import add_file_commands
+from trails.surfaces.cli.instances import add_get_command
 from trails.surfaces.cli.mutations import add_mutate_command
 from trails.surfaces.cli.operations import Operations
 from trails.surfaces.cli.project import add_project_commands
@@ -42,6 +44,8 @@ def build_cli(operations: Operations, version: str) -> typer.Typer:
 
     add_project_commands(cli, operations)
     add_query_commands(cli, operations)
+    add_get_command(cli, operations)
+    add_call_commands(cli, operations)
     add_mutate_command(cli, operations)
     add_file_commands(cli, operations)
     add_branch_commands(cli, operations)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -13,7 +12,13 @@ from trails.errors import QueryError
 from trails.model.history import Commit
 from trails.model.versions import CommitDetail, CommitFilter, Difference, FieldChange
 from trails.surfaces.cli.operations import Operations
-from trails.surfaces.cli.options import GraphOption, JsonOption, ProjectOption
+from trails.surfaces.cli.options import (
+    FolderOption,
+    GraphOption,
+    JsonOption,
+    ServerOption,
+    place_of,
+)
 from trails.surfaces.cli.reporting import Reporting
 from trails.surfaces.cli.texts import plain_table, short, spell, when
 
@@ -48,7 +53,8 @@ def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
         after: Annotated[
             str | None, typer.Option(help="Go on where a page ended.", metavar="CURSOR")
         ] = None,
-        project: ProjectOption = Path(),
+        project: FolderOption = None,
+        server: ServerOption = None,
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
@@ -57,7 +63,9 @@ def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
             if everything and branch is not None:
                 raise QueryError("--all and --branch exclude each other; give one of them")
             wanted = CommitFilter(None if everything else branch or "main", actor, node)
-            with operations.open(project, graph, report.tell, declared=False) as session:
+            with operations.open(
+                place_of(project, server), graph, report.tell, declared=False
+            ) as session:
                 page = session.commits(wanted, after=after, limit=limit)
             report.value = page
             table = plain_table("commit", "time", "actor", "message")
@@ -78,14 +86,17 @@ def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
         ],
         *,
         limit: ChangesOption = 50,
-        project: ProjectOption = Path(),
+        project: FolderOption = None,
+        server: ServerOption = None,
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
         """Show a commit, and what it changed per node and field."""
         with (
             Reporting(as_json=as_json) as report,
-            operations.open(project, graph, report.tell, declared=False) as session,
+            operations.open(
+                place_of(project, server), graph, report.tell, declared=False
+            ) as session,
         ):
             detail = session.commit(reference, limit=limit)
             report.value = detail
@@ -97,14 +108,17 @@ def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
         end: Annotated[str, typer.Argument(help="Another one.", metavar="B")],
         *,
         limit: ChangesOption = 50,
-        project: ProjectOption = Path(),
+        project: FolderOption = None,
+        server: ServerOption = None,
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
         """Show what turns the state of A into that of B, per node and field."""
         with (
             Reporting(as_json=as_json) as report,
-            operations.open(project, graph, report.tell, declared=False) as session,
+            operations.open(
+                place_of(project, server), graph, report.tell, declared=False
+            ) as session,
         ):
             difference = session.diff(start, end, limit=limit)
             report.value = difference

@@ -22,12 +22,14 @@ from trails.surfaces.cli.operations import Operations, View
 from trails.surfaces.cli.options import (
     BranchOption,
     ExpectedHeadOption,
+    FolderOption,
     GraphOption,
     IdempotencyKeyOption,
     JsonOption,
     MessageOption,
-    ProjectOption,
+    ServerOption,
     SnapshotOption,
+    place_of,
 )
 from trails.surfaces.cli.reporting import Reporting
 from trails.surfaces.cli.texts import count, short, size
@@ -80,7 +82,8 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
         message: MessageOption = "",
         expected_head: ExpectedHeadOption = None,
         idempotency_key: IdempotencyKeyOption = None,
-        project: ProjectOption = Path(),
+        project: FolderOption = None,
+        server: ServerOption = None,
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
@@ -101,7 +104,9 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
                 idempotency_key=idempotency_key,
             )
             with (
-                operations.open(project, graph, report.tell, declared=True) as session,
+                operations.open(
+                    place_of(project, server), graph, report.tell, declared=True
+                ) as session,
                 _bar("reading", shown=not as_json) as progress,
             ):
                 done = session.load(request, progress)
@@ -130,7 +135,8 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
         ] = None,
         branch: BranchOption = "main",
         snapshot: SnapshotOption = None,
-        project: ProjectOption = Path(),
+        project: FolderOption = None,
+        server: ServerOption = None,
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
@@ -140,7 +146,9 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
                 raise QueryError("--json needs --output: standard output can't hold both")
             wanted = format or _format_of(output)
             with (
-                operations.open(project, graph, report.tell, declared=False) as session,
+                operations.open(
+                    place_of(project, server), graph, report.tell, declared=False
+                ) as session,
                 closing(session.export(View(branch, snapshot), wanted, types or [])) as blocks,
             ):
                 if output is None:

@@ -13,11 +13,13 @@ from trails.surfaces.cli.operations import Operations, WriteOptions
 from trails.surfaces.cli.options import (
     BranchOption,
     ExpectedHeadOption,
+    FolderOption,
     GraphOption,
     IdempotencyKeyOption,
     JsonOption,
     MessageOption,
-    ProjectOption,
+    ServerOption,
+    place_of,
 )
 from trails.surfaces.cli.reporting import Reporting
 from trails.surfaces.cli.texts import count, read_json, read_text, short
@@ -50,7 +52,8 @@ def add_mutate_command(cli: typer.Typer, operations: Operations) -> None:
         message: MessageOption = "",
         expected_head: ExpectedHeadOption = None,
         idempotency_key: IdempotencyKeyOption = None,
-        project: ProjectOption = Path(),
+        project: FolderOption = None,
+        server: ServerOption = None,
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
@@ -69,7 +72,9 @@ def add_mutate_command(cli: typer.Typer, operations: Operations) -> None:
             else:
                 change = text if text is not None else read_text(file or Path("-"))
             options = WriteOptions(message, expected_head, idempotency_key)
-            with operations.open(project, graph, report.tell, declared=True) as session:
+            with operations.open(
+                place_of(project, server), graph, report.tell, declared=True
+            ) as session:
                 done = session.mutate(branch, change, options)
             report.value = done
             if done.commit is None:

@@ -16,6 +16,7 @@ from trails.model.loads import LoadRequest, LoadResult
 from trails.model.merges import MergeRequest, MergeResult
 from trails.model.mutations import Mutation
 from trails.model.reports import Report
+from trails.model.tools import Tool
 from trails.model.upkeep import Cleaned, Manifest, Optimized
 from trails.model.versions import BranchInfo, CommitDetail, CommitFilter, CommitPage, Difference
 
@@ -28,6 +29,37 @@ class View(msgspec.Struct, frozen=True):
 
     branch: str = "main"
     snapshot: str | None = None
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a command works: in a project folder, or on a running server."""
+
+    folder: Path
+    server: str | None = None
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """Which instances of a type to list: with one value of one field, and from where on."""
+
+    type: str
+    where: str | None = None
+    limit: int | None = None
+    offset: int | None = None
+    cursor: str | None = None
+
+
+class Item(msgspec.Struct, frozen=True):
+    """An instance in a list."""
+
+    iri: str
+    label: str
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Some instances, and where the next page begins."""
+
+    instances: tuple[Item, ...]
+    next: str | None = None
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
@@ -66,6 +98,18 @@ class Session(Protocol):
     def diff(self, start: str, end: str, *, limit: int) -> Difference:
         """What turns one state into another."""
 
+    def tools(self) -> Sequence[Tool]:
+        """Everything that can be called, by name."""
+
+    def call(self, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+        """Call a capability, a stored query or a built-in."""
+
+    def instances(self, view: View, wanted: Listing) -> Page:
+        """A page of a type's instances."""
+
+    def instance(self, view: View, type_name: str, identifier: str) -> Mapping[str, object]:
+        """One instance, as JSON-LD."""
+
     def queries(self) -> Sequence[StoredQuery]:
         """The stored queries, by name."""
 
@@ -85,6 +129,12 @@ class Session(Protocol):
 
     def export(self, view: View, format: str, types: Sequence[str]) -> Generator[bytes, None, None]:
         """A graph as a file, in blocks."""
+
+
+class Upkeep(Protocol):
+    """The files of one graph of an opened project."""
+
+    graph: str
 
     def cleanup(self, *, keep: int, dry_run: bool) -> Cleaned:
         """Drop what nobody needs."""
@@ -106,16 +156,18 @@ class Operations(Protocol):
         """Prove a project's logs and views."""
 
     def open(
-        self, folder: Path, graph: str | None, tell: Tell, *, declared: bool
+        self, place: Place, graph: str | None, tell: Tell, *, declared: bool
     ) -> AbstractContextManager[Session]:
         """Open a graph of a project: the named one, the only one, or ``main``.
+
+        A folder that another process serves is reached through that process.
 
         Without ``declared`` the project's own code is not run.
         """
 
     def open_all(
         self, folder: Path, graph: str | None, tell: Tell
-    ) -> AbstractContextManager[list[Session]]:
+    ) -> AbstractContextManager[list[Upkeep]]:
         """Open every graph of a project, or the named one, without running its code."""
 
     def backup(self, folder: Path, target: Path, tell: Tell) -> dict[str, Manifest]:

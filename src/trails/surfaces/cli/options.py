@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-ProjectOption = Annotated[
-    Path, typer.Option("--project", "-p", help="The project folder.", show_default="here")
+from trails.errors import QueryError
+from trails.surfaces.cli.operations import Place
+
+SERVER_VARIABLE: Final = "TRAILS_SERVER"
+
+_FOLDER = typer.Option("--project", "-p", help="The project folder.", show_default="here")
+ProjectOption = Annotated[Path, _FOLDER]
+FolderOption = Annotated[Path | None, _FOLDER]
+"""None where none is named: then it may be a server that is meant."""
+ServerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        help="A running server instead of a folder.",
+        metavar="URL",
+        show_default=f"${SERVER_VARIABLE}, if set and no folder is named",
+    ),
 ]
 GraphOption = Annotated[
     str | None,
@@ -34,3 +50,12 @@ IdempotencyKeyOption = Annotated[
     str | None,
     typer.Option(help="Repeated with the same key, nothing is done twice.", metavar="KEY"),
 ]
+
+
+def place_of(project: Path | None, server: str | None) -> Place:
+    """Where a command works: what it names, else what the environment names, else here."""
+    if project is not None and server is not None:
+        raise QueryError("--project and --server exclude each other; give one of them")
+    if project is None and server is None:
+        server = os.environ.get(SERVER_VARIABLE) or None
+    return Place(Path() if project is None else project, server)

@@ -23,10 +23,12 @@ from trails.model.types import PredicateDescriptor
 from trails.surfaces.cli.operations import Operations, Session, View
 from trails.surfaces.cli.options import (
     BranchOption,
+    FolderOption,
     GraphOption,
     JsonOption,
-    ProjectOption,
+    ServerOption,
     SnapshotOption,
+    place_of,
 )
 from trails.surfaces.cli.params import guessed_params, typed_params
 from trails.surfaces.cli.reporting import Reporting, complain
@@ -74,7 +76,8 @@ def add_query_commands(cli: typer.Typer, operations: Operations) -> None:
         branch: BranchOption = "main",
         snapshot: SnapshotOption = None,
         format: Annotated[Format, typer.Option(help="How to print the answer.")] = Format.table,
-        project: ProjectOption = Path(),
+        project: FolderOption = None,
+        server: ServerOption = None,
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
@@ -84,7 +87,7 @@ def add_query_commands(cli: typer.Typer, operations: Operations) -> None:
                 raise QueryError("give one of these: the text of a query, --file, or --stored")
             view = View(branch, snapshot)
             with operations.open(
-                project, graph, report.tell, declared=stored is not None
+                place_of(project, server), graph, report.tell, declared=stored is not None
             ) as session:
                 if stored is not None:
                     known = _find(session, stored)
@@ -98,14 +101,17 @@ def add_query_commands(cli: typer.Typer, operations: Operations) -> None:
     @cli.command(epilog="Example: trails queries")
     def queries(
         *,
-        project: ProjectOption = Path(),
+        project: FolderOption = None,
+        server: ServerOption = None,
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
         """List the stored queries with their parameters."""
         with (
             Reporting(as_json=as_json) as report,
-            operations.open(project, graph, report.tell, declared=True) as session,
+            operations.open(
+                place_of(project, server), graph, report.tell, declared=True
+            ) as session,
         ):
             found = session.queries()
             report.value = {"queries": found}

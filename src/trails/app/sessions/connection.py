@@ -1,0 +1,174 @@
+"""HTTP requests to a Trails server: over TCP, or over the Unix socket of a folder's owner."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from trails.app.sessions.failures import error_of
+from trails.errors import UnreachableError
+from trails.model.outcomes import Failure
+
+_PATIENCE: Final = 10.0
+"""Seconds to wait for a connection; an answer may take as long as its work takes."""
+_BLOCK: Final = 1 << 16
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where a server listens."""
+
+    name: str
+    """As a person knows it."""
+    host: str = "localhost"
+    port: int | None = None
+    tls: bool = False
+    prefix: str = ""
+    path: Path | None = None
+    """A Unix socket."""
+
+
+def parse_address(url: str) -> Address:
+    """The address that ``--server`` gives."""
+    parts = urlsplit(url)
+    try:
+        port, host = parts.port, parts.hostname
+    except ValueError:
+        port = host = None
+    if parts.scheme not in {"http", "https"} or not host:
+        raise UnreachableError(
+            f"{url[:200]!r} is not the address of a server; write it as http://127.0.0.1:8321"
+        )
+    return Address(url, host, port, parts.scheme == "https", parts.path.rstrip("/"))
+
+
+class Connection:
+    """Requests to one server, each on a connection of its own."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    def get(self, path: str, query: Mapping[str, object] | None = None) -> bytes:
+        """What a path holds."""
+        with self._answer("GET", path, query) as response:
+            return response.read()
+
+    def post(self, path: str, body: object) -> bytes:
+        """What comes of sending a JSON document."""
+        data = msgspec.json.encode(body, enc_hook=str)
+        with self._answer("POST", path, None, [data], {"Content-Type": "application/json"}) as got:
+            return got.read()
+
+    def send(
+        self,
+        path: str,
+        query: Mapping[str, object],
+        blocks: Iterable[bytes],
+        headers: Mapping[str, str],
+    ) -> bytes:
+        """What comes of sending a stream."""
+        given = {"Content-Type": "application/octet-stream", **headers}
+        with self._answer("POST", path, query, blocks, given) as response:
+            return response.read()
+
+    def receive(self, path: str, query: Mapping[str, object]) -> Generator[bytes, None, None]:
+        """A stream; nothing of it is taken for whole that is not."""
+        with self._answer("GET", path, query) as response:
+            while block := response.read(_BLOCK):
+                yield block
+
+    @contextmanager
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, object] | None,
+        blocks: Iterable[bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Generator[HTTPResponse, None, None]:
+        """A response that is fine; what is not is raised as what it was over there."""
+        asked = {name: value for name, value in (query or {}).items() if value is not None}
+        target = f"{self._address.prefix}{path}{'?' if asked else ''}{urlencode(asked, doseq=True)}"
+        connection = _open(self._address)
+        try:
+            _send(connection, method, target, blocks, headers or {})
+            response = connection.getresponse()
+            if response.status >= 300:
+                raise error_of(_failure(response, self._address))
+            yield response
+        except (HTTPException, ConnectionError, TimeoutError) as error:
+            what = str(error) or type(error).__name__
+            raise UnreachableError(
+                f"the connection to {self._address.name} broke: {what}; whether the request was "
+                "carried out is not known"
+            ) from None
+        finally:
+            connection.close()
+
+
+def _send(
+    connection: HTTPConnection,
+    method: str,
+    target: str,
+    blocks: Iterable[bytes] | None,
+    headers: Mapping[str, str],
+) -> None:
+    if blocks is None:
+        connection.request(method, target, headers=dict(headers))
+        return
+    given = {**headers, "Transfer-Encoding": "chunked"}
+    # A server that has seen enough answers before it has read everything.
+    with suppress(BrokenPipeError, ConnectionResetError):
+        connection.request(method, target, body=blocks, headers=given, encode_chunked=True)
+
+
+def _failure(response: HTTPResponse, address: Address) -> Failure:
+    body = response.read()
+    try:
+        error = msgspec.json.decode(body)["error"]
+        return Failure("semantic", error["code"], error["message"], error.get("data", {}))
+    except (msgspec.DecodeError, TypeError, KeyError):
+        raise UnreachableError(
+            f"{address.name} answered {response.status} {response.reason}, and not as a Trails "
+            "server does; check the address"
+        ) from None
+
+
+class _UnixConnection(HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=_PATIENCE)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the socket."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(_PATIENCE)
+        self.sock.connect(str(self._path))
+
+
+def _open(address: Address) -> HTTPConnection:
+    connection: HTTPConnection
+    if address.path is not None:
+        connection = _UnixConnection(address.path)
+    elif address.tls:
+        connection = HTTPSConnection(address.host, address.port, timeout=_PATIENCE)
+    else:
+        connection = HTTPConnection(address.host, address.port, timeout=_PATIENCE)
+    try:
+        connection.connect()
+    except OSError as error:
+        connection.close()
+        raise UnreachableError(
+            f"no server answers at {address.name}: {error.strerror or error}; start one with "
+            "'trails serve', or check the address"
+        ) from None
+    connection.sock.settimeout(None)
+    return connection

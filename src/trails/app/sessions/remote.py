@@ -1,0 +1,163 @@
+"""A graph behind a server: its door is REST."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Final
+from urllib.parse import quote
+
+import msgspec
+
+from trails.app.sessions.connection import Connection
+from trails.engine.load.joined import Joined, common_format
+from trails.errors import NotFoundError, ValidationError
+from trails.model.loads import LoadRequest, LoadResult
+from trails.model.tools import Tool
+from trails.surfaces.cli.operations import Listing, Page, View
+
+_BLOCK: Final = 1 << 18
+_CODINGS: Final = {".gz": "gzip", ".zst": "zstd"}
+
+
+class Graph(msgspec.Struct, frozen=True):
+    """A graph of a server."""
+
+    graph_id: str
+    uri: str
+
+
+class _Graphs(msgspec.Struct):
+    graphs: list[Graph]
+
+
+class _Tools(msgspec.Struct):
+    capabilities: list[Tool]
+
+
+def list_graphs(connection: Connection) -> dict[str, str]:
+    """The graphs of a server, and the base of the IRIs of each."""
+    found = msgspec.json.decode(connection.get("/graphs"), type=_Graphs)
+    return {each.graph_id: each.uri for each in found.graphs}
+
+
+class RemoteDoor:
+    """The kernel of one graph of a server."""
+
+    def __init__(self, connection: Connection, graph: str, uri: str) -> None:
+        self._connection = connection
+        self._root = f"/graphs/{quote(graph, safe='')}"
+        self.graph = graph
+        self.nodes = f"{uri}/"
+
+    def tools(self) -> Sequence[Tool]:
+        """The tools, by name."""
+        found = self._connection.get(f"{self._root}/capabilities")
+        return msgspec.json.decode(found, type=_Tools).capabilities
+
+    def execute(self, name: str, arguments: Mapping[str, object]) -> bytes:
+        """Call a tool."""
+        return self._connection.post(f"{self._root}/invoke/{quote(name, safe='')}", arguments)
+
+    def instances(self, view: View, wanted: Listing) -> Page:
+        """A page of a type's instances."""
+        query = {**_place(view), **msgspec.structs.asdict(wanted)}
+        del query["type"]
+        found = self._connection.get(f"{self._root}/kg/{quote(wanted.type, safe='')}", query)
+        return msgspec.json.decode(found, type=Page)
+
+    def instance(self, view: View, type_name: str, identifier: str) -> bytes:
+        """One instance as JSON-LD."""
+        path = f"kg/{quote(type_name, safe='')}/{quote(identifier, safe='')}"
+        return self._connection.get(f"{self._root}/{path}", _place(view))
+
+    def queries(self) -> bytes:
+        """The stored queries."""
+        return self._connection.get(f"{self._root}/queries")
+
+    def run(self, name: str, arguments: Mapping[str, object]) -> bytes:
+        """Run a stored query."""
+        return self._connection.post(f"{self._root}/queries/{quote(name, safe='')}", arguments)
+
+    def diff(self, arguments: Mapping[str, object]) -> bytes:
+        """Compare two states."""
+        return self._connection.get(f"{self._root}/diff", arguments)
+
+    def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
+        """Send files, as one; what is wrong is told with the file that it is in."""
+        files = request.files
+        query = {
+            "format": common_format(files, request.format),
+            "mode": request.mode,
+            "type": request.type_name,
+            "branch": request.branch,
+            "from": request.source,
+            "message": request.message or None,
+            "expected_head": request.expected_head,
+            "idempotency_key": request.idempotency_key,
+        }
+        several = Joined(files) if len(files) > 1 else None
+        blocks = _read(files[0]) if several is None else several.blocks()
+        total = _size(files)
+        try:
+            done = self._connection.send(
+                f"{self._root}/load",
+                query,
+                _telling(blocks, total, progress),
+                _headers(files) if several is None else {},
+            )
+        except ValidationError as error:
+            if several is None:
+                raise
+            raise several.placed(error) from None
+        return msgspec.json.decode(done, type=LoadResult)
+
+    def export(self, arguments: Mapping[str, object]) -> Generator[bytes, None, None]:
+        """A graph as a file."""
+        return self._connection.receive(f"{self._root}/export", arguments)
+
+
+def _place(view: View) -> dict[str, object]:
+    if view.snapshot is not None:
+        return {"snapshot": view.snapshot}
+    return {} if view.branch == "main" else {"branch": view.branch}
+
+
+def _read(given: Path | IO[bytes] | Iterable[bytes]) -> Iterator[bytes]:
+    """A file as it is, compressed or not."""
+    if isinstance(given, Path):
+        try:
+            with given.open("rb") as file:
+                while block := file.read(_BLOCK):
+                    yield block
+        except OSError as error:
+            raise NotFoundError(f"{given} can't be read: {error.strerror}") from None
+        return
+    read = getattr(given, "read", None)
+    if read is None:
+        yield from given
+        return
+    while block := read(_BLOCK):
+        yield block
+
+
+def _headers(files: Sequence[object]) -> dict[str, str]:
+    suffix = files[0].suffix if isinstance(files[0], Path) else ""
+    return {"Content-Encoding": _CODINGS[suffix]} if suffix in _CODINGS else {}
+
+
+def _size(files: Sequence[object]) -> int | None:
+    """Bytes of all files, where that is known."""
+    if not all(isinstance(each, Path) for each in files):
+        return None
+    return sum(each.stat().st_size for each in files if isinstance(each, Path))
+
+
+def _telling(
+    blocks: Iterable[bytes], total: int | None, progress: Callable[[int, int | None], None]
+) -> Iterator[bytes]:
+    done = 0
+    for block in blocks:
+        yield block
+        done += len(block)
+        progress(done, total)

@@ -1,0 +1,192 @@
+"""``trails call`` and ``trails tools``: everything that agents can call, from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+from rich.markup import escape
+from rich.padding import Padding
+
+from trails.errors import NotFoundError, QueryError
+from trails.model.names import suggest
+from trails.model.tools import Tool
+from trails.surfaces.cli.operations import Operations
+from trails.surfaces.cli.options import (
+    FolderOption,
+    GraphOption,
+    JsonOption,
+    ServerOption,
+    place_of,
+)
+from trails.surfaces.cli.reporting import Reporting
+from trails.surfaces.cli.texts import read_json
+from trails.surfaces.cli.values import show_result
+
+_PLAIN: Final = frozenset({"string"})
+
+
+def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
+    """Add them to the command line."""
+
+    @cli.command(epilog="Example: trails call tasks.complete --arg task=Task/t1")
+    def call(
+        name: Annotated[str, typer.Argument(help="What to call; trails tools lists all.")],
+        *,
+        arg: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--arg",
+                "-a",
+                help="An argument, as often as needed. What is no text is JSON; a list may be "
+                "given item by item.",
+                metavar="NAME=VALUE",
+            ),
+        ] = None,
+        json_args: Annotated[
+            Path | None,
+            typer.Option(
+                help="All arguments in one JSON object; - is standard input.", metavar="FILE.json"
+            ),
+        ] = None,
+        project: FolderOption = None,
+        server: ServerOption = None,
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Call a capability, a stored query or a built-in, checked as for an agent."""
+        with Reporting(as_json=as_json) as report:
+            given = {} if json_args is None else _object(json_args)
+            with operations.open(
+                place_of(project, server), graph, report.tell, declared=True
+            ) as session:
+                if arg:
+                    tool = _found(session.tools(), name)
+                    given |= read_arguments(arg, {} if tool is None else tool.input_schema)
+                result = session.call(name, given)
+                report.value = result
+                report.text = list(show_result(result, session.nodes))
+
+    @cli.command(epilog="Example: trails tools tasks.complete")
+    def tools(
+        name: Annotated[
+            str | None, typer.Argument(help="One of them, with everything about it.")
+        ] = None,
+        *,
+        project: FolderOption = None,
+        server: ServerOption = None,
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """List what can be called: capabilities, stored queries, built-ins."""
+        with (
+            Reporting(as_json=as_json) as report,
+            operations.open(
+                place_of(project, server), graph, report.tell, declared=True
+            ) as session,
+        ):
+            found = session.tools()
+            if name is not None:
+                found = [_known(found, name)]
+            report.value = {"tools": found}
+            for each in found:
+                change = "" if each.hints.read_only else " [yellow](changes data)[/]"
+                report.text.append(f"[bold]{escape(each.name)}[/]{change}")
+                text = each.description if name else each.description.partition("\n")[0]
+                report.text.append(Padding(escape(text), (0, 0, 0, 2)))
+                report.text += [
+                    Padding(f"--arg {line}", (0, 0, 0, 4)) for line in _parameters(each)
+                ]
+
+
+def read_arguments(given: Sequence[str], schema: Mapping[str, object]) -> dict[str, object]:
+    """Arguments in JSON form: a tool's schema says what a text means.
+
+    What can't be read stays text, so that the call's own check says what is expected.
+    """
+    declared = schema.get("properties")
+    found: dict[str, object] = {}
+    for text in given:
+        name, mark, value = text.partition("=")
+        if not mark or not name:
+            raise QueryError(f"--arg {text!r} can't be read; write it as name=value")
+        wanted = declared.get(name) if isinstance(declared, Mapping) else None
+        types = _types(wanted)
+        if "array" in types:
+            known = found.setdefault(name, [])
+            assert isinstance(known, list)  # noqa: S101 - set by the line above
+            known.extend(_items(wanted, value))
+        elif name in found:
+            raise QueryError(f"--arg {name} is given twice, and it is not a list")
+        else:
+            found[name] = value if types & _PLAIN else _json(value)
+    return found
+
+
+def _items(wanted: object, text: str) -> Sequence[object]:
+    if text.startswith("["):
+        items = _json(text)
+        if isinstance(items, list):
+            return items
+    inner = wanted.get("items") if isinstance(wanted, Mapping) else None
+    return [text if _types(inner) & _PLAIN else _json(text)]
+
+
+def _types(schema: object) -> frozenset[str]:
+    """The JSON types that a schema speaks of."""
+    if not isinstance(schema, Mapping):
+        return frozenset()
+    told = schema.get("type")
+    found = {told} if isinstance(told, str) else set(told) if isinstance(told, list) else set()
+    if isinstance(schema.get("enum"), list) and not found:
+        found = {"string"} if all(isinstance(each, str) for each in schema["enum"]) else set()
+    for key in ("anyOf", "oneOf"):
+        for each in schema.get(key) or ():
+            found |= _types(each)
+    return frozenset(found)
+
+
+def _json(text: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return text
+
+
+def _object(file: Path) -> dict[str, object]:
+    content = read_json(file)
+    if not isinstance(content, dict):
+        raise QueryError(f"{file} must hold an object of arguments: {{…}}")
+    return content
+
+
+def _found(tools: Sequence[Tool], name: str) -> Tool | None:
+    """A tool by its name, or by its spelling without dots."""
+    spelled = (each for each in tools if name in {each.name, each.name.replace(".", "_")})
+    return next(spelled, None)
+
+
+def _known(tools: Sequence[Tool], name: str) -> Tool:
+    found = _found(tools, name)
+    if found is None:
+        hint = suggest(name, [each.name for each in tools])
+        raise NotFoundError(f"there is nothing to call by the name {name[:100]!r}; {hint}")
+    return found
+
+
+def _parameters(tool: Tool) -> list[str]:
+    """The arguments of a tool, those that must be given first."""
+    declared = tool.input_schema.get("properties")
+    needed = tool.input_schema.get("required")
+    required = needed if isinstance(needed, list | tuple) else ()
+    lines = []
+    for name, schema in declared.items() if isinstance(declared, Mapping) else ():
+        kind = "|".join(sorted(_types(schema) - {"null"})) or "JSON"
+        optional = "" if name in required else " [dim](optional)[/]"
+        detail = schema.get("description") if isinstance(schema, Mapping) else None
+        told = f"  {escape(str(detail))}" if detail else ""
+        lines.append((name not in required, f"{escape(name)}=[italic]{kind}[/]{optional}{told}"))
+    return [line for _, line in sorted(lines, key=lambda each: each[0])]

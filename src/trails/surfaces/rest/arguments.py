@@ -1,0 +1,36 @@
+"""Query strings as arguments. What can't be read stays text, so that the call's own check tells."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from trails.surfaces.rest.replies import refused
+from trails.surfaces.rest.routing import Call
+
+_NUMBERS: Final = frozenset({"limit", "offset"})
+_FLAGS: Final = frozenset({"force", "dry_run"})
+_TRUTHS: Final = {"true": True, "false": False}
+
+
+def query_arguments(call: Call, *, lists: Collection[str] = ()) -> dict[str, object]:
+    """The query string: numbers and truth values as such, ``lists`` as lists."""
+    found: dict[str, object] = {}
+    for name, text in call.request.query_params.multi_items():
+        if name in lists:
+            known = found.setdefault(name, [])
+            assert isinstance(known, list)  # noqa: S101 - set by the line above
+            known.append(text)
+        elif name in found:
+            raise refused("query_string", f"{name[:100]!r} is given twice; give it once")
+        else:
+            found[name] = _value(name, text)
+    return found
+
+
+def _value(name: str, text: str) -> object:
+    if name in _NUMBERS and text.isascii() and text.isdecimal() and len(text) < 19:
+        return int(text)
+    if name in _FLAGS:
+        return _TRUTHS.get(text, text)
+    return text

@@ -1,0 +1,52 @@
+"""What the REST surface asks of whoever stands behind it: one graph, resolved callers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from typing import Protocol
+
+from trails.model.actors import Actor
+from trails.model.outcomes import Failure, Outcome
+from trails.model.resources import Content
+from trails.model.tools import ToolList
+
+
+class Backend(Protocol):
+    """One graph. Every method is called on the event loop and raises nothing but cancellation."""
+
+    @property
+    def uri(self) -> str:
+        """What the IRIs of the graph begin with."""
+
+    def tools(self, actor: Actor) -> ToolList:
+        """The tools that an actor may use."""
+
+    async def execute(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
+        """Call a tool."""
+
+    async def read(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
+        """Read a URI."""
+
+    async def queries(self, actor: Actor) -> Outcome:
+        """The stored queries, with their parameters."""
+
+    async def run(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
+        """Run a stored query: ``params``, ``branch``, ``snapshot``."""
+
+    async def diff(self, actor: Actor, arguments: Mapping[str, object]) -> Outcome:
+        """What turns one state into another."""
+
+    async def load(
+        self,
+        actor: Actor,
+        body: AsyncIterator[bytes],
+        arguments: Mapping[str, object],
+        *,
+        coding: str,
+    ) -> Outcome:
+        """Load what is sent in one commit, or not at all; ``coding`` is gzip, zstd or empty."""
+
+    async def export(
+        self, actor: Actor, arguments: Mapping[str, object]
+    ) -> AsyncGenerator[bytes, None] | Failure:
+        """A branch or snapshot as a file, in blocks."""

@@ -1,0 +1,80 @@
+"""Bodies of requests: bounded, of a type that can be read, and JSON objects where needed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+
+from trails.surfaces.rest.replies import JSON, Refused, refused
+
+MAX_BODY: Final = 32 << 20
+
+
+async def read_object(request: Request) -> dict[str, object]:
+    """A JSON object; no body at all is an empty one."""
+    body = await read_body(request)
+    media = media_type(request)
+    if not body and not media:
+        return {}
+    if media != JSON and not (media.startswith("application/") and media.endswith("+json")):
+        raise wrong_type(media, JSON)
+    return decode_object(body)
+
+
+def decode_object(body: bytes) -> dict[str, object]:
+    """The object that a JSON text holds."""
+    try:
+        value = msgspec.json.decode(body) if body.strip() else {}
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise refused("json", f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise refused("json", "the body is not JSON that can be read: it is too deep") from None
+    if not isinstance(value, dict):
+        raise refused("json", "the body must be a JSON object: { … }")
+    return value
+
+
+async def read_text(request: Request) -> str:
+    """A body as text."""
+    try:
+        return (await read_body(request)).decode()
+    except UnicodeDecodeError as error:
+        raise refused("text", f"the body is not UTF-8: byte {error.start} is wrong") from None
+
+
+async def read_body(request: Request) -> bytes:
+    """A whole body, if it is not too large."""
+    return b"".join([block async for block in bounded(request, MAX_BODY)])
+
+
+async def bounded(request: Request, limit: int) -> AsyncIterator[bytes]:
+    """The blocks of a body, until they are too many."""
+    told = request.headers.get("content-length", "")
+    if told.isdecimal() and len(told) < 20 and int(told) > limit:
+        raise _too_large(limit)
+    size = 0
+    async with aclosing(request.stream()) as stream:
+        async for block in stream:
+            size += len(block)
+            if size > limit:
+                raise _too_large(limit)
+            yield block
+
+
+def media_type(request: Request) -> str:
+    """What the body is said to be, without parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def wrong_type(media: str, *wanted: str) -> Refused:
+    """A body of a type that can't be taken here."""
+    told = f"a body of type {media[:100]!r} can't be read here" if media else "the body has no type"
+    return refused("media_type", f"{told}; send Content-Type: {' or '.join(wanted)}")
+
+
+def _too_large(limit: int) -> Refused:
+    return refused("too_large", f"the body is too large; at most {limit:,} bytes are read here")

@@ -1,0 +1,79 @@
+"""Calling: capabilities, stored queries, query texts, changes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from trails.surfaces.rest.arguments import query_arguments
+from trails.surfaces.rest.bodies import media_type, read_object, read_text
+from trails.surfaces.rest.replies import JSON, reply
+from trails.surfaces.rest.routing import Call
+
+_QUERY: Final = "application/sparql-query"
+_UPDATE: Final = "application/sparql-update"
+
+
+async def list_capabilities(call: Call) -> Response:
+    """Everything that this caller can invoke, with schemas."""
+    tools = [
+        {
+            "name": tool.name,
+            "title": tool.title,
+            "description": tool.description,
+            "kind": tool.kind,
+            "hints": tool.hints,
+            "input_schema": tool.input_schema,
+            "output_schema": tool.output_schema,
+        }
+        for tool in call.backend.tools(call.actor).tools
+    ]
+    return Response(msgspec.json.encode({"capabilities": tools}), media_type=JSON)
+
+
+async def invoke(call: Call) -> Response:
+    """Call anything by its name; the body has its arguments."""
+    arguments = await read_object(call.request)
+    return reply(await call.backend.execute(call.actor, call.part("name"), arguments))
+
+
+async def list_queries(call: Call) -> Response:
+    """The stored queries."""
+    return reply(await call.backend.queries(call.actor))
+
+
+async def query_by_name(call: Call) -> Response:
+    """Run a stored query; the body has ``params``, ``branch`` and ``snapshot``."""
+    return reply(
+        await call.backend.run(call.actor, call.part("name"), await read_object(call.request))
+    )
+
+
+async def query_by_link(call: Call) -> Response:
+    """Run a stored query that reads; the query string has its parameters."""
+    given = query_arguments(call)
+    around: dict[str, object] = {
+        name: given.pop(name) for name in ("branch", "snapshot") if name in given
+    }
+    return reply(await call.backend.run(call.actor, call.part("name"), {**around, "params": given}))
+
+
+async def query(call: Call) -> Response:
+    """Run a query text."""
+    return await _text_call(call, "graph_query", _QUERY, "query")
+
+
+async def mutate(call: Call) -> Response:
+    """Change the graph in one commit."""
+    return await _text_call(call, "graph_mutate", _UPDATE, "update")
+
+
+async def _text_call(call: Call, name: str, media: str, argument: str) -> Response:
+    """Arguments in a JSON object, or a text by itself with the others in the query string."""
+    if media_type(call.request) == media:
+        arguments = {**query_arguments(call), argument: await read_text(call.request)}
+    else:
+        arguments = await read_object(call.request)
+    return reply(await call.backend.execute(call.actor, name, arguments))

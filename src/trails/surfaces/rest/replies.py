@@ -1,0 +1,63 @@
+"""Outcomes as HTTP responses. An error is ``{"error": {"code", "message", "data"}}``, always."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from trails.model.outcomes import Failure, Outcome, Success
+from trails.surfaces.rest.statuses import status_of
+
+JSON: Final = "application/json"
+_AGAIN: Final = {429: "60", 503: "1"}
+"""Seconds after which it may be worth trying again."""
+
+
+class Refused(Exception):  # noqa: N818 - it carries a failure out of a handler
+    """A request that goes no further."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def refused(code: str, message: str) -> Refused:
+    """A request that can't be read as it is."""
+    return Refused(Failure("semantic", code, message))
+
+
+def reply(outcome: Outcome, *, status: int = 200) -> Response:
+    """A result as it is, or a failure with its status."""
+    if isinstance(outcome, Success):
+        return Response(outcome.body, status, media_type=JSON)
+    return refuse(outcome)
+
+
+def refuse(failure: Failure, headers: Mapping[str, str] | None = None) -> Response:
+    """The one form of an error."""
+    status = status_of(failure)
+    error: dict[str, object] = {"code": failure.code, "message": failure.message}
+    if failure.data:
+        error["data"] = failure.data
+    given = dict(headers or {})
+    if status in _AGAIN:
+        given["Retry-After"] = _AGAIN[status]
+    body = msgspec.json.encode({"error": error}, enc_hook=str)
+    return Response(body, status, given, media_type=JSON)
+
+
+async def refuse_http(request: Request, error: Exception) -> Response:
+    """What no route answers, in that form; for the application that has the routes."""
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    headers = error.headers if isinstance(error, HTTPException) else None
+    path = request.url.path[:200]
+    if status == 405:
+        message = f"{request.method[:20]} can't be used on {path}"
+        return refuse(Failure("semantic", "not_allowed", message), headers)
+    message = f"there is nothing at {path}; GET /graphs lists the graphs"
+    return refuse(Failure("semantic", "not_found", message), headers)

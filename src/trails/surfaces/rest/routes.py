@@ -1,0 +1,68 @@
+"""The routes: what exists at which path. Each is a translation to a call and back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from trails.model.outcomes import Failure
+from trails.surfaces.rest import calls, data, history
+from trails.surfaces.rest.history import ask, tell
+from trails.surfaces.rest.replies import JSON
+from trails.surfaces.rest.routing import Graphs, Handler, Methods, SegmentRoute, graph_route
+
+
+def build_routes(graphs: Graphs) -> list[BaseRoute]:
+    """Everything that REST offers on some graphs."""
+
+    def at(path: str, **handlers: Handler) -> SegmentRoute:
+        return graph_route(graphs, path, **handlers)
+
+    return [
+        SegmentRoute("/healthz", Methods({"GET": _health})),
+        SegmentRoute("/graphs", Methods({"GET": _lister(graphs)})),
+        at("/snapshot", get=ask("graph_snapshot")),
+        at("/kg/{type}", get=data.list_instances),
+        at("/kg/{type}/{id}", get=data.get_instance),
+        at("/capabilities", get=calls.list_capabilities),
+        at("/invoke/{name}", post=calls.invoke),
+        at("/queries", get=calls.list_queries),
+        at("/queries/{name}", get=calls.query_by_link, post=calls.query_by_name),
+        at("/query", post=calls.query),
+        at("/mutate", post=calls.mutate),
+        at("/load", post=data.load),
+        at("/export", get=data.export),
+        at("/branches", get=ask("branch_list"), post=tell("branch_create")),
+        at(
+            "/branches/merge",
+            post=tell("branch_merge"),
+            delete=ask("branch_delete", {"name": "merge"}),
+        ),
+        at("/branches/{branch}", delete=ask("branch_delete", name="branch")),
+        at("/branches/{branch}/diff", get=history.diff_branch),
+        at("/commits", get=ask("commit_list")),
+        at("/commits/{commit}", get=ask("commit_get", commit="commit")),
+        at("/diff", get=history.diff),
+    ]
+
+
+async def _health(request: Request) -> Response:
+    del request
+    return Response(b'{"status":"ok"}', media_type=JSON)
+
+
+def _lister(graphs: Graphs) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        del request
+        found = [
+            {"graph_id": name, "uri": graph.uri}
+            for name, graph in graphs.items()
+            if not isinstance(graph, Failure)
+        ]
+        return Response(msgspec.json.encode({"graphs": found}), media_type=JSON)
+
+    return answer

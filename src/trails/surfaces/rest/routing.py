@@ -1,0 +1,119 @@
+"""Routes whose parameters are segments as they were sent: ``%2F`` is part of a name.
+
+One route has all methods of a path, so that a wrong method is told with the
+right ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+from urllib.parse import unquote
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Match, Route
+from starlette.types import Receive, Scope, Send
+
+from trails.model.actors import LOCAL, Actor
+from trails.model.outcomes import Failure
+from trails.surfaces.rest.backend import Backend
+from trails.surfaces.rest.replies import Refused, refuse, refused
+
+Graphs = Mapping[str, Backend | Failure]
+"""Every graph by its id; a Failure says why one is not served."""
+
+
+class Call:
+    """A request for one graph, by a resolved caller."""
+
+    def __init__(self, request: Request, backend: Backend) -> None:
+        self.request = request
+        self.backend = backend
+
+    @property
+    def actor(self) -> Actor:
+        """Who asks; the front has resolved that."""
+        found = self.request.scope.get("trails.actor", LOCAL)
+        return found if isinstance(found, Actor) else LOCAL
+
+    def part(self, name: str) -> str:
+        """A parameter of the path."""
+        return str(self.request.path_params[name])
+
+
+Handler = Callable[[Call], Awaitable[Response]]
+
+
+class SegmentRoute(Route):
+    """A route that cuts the path before it decodes it."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether a request is for this route, and its decoded parameters."""
+        raw = scope.get("raw_path")
+        if scope["type"] != "http" or raw is None:
+            return super().matches(scope)
+        path = raw.partition(b"?")[0].decode("latin-1")
+        match, child = super().matches({**scope, "path": path})
+        if match is not Match.NONE:
+            try:
+                child["path_params"] = {
+                    name: unquote(value, errors="strict") if isinstance(value, str) else value
+                    for name, value in child["path_params"].items()
+                }
+            except UnicodeDecodeError:
+                return Match.NONE, {}
+        return match, child
+
+
+class Methods:
+    """The methods of one path, as an ASGI application."""
+
+    def __init__(self, handlers: Mapping[str, Callable[[Request], Awaitable[Response]]]) -> None:
+        self._handlers = dict(handlers)
+        if "GET" in handlers:
+            self._handlers["HEAD"] = handlers["GET"]
+        self._allow: Final = ", ".join(sorted({*self._handlers, "OPTIONS"}))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        request = Request(scope, receive, send)
+        try:
+            response = await self._answer(request)
+        except Refused as refused:
+            response = refuse(refused.failure)
+        except ClientDisconnect:
+            return
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        handler = self._handlers.get(request.method)
+        allowed = {"Allow": self._allow}
+        if handler is not None:
+            return await handler(request)
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers=allowed)
+        message = f"{request.method[:20]} can't be used here; {self._allow} can"
+        return refuse(Failure("semantic", "not_allowed", message), allowed)
+
+
+def graph_route(graphs: Graphs, path: str, **handlers: Handler) -> SegmentRoute:
+    """A path of every graph with what its methods do."""
+
+    def of_graph(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            return await handler(Call(request, _found(graphs, str(request.path_params["graph"]))))
+
+        return answer
+
+    methods = {name.upper(): of_graph(handler) for name, handler in handlers.items()}
+    return SegmentRoute(f"/graphs/{{graph}}{path}", Methods(methods))
+
+
+def _found(graphs: Graphs, name: str) -> Backend:
+    found = graphs.get(name)
+    if found is None:
+        raise refused("not_found", f"there is no graph {name[:100]!r} here")
+    if isinstance(found, Failure):
+        raise Refused(found)
+    return found
