@@ -40,6 +40,7 @@ from trails.model.types import Schema
 from trails.registry.cell import RegistryCell
 from trails.registry.discover import Declarations, collect, discover
 from trails.registry.registry import Registry, with_queries
+from trails.request.builtins.meta import META
 from trails.sandbox.pool import Sandbox
 
 
@@ -78,7 +79,7 @@ class App:
         self._ownership = ownership
         try:
             for graph in self.settings.graphs:
-                self._cells[graph] = RegistryCell()
+                self._cells[graph] = RegistryCell(collect(META).capabilities)
             given = collect((*declarations, *types, *capabilities))
             if given.types or given.shapes or given.capabilities:
                 self._register(given, next(iter(self.settings.graphs)))

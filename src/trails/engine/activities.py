@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from time import time_ns
 from typing import Final
 
@@ -143,5 +144,10 @@ class Activities:
 
 
 def _spell_time(at: int) -> str:
-    moment = datetime.fromtimestamp(at / 1e9, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    seconds, rest = divmod(at, 1_000_000_000)
+    return f"{_spell_second(seconds)}.{rest // 1_000_000:03}Z"
+
+
+@lru_cache(maxsize=16)
+def _spell_second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()

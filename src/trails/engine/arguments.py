@@ -20,6 +20,7 @@ from trails.model.constraints import Coerce, PartsError, compile_field, showable
 from trails.model.kinds import DanglingError, Iri, KindError
 from trails.model.names import suggest
 from trails.model.types import JSON, OBJECT, REF, PredicateDescriptor, ValueType
+from trails.projections.queries import params_field
 from trails.registry.registry import Registry
 
 _context: ContextVar[GraphContext] = ContextVar("trails_arguments")
@@ -80,6 +81,16 @@ class Arguments:
             prepared[name] = list(value) if type(value) is tuple else value
         return prepared
 
+    def read_object(self, value: object) -> dict[str, object]:
+        """The checked values of an object inside other arguments."""
+        if not isinstance(value, Mapping):
+            raise KindError
+        errors: list[FieldError] = []
+        prepared = self.check(value, errors)
+        if errors:
+            raise PartsError(errors)
+        return prepared
+
     def _unknown(self, given: Mapping[str, object]) -> Iterable[FieldError]:
         for name, value in given.items():
             if name not in self.names:
@@ -107,11 +118,14 @@ class ArgumentChecks:
         return found
 
     def of_query(self, query: StoredQuery) -> Arguments:
-        """The check of a query's parameters; references stay IRIs."""
+        """The check of a query's ``params``; references in it stay IRIs."""
         found = self._queries.get(query.name)
         if found is None:
+            inner = Arguments(query.name, query.params, named, prefix=".")
             found = self._queries[query.name] = Arguments(
-                query.name, query.params, named, prefix="params."
+                query.effective_tool_name,
+                (params_field(query),),
+                lambda _: {OBJECT: inner.read_object},
             )
         return found
 
@@ -126,13 +140,9 @@ class ArgumentChecks:
         cls = registry.shape_classes.get(target) or registry.classes.get(target)
 
         def build(value: object) -> object:
-            if cls is None or not isinstance(value, Mapping):
-                raise KindError(f"an object with the fields of {target} is expected")
-            errors: list[FieldError] = []
-            made = self._fields_of(target).check(value, errors)
-            if errors:
-                raise PartsError(errors)
-            return cls(**made)
+            if cls is None:
+                raise KindError(f"there is no class for {target}")
+            return cls(**self._fields_of(target).read_object(value))
 
         return build
 

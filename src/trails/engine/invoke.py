@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
+from typing import cast
 
 from trails.engine.activities import Call
 from trails.engine.arguments import checks_of
@@ -60,8 +61,8 @@ def invoke_query(
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise NotFoundError(f"there is no stored query {name!r}{hint}", query=name)
     with recording(ctx, name, kind_of(query)) as inner:
-        values = checks_of(ctx.registry).of_query(query).prepare(inner, params)
-        return run_query(graph, untrusted, inner, query, values)
+        given = checks_of(ctx.registry).of_query(query).prepare(inner, {"params": params})
+        return run_query(graph, untrusted, inner, query, given["params"])
 
 
 def run_query(
@@ -69,13 +70,13 @@ def run_query(
     untrusted: Untrusted,
     ctx: GraphContext,
     query: StoredQuery,
-    values: Mapping[str, object],
+    params: object,
 ) -> Answer | str | None:
     """Run a stored query with parameters that were checked.
 
     The text is an author's, not a caller's; so where no process can be confined it is run here.
     """
-    text = bind_query(query, values)
+    text = bind_query(query, cast(Mapping[str, object], params))
     line, confined = ctx.line, untrusted.sandbox.confinement.complete
     if not query.mutation:
         return untrusted.run(line, text, caller=ctx.actor) if confined else ctx.kg.sparql(text)

@@ -40,7 +40,9 @@ _KINDS: Final[Mapping[str, ConflictKind]] = {
 }
 
 
-def merge(graph: Graph, asked: MergeRequest, *, actor: str) -> MergeResult:
+def merge(
+    graph: Graph, asked: MergeRequest, *, actor: str, activity: str | None = None
+) -> MergeResult:
     """Merge a branch or commit into a branch; with conflicts nothing is written."""
     line = graph.line(asked.target)
     theirs = _line_of(graph, asked.source)
@@ -53,6 +55,7 @@ def merge(graph: Graph, asked: MergeRequest, *, actor: str) -> MergeResult:
             line,
             actor=actor,
             message=asked.message or f"merge {asked.source} into {asked.target}",
+            activity=activity,
             expected_head=easy,
             idempotency_key=asked.idempotency_key,
         )

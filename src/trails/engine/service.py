@@ -73,9 +73,9 @@ class GraphService:
             graph, registry or self.registry, actor=checked_actor(actor), line=line, call=call
         )
 
-    def versions(self, actor: str) -> Versions:
+    def versions(self, actor: str, call: Call | None = None) -> Versions:
         """The history: branches, commits, differences, merges."""
-        return Versions(self.graph, checked_actor(actor))
+        return Versions(self.graph, checked_actor(actor), call)
 
     def call(self, ctx: GraphContext, name: str, arguments: Mapping[str, object]) -> object:
         """Call a capability with JSON arguments; the result is in JSON form."""
@@ -120,7 +120,13 @@ class GraphService:
             return mutate_typed(graph, line, opening, inner.kg.find, change)
 
     def load(
-        self, actor: str, request: LoadRequest, progress: Progress = no_progress
+        self,
+        actor: str,
+        request: LoadRequest,
+        progress: Progress = no_progress,
+        *,
+        registry: Registry | None = None,
+        call: Call | None = None,
     ) -> LoadResult:
         """Load files into a branch: one commit, or none and every problem told.
 
@@ -131,7 +137,7 @@ class GraphService:
         with forked_branch(
             graph, request.branch, source=request.source, actor=checked_actor(actor)
         ) as forked:
-            ctx = self.context(actor, request.branch)
+            ctx = self.context(actor, request.branch, registry=registry, call=call)
             with recording(ctx, "graph_load", "load") as inner:
                 opening = partial(
                     inner.kg.transaction,

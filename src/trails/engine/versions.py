@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trails.engine.activities import Call
 from trails.engine.branches import create_branch, delete_branch, list_branches
 from trails.engine.graph import MAIN, Graph
 from trails.engine.history import diff, list_commits, show_commit
@@ -19,9 +20,15 @@ from trails.model.versions import (
 class Versions:
     """Branches, commits, differences and merges of one graph, on behalf of one actor."""
 
-    def __init__(self, graph: Graph, actor: str) -> None:
+    def __init__(self, graph: Graph, actor: str, call: Call | None = None) -> None:
         self._graph = graph
         self._actor = actor
+        self._call = call
+
+    def _commit(self) -> None:
+        """Something is written: the activity of the call has to be, too."""
+        if self._call is not None:
+            self._call.committed = True
 
     def branches(self) -> list[BranchInfo]:
         """All branches, ``main`` first."""
@@ -29,15 +36,20 @@ class Versions:
 
     def create_branch(self, name: str, source: str = MAIN) -> BranchInfo:
         """Make a branch where another branch is, or at any commit."""
+        self._commit()
         return create_branch(self._graph, name, source=source, actor=self._actor)
 
     def delete_branch(self, name: str, *, force: bool = False) -> BranchInfo:
         """Delete a branch; refused while it has commits that are merged nowhere."""
+        self._commit()
         return delete_branch(self._graph, name, force=force, actor=self._actor)
 
     def merge(self, request: MergeRequest) -> MergeResult:
         """Merge a branch or commit into a branch."""
-        return merge(self._graph, request, actor=self._actor)
+        if not request.dry_run:
+            self._commit()
+        activity = None if self._call is None else self._call.id
+        return merge(self._graph, request, actor=self._actor, activity=activity)
 
     def commits(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import threading
 import time
 from hashlib import sha256
@@ -19,7 +19,7 @@ def uuid7() -> str:
         ticks = max(time.time_ns() // 1_000_000 << 12, _last + 1)
         _last = ticks
     value = (ticks >> 12) << 80 | 7 << 76 | (ticks & 0xFFF) << 64 | 2 << 62
-    value |= secrets.randbits(62)
+    value |= int.from_bytes(os.urandom(8), "big") >> 2
     text = f"{value:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 

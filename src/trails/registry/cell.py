@@ -20,11 +20,13 @@ Listener = Callable[[Registry], None]
 class RegistryCell:
     """Holds the current snapshot; registering checks, swaps and tells the listeners."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: Iterable[Capability] = ()) -> None:
+        """``own``: what is there before anything is registered, and can't be replaced."""
         # Re-entrant, so that a listener may register; held while listeners are told, so that
         # they hear of snapshots in order.
         self._lock = threading.RLock()
-        self._current = Registry()
+        self._current = Registry(capabilities=own)
+        self._own = frozenset((*self._current.capabilities, *self._current.metas))
         self._listeners: list[Listener] = []
         self._seen: dict[tuple[str, str], str] = {}
 
@@ -85,6 +87,8 @@ class RegistryCell:
         replaced: set[str] = set()
         ids: dict[str, Capability] = {}
         for each in added:
+            if each.id in self._own:
+                raise RegistryError(f"{each.id!r} belongs to the framework; choose another id")
             twin = ids.setdefault(each.id, each)
             known = old.capability(each.id)
             for other in (twin, known):

@@ -15,21 +15,22 @@ from trails.engine.arguments import Arguments, checks_of, named
 from trails.engine.invoke import kind_of
 from trails.engine.service import GraphService
 from trails.model.actors import Actor
-from trails.model.capabilities import Capability
+from trails.model.capabilities import Capability, StoredQuery
 from trails.model.names import portable_name
 from trails.model.tools import Tool, ToolList
 from trails.model.types import PredicateDescriptor
 from trails.projections.json_schema import project_fields
+from trails.projections.queries import project_query, query_controls
 from trails.projections.tools import controls_of, project_capability
 from trails.registry.registry import Registry
+from trails.request.answers import ANSWER, CHANGED
 from trails.request.authorize import refuse, standing
-from trails.request.builtins.declare import Builtin, Desk
-from trails.request.builtins.health import GRAPH_HEALTH
+from trails.request.builtins import BUILTINS
+from trails.request.builtins.declare import Builtin, Desk, OwnShapes
+from trails.request.builtins.stored import BY_NAME, exposed, run_stored
 from trails.request.entries import Entry
 from trails.request.options import KernelOptions
 from trails.request.shapes import shape_object, shape_of
-
-BUILTINS = (GRAPH_HEALTH,)
 
 
 class Catalog:
@@ -37,8 +38,11 @@ class Catalog:
 
     def __init__(self, registry: Registry, service: GraphService, options: KernelOptions) -> None:
         self.registry = registry
-        made = _Maker(registry, service, options).entries()
-        self.entries = dict(sorted((entry.tool.name, entry) for entry in made))
+        maker = _Maker(registry, service, options)
+        self.queries_by_name = maker.queries_by_name
+        """Whether stored queries are two tools together, and not one each."""
+        made = sorted(maker.entries(), key=lambda entry: entry.tool.name)
+        self.entries = {entry.tool.name: entry for entry in made}
         self._portable = {portable_name(name): entry for name, entry in self.entries.items()}
         self._lists: dict[Hashable, ToolList] = {}
 
@@ -67,6 +71,11 @@ class _Maker:
         self._checks = checks_of(registry)
         self._names = service.graph.names
         self._desk = Desk(service, options)
+        self._queries = exposed(registry)
+        mode, threshold = options.stored_query_mode, options.stored_query_threshold
+        self.queries_by_name = mode == "meta" or (
+            mode == "auto" and len(self._queries) >= threshold
+        )
 
     def entries(self) -> Iterable[Entry]:
         registry = self._registry
@@ -75,6 +84,10 @@ class _Maker:
         for meta in registry.metas.values():
             if meta.meta is not None and not self._is_hidden(meta.meta.scope):
                 yield self._capability(meta)
+        if self.queries_by_name:
+            yield from map(self._builtin, BY_NAME)
+        else:
+            yield from map(self._query, self._queries.values())
 
     def _is_hidden(self, scope: str) -> bool:
         """Nobody builds on a production server by hand."""
@@ -92,19 +105,31 @@ class _Maker:
             shape=shape_of(capability.id, capability.descriptor.output_shape, self._names),
         )
 
+    def _query(self, query: StoredQuery) -> Entry:
+        return Entry(
+            tool=project_query(query, self._registry, CHANGED if query.mutation else ANSWER),
+            kind=kind_of(query),
+            arguments=self._checks.of_query(query),
+            controls=_controls(query_controls(query)),
+            place="thread",
+            handler=partial(run_stored, self._desk, query),
+            shape=shape_object(self._names),
+        )
+
     def _builtin(self, builtin: Builtin) -> Entry:
+        shapes = OwnShapes.of(*builtin.shapes)
         return Entry(
             tool=Tool(
                 name=builtin.name,
                 title=builtin.title,
                 description=builtin.description,
-                input_schema=project_fields((*builtin.fields, *builtin.controls)),
+                input_schema=project_fields((*builtin.fields, *builtin.controls), shapes),
                 output_schema=builtin.output,
                 hints=builtin.hints,
                 action=builtin.action,
             ),
             kind=builtin.kind,
-            arguments=Arguments(builtin.name, builtin.fields, named),
+            arguments=Arguments(builtin.name, builtin.fields, shapes.special()),
             controls=_controls(builtin.controls),
             place=builtin.place,
             handler=partial(builtin.run, self._desk),

@@ -5,18 +5,28 @@ Every surface calls a Kernel, one a graph; listing tools goes the same way as ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from trails.engine.activities import Call
 from trails.engine.service import GraphService
 from trails.model.actors import Actor
 from trails.model.outcomes import Failure, Outcome
+from trails.model.resources import Completions, Content, ResourceList
 from trails.model.tools import ToolList
+from trails.projections.instructions import project_instructions
+from trails.registry.registry import Registry
 from trails.request.authorize import refuse
 from trails.request.catalog import Catalog
 from trails.request.dispatch import Dispatch, Request
 from trails.request.failures import unknown_tool
 from trails.request.options import KernelOptions
+from trails.request.reading import Reader
+from trails.request.watches import Watcher, Watches
+
+_logger: Final = logging.getLogger("trails")
 
 
 class Kernel:
@@ -26,6 +36,8 @@ class Kernel:
         self._service = service
         self._options = options
         self._dispatch = Dispatch(service)
+        self._reader = Reader(service)
+        self._watches = Watches(service)
         self._catalog: Catalog | None = None
 
     @property
@@ -37,6 +49,15 @@ class Kernel:
     def version(self) -> str:
         """The version of that."""
         return self._options.version
+
+    @property
+    def instructions(self) -> str:
+        """For a model that has never seen this server: what it is and where to begin."""
+        return project_instructions(
+            self._options.project, self._service.graph.name, self._service.registry
+        )
+
+    # --- tools -----------------------------------------------------------------------
 
     def tools(self, actor: Actor) -> ToolList:
         """The tools that an actor may use."""
@@ -58,12 +79,63 @@ class Kernel:
         """The catalog of the registry that is current now; a request keeps to it."""
         catalog, registry = self._catalog, self._service.registry
         if catalog is None or catalog.registry is not registry:
-            catalog = self._catalog = Catalog(registry, self._service, self._options)
+            made = Catalog(registry, self._service, self._options)
+            if made.queries_by_name != (catalog is not None and catalog.queries_by_name):
+                self._tell_mode(made)
+            self._catalog = catalog = made
         return catalog
+
+    def _tell_mode(self, catalog: Catalog) -> None:
+        how = "stored_query_list and stored_query_run" if catalog.queries_by_name else "a tool each"
+        _logger.info(
+            "graph %s: its stored queries are now offered as %s (%s, threshold %d)",
+            self._service.graph.name,
+            how,
+            self._options.stored_query_mode,
+            self._options.stored_query_threshold,
+        )
 
     def _refused(self, call: Call, failure: Failure) -> Failure:
         self._service.graph.activities.end(call, failure.code, failure.message)
         return failure
+
+    # --- resources -------------------------------------------------------------------
+
+    def resources(self, actor: Actor) -> ResourceList:
+        """What an actor may read."""
+        return self._reader.resources(actor)
+
+    async def read(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
+        """Read a URI. Never raises but for cancellation."""
+        return await self._reader.read(actor, uri)
+
+    async def complete(
+        self, actor: Actor, template: str, variable: str, value: str, given: Mapping[str, str]
+    ) -> Completions | Failure:
+        """Values for a template's variable that begin with what was typed."""
+        del actor, template, variable, value, given
+        return Completions(())
+
+    # --- changes ---------------------------------------------------------------------
+
+    def refuse_watch(self, actor: Actor, uri: str) -> Failure | None:
+        """Why a URI can't be watched, or None."""
+        return self._watches.refuse_watch(actor, uri)
+
+    def watch(self, actor: Actor, uris: Sequence[str]) -> Watcher | Failure:
+        """Watch some URIs, each checked before."""
+        return self._watches.watch(actor, uris)
+
+    def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Be told, on the event loop, when the lists may have changed; returns what ends that."""
+        loop = asyncio.get_running_loop()
+
+        def tell(registry: Registry) -> None:
+            del registry
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(changed)
+
+        return self._service.cell.listen(tell)
 
     def close(self) -> None:
         """Let the threads end; the graph stays open."""

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 
 from trails.authoring.predicates import Predicate, describe
+from trails.engine.arguments import Arguments, Special
 from trails.engine.service import GraphService
+from trails.model.constraints import Coerce
 from trails.model.tools import Action, Hints
-from trails.model.types import LIST, PredicateDescriptor, ValueType
+from trails.model.types import (
+    JSON,
+    LIST,
+    OBJECT,
+    PredicateDescriptor,
+    Schema,
+    ShapeDescriptor,
+    ValueType,
+)
 from trails.request.entries import Place
 from trails.request.options import KernelOptions
 
-READER = Hints(read_only=True, destructive=False, idempotent=True)
-WRITER = Hints(read_only=False, destructive=True, idempotent=False)
-ADDER = Hints(read_only=False, destructive=False, idempotent=False)
+READER: Final = Hints(read_only=True, destructive=False, idempotent=True)
+WRITER: Final = Hints(read_only=False, destructive=True, idempotent=False)
+ADDER: Final = Hints(read_only=False, destructive=False, idempotent=False)
+
+STRING: Final = {"type": "string"}
+INTEGER: Final = {"type": "integer"}
+BOOLEAN: Final = {"type": "boolean"}
+MAYBE_STRING: Final = {"type": ["string", "null"]}
 
 
 class Desk(msgspec.Struct, frozen=True, eq=False):
@@ -33,30 +49,100 @@ class Builtin(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     description: str
     fields: tuple[PredicateDescriptor, ...] = ()
     controls: tuple[PredicateDescriptor, ...] = ()
+    shapes: tuple[ShapeDescriptor, ...] = ()
+    """The objects that its fields hold."""
     output: Mapping[str, object]
     hints: Hints
     action: Action | None = None
     place: Place = "thread"
     kind: str = "query"
+    """What its activities say of their kind."""
     run: Callable[..., object]
     """Takes the desk, the context, and the arguments by name."""
 
 
+class OwnShapes(msgspec.Struct, frozen=True):
+    """A built-in's own shapes, as declarations: it knows no types of any graph."""
+
+    shapes: Mapping[str, ShapeDescriptor]
+    schema: Schema = Schema()
+
+    @classmethod
+    def of(cls, *shapes: ShapeDescriptor) -> OwnShapes:
+        """By name."""
+        return cls({shape.name: shape for shape in shapes})
+
+    def special(self) -> Special:
+        """Objects as dictionaries of checked values."""
+        checks: dict[str, Arguments] = {}
+
+        def special(wanted: ValueType) -> Mapping[str, Coerce]:
+            own: dict[str, Coerce] = {JSON: _same}
+            if wanted.target in checks:
+                own[OBJECT] = checks[wanted.target].read_object
+            return own
+
+        for name, shape in self.shapes.items():
+            checks[name] = Arguments(name, shape.fields, special, prefix=".")
+        return special
+
+
+def _same(value: object) -> object:
+    return value
+
+
 def field(
-    name: str, description: str, kind: str = "String", *, many: bool = False, **said: object
+    name: str,
+    description: str,
+    kind: str = "String",
+    *,
+    target: str | None = None,
+    many: bool = False,
+    **said: object,
 ) -> PredicateDescriptor:
-    """A parameter; one without a default is optional unless ``required`` says otherwise."""
-    value_type = ValueType(kind)
-    given = {"required": False, **said}
+    """A parameter; optional unless ``required`` says otherwise."""
+    value_type = ValueType(kind, target=target)
     return describe(
         "tool",
         name,
         ValueType(LIST, item=value_type) if many else value_type,
-        Predicate(description=description, **given),  # type: ignore[arg-type]
+        Predicate(description=description, **{"required": False, **said}),  # type: ignore[arg-type]
         stored=False,
     )
 
 
-def shown(**properties: Mapping[str, object]) -> dict[str, object]:
-    """The schema of a result: an object that always has these members."""
-    return {"type": "object", "properties": properties, "required": list(properties)}
+def shown(*, optional: Mapping[str, object] | None = None, **always: object) -> dict[str, object]:
+    """The schema of a result: an object that has these members."""
+    return {
+        "type": "object",
+        "properties": {**always, **(optional or {})},
+        "required": list(always),
+    }
+
+
+def listed(items: Mapping[str, object]) -> dict[str, object]:
+    """The schema of a list."""
+    return {"type": "array", "items": items}
+
+
+def said(schema: Mapping[str, object], description: str) -> dict[str, object]:
+    """A schema with words."""
+    return {**schema, "description": description}
+
+
+MESSAGE: Final = field(
+    "message", "Why this is changed, for people who read the history later.", max_length=10_000
+)
+EXPECTED_HEAD: Final = field(
+    "expected_head",
+    "The commit id that you believe the branch is at (from graph_snapshot or an earlier result). "
+    "If the branch has moved since, nothing is written and you get a conflict error.",
+    max_length=100,
+)
+IDEMPOTENCY_KEY: Final = field(
+    "idempotency_key",
+    "Any text of your own that names this one change. Sent again with the same key, the call "
+    "writes nothing and returns the first commit, so that a retry is safe.",
+    min_length=1,
+    max_length=200,
+)

@@ -1,0 +1,86 @@
+"""Answers of queries, as results show them: columns, rows, and whether that is all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from trails.model.answers import Answer
+from trails.model.kinds import KINDS, BigInt
+
+ANSWER: Final[Mapping[str, object]] = {
+    "type": "object",
+    "properties": {
+        "columns": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "The variables of a row, in order.",
+        },
+        "rows": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "One object a row: variable → value. IRIs and dates are strings; a "
+            "variable without a value is null.",
+        },
+        "truth": {"type": "boolean", "description": "The answer of an ASK query."},
+        "truncated": {"type": "boolean", "description": "Whether there are more rows."},
+        "notice": {"type": "string", "description": "Where truncated: how to go on."},
+    },
+    "required": ["columns", "rows", "truncated"],
+}
+"""The schema of what ``show_answer`` gives."""
+
+CHANGED: Final[Mapping[str, object]] = {
+    "type": "object",
+    "properties": {
+        "commit": {
+            "type": ["string", "null"],
+            "description": "The commit that was made; null when nothing changed.",
+        },
+        "changed": {"type": "boolean"},
+    },
+    "required": ["commit", "changed"],
+}
+"""The schema of what ``show_change`` gives."""
+
+
+def show_answer(answer: Answer) -> dict[str, object]:
+    """The answer of a query that reads."""
+    body: dict[str, object] = {
+        "columns": answer.variables,
+        "rows": [{name: _cell(value) for name, value in row.items()} for row in answer.rows],
+        "truncated": answer.truncated is not None,
+    }
+    if answer.truth is not None:
+        body["truth"] = answer.truth
+    if answer.truncated is not None:
+        body["notice"] = (
+            f"{answer.notice}. The rows after these: the same query with ORDER BY, "
+            f"OFFSET {len(answer.rows)} and a LIMIT"
+        )
+    return body
+
+
+def show_change(commit: str | None) -> dict[str, object]:
+    """What came of a query that changes."""
+    return {"commit": commit, "changed": commit is not None}
+
+
+def _cell(value: object) -> object:
+    """A value in its JSON form: as its kind says, and never silently null."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, BigInt):
+        return int(value)
+    if isinstance(value, str | int | float):
+        return value
+    for kind in _SPELLED:
+        if kind.native is not None and type(value) is kind.native:
+            return kind.lexical(value)
+    return str(value) if not isinstance(value, list | tuple) else list(value)
+
+
+_SPELLED: Final = [kind for kind in KINDS.values() if kind.plain is not None]

@@ -1,0 +1,96 @@
+"""``graph_load``: many instances at once."""
+
+from __future__ import annotations
+
+from typing import Final, get_args
+
+import msgspec
+
+from trails.engine.context import GraphContext
+from trails.engine.load.files import FORMATS
+from trails.model.loads import LoadRequest, Mode
+from trails.request.builtins.declare import (
+    BOOLEAN,
+    EXPECTED_HEAD,
+    IDEMPOTENCY_KEY,
+    INTEGER,
+    MAYBE_STRING,
+    MESSAGE,
+    STRING,
+    WRITER,
+    Builtin,
+    Desk,
+    field,
+    said,
+    shown,
+)
+
+
+def _load(desk: Desk, ctx: GraphContext, data: str, **given: str | None) -> object:
+    request = LoadRequest(
+        files=([data.encode("utf-8", "surrogatepass")],),
+        format=given["format"],
+        mode=msgspec.convert(given["mode"], Mode),
+        type_name=given["type"],
+        branch=str(given["branch"]),
+        source=given["from"],
+        message=given["message"] or "",
+        expected_head=given["expected_head"],
+        idempotency_key=given["idempotency_key"],
+    )
+    done = desk.service.load(ctx.actor, request, registry=ctx.registry, call=ctx.call)
+    return {
+        "branch": done.branch,
+        "commit": done.commit,
+        "changed": done.commit is not None and not done.replayed,
+        "nodes": done.nodes,
+        "deleted": done.deleted,
+        "forked": done.forked,
+        "replayed": done.replayed,
+    }
+
+
+GRAPH_LOAD: Final = Builtin(
+    name="graph_load",
+    title="Load data",
+    description=(
+        "Load many instances in one commit: all of them or, when any breaks a rule, none, and "
+        "every problem is told with its line. The default format is ndjson, one JSON object a "
+        "line: "
+        '{"type": "Requirement", "data": {"req_id": "REQ-1", "title": "…"}} for a node, '
+        '{"edge": "Verifies", "from": "TestCase/T-1", "to": "Requirement/REQ-1"} for an edge. '
+        "mode says what happens to "
+        "what is there: merge updates by key and adds, append only adds and refuses what exists, "
+        "overwrite also deletes instances of the loaded types that are not in the data. To load "
+        "into a new branch name it in branch and say in from where it begins; without from, a "
+        "missing branch is an error. Returns the commit and how many nodes there were."
+    ),
+    fields=(
+        field("data", "The text to load.", required=True),
+        field("format", "How it is written.", default="ndjson", one_of=list(FORMATS)),
+        field("mode", "What becomes of what is there.", default="merge", one_of=get_args(Mode)),
+        field("type", "For csv: the type of the rows.", max_length=100),
+        field("branch", "The branch to load into.", default="main", max_length=100),
+        field(
+            "from",
+            "A branch or commit from which the branch is forked where it does not exist.",
+            max_length=100,
+        ),
+        MESSAGE,
+        EXPECTED_HEAD,
+        IDEMPOTENCY_KEY,
+    ),
+    output=shown(
+        branch=STRING,
+        commit=said(MAYBE_STRING, "The commit; null when nothing changed."),
+        changed=BOOLEAN,
+        nodes=said(INTEGER, "How many nodes the data gave."),
+        deleted=said(INTEGER, "How many nodes are gone (mode overwrite)."),
+        forked=said(BOOLEAN, "Whether the branch was made for it."),
+        replayed=said(BOOLEAN, "The idempotency key was known: this is the first call's commit."),
+    ),
+    hints=WRITER,
+    action="Change",
+    kind="load",
+    run=_load,
+)

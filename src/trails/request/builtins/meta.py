@@ -1,0 +1,21 @@
+"""Operations on the application itself that every project has."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trails.authoring.capabilities import meta_capability
+from trails.authoring.context import Context
+
+
+@meta_capability("trails.meta.ping", scope="runtime", idempotent=True)
+def ping(ctx: Context) -> dict[str, object]:
+    """Answer at once, to show that this server is there and takes your calls.
+
+    Takes no arguments. Returns pong, true, with the name of the graph and the name under which
+    the server knows you.
+    """
+    return {"pong": True, "graph": ctx.graph, "actor": ctx.actor}
+
+
+META: Final = (ping,)

@@ -1,0 +1,63 @@
+"""``graph_query``: ask anything in SPARQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from trails.engine.context import GraphContext
+from trails.errors import FieldError, ValidationError
+from trails.model.constraints import showable
+from trails.model.kinds import Iri
+from trails.projections.tools import BRANCH, SNAPSHOT
+from trails.request.answers import ANSWER, show_answer
+from trails.request.builtins.declare import READER, Builtin, Desk, field
+
+
+def _query(desk: Desk, ctx: GraphContext, query: str, params: object) -> object:
+    return show_answer(desk.service.ask(ctx, query, _bound(params)))
+
+
+def _bound(params: object) -> dict[str, object]:
+    """Parameters as SPARQL takes them."""
+    if params is None:
+        return {}
+    if not isinstance(params, Mapping):
+        message = "params must be an object of parameter names and values"
+        raise ValidationError([FieldError("params", "datatype", message, showable(params))])
+    return {str(name): _term(value) for name, value in params.items()}
+
+
+def _term(value: object) -> object:
+    if isinstance(value, Mapping) and set(value) == {"@id"}:
+        return Iri(str(value["@id"]))
+    return value
+
+
+GRAPH_QUERY: Final = Builtin(
+    name="graph_query",
+    title="Query with SPARQL",
+    description=(
+        "Run a SPARQL 1.1 query (SELECT, ASK, CONSTRUCT or DESCRIBE) and get the rows. The empty "
+        "prefix stands for this graph's own classes and fields, so no PREFIX line is needed: "
+        "'SELECT ?r ?title WHERE { ?r a :Requirement ; :title ?title ; :status $status } LIMIT 20' "
+        'with params {"status": "proposed"}. Call schema_get first to learn classes and fields. '
+        "Pass values in params, never glued into the text. Only reads; SERVICE and FROM are not "
+        "available; time, memory and rows are limited. Returns columns and rows; when rows were "
+        "cut off, truncated is true and notice says how to go on."
+    ),
+    fields=(
+        field("query", "The SPARQL text.", required=True, min_length=1),
+        field(
+            "params",
+            "Values for $name in the text, by name: texts, numbers, truth values, or "
+            '{"@id": "<iri>"} for an IRI.',
+            "Json",
+        ),
+    ),
+    controls=(BRANCH, SNAPSHOT),
+    output=ANSWER,
+    hints=READER,
+    action="Read",
+    run=_query,
+)
