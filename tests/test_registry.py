@@ -508,7 +508,7 @@ def test_a_pinned_snapshot_and_a_context_outlive_registration():
         app.register(Task, Report, close)
         assert (pinned.version, pinned.digest, list(pinned.tools)) == before
         assert ctx.registry is pinned
-        assert list(app.registry().tools) == ["a.op", "tasks.close"]
+        assert list(app.registry().tools) == ["a.op", "tasks.close", "trails_meta_ping"]
         assert pinned.digest == digest_of(
             [
                 pinned.schema.types,
