@@ -109,6 +109,11 @@ class Activities:
         self.flush()
         return self._log.activities(after)
 
+    def newest(self, limit: int) -> list[Activity]:
+        """The last few, newest first."""
+        self.flush()
+        return self._log.newest_activities(limit)
+
     def _wake(self) -> None:
         if self._writer is None:
             with self._turn:

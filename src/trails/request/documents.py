@@ -83,7 +83,7 @@ def _latest(service: GraphService, ctx: GraphContext, place: Place) -> object:
     del ctx, place
     log = service.graph.log
     return {
-        "activities": [_activity(each) for each in log.newest_activities(ACTIVITIES)],
+        "activities": [_activity(each) for each in service.graph.activities.newest(ACTIVITIES)],
         "commits": [_commit(each) for each in islice(log.newest(), COMMITS)],
     }
 

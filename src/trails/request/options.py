@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
+
+from trails.model.reports import Report
 
 
 class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,3 +18,5 @@ class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
     env: Literal["development", "production"] = "development"
     stored_query_mode: Literal["auto", "per_query", "meta"] = "auto"
     stored_query_threshold: int = 24
+    doctor: Callable[[], Report] | None = None
+    """Examines the graph; without one, what can be seen from the graph itself is examined."""

@@ -36,7 +36,7 @@ class Kernel:
         self._service = service
         self._options = options
         self._dispatch = Dispatch(service)
-        self._reader = Reader(service)
+        self._reader = Reader(service, options.doctor)
         self._watches = Watches(service)
         self._catalog: Catalog | None = None
 
@@ -113,8 +113,7 @@ class Kernel:
         self, actor: Actor, template: str, variable: str, value: str, given: Mapping[str, str]
     ) -> Completions | Failure:
         """Values for a template's variable that begin with what was typed."""
-        del actor, template, variable, value, given
-        return Completions(())
+        return await self._reader.complete(actor, template, variable, value, given)
 
     # --- changes ---------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from trails.engine.context import GraphContext
-from trails.model.selections import Selection
 from trails.projections.tools import BRANCH, SNAPSHOT
 from trails.request.builtins.declare import (
     INTEGER,
@@ -22,8 +21,7 @@ from trails.request.builtins.declare import (
 
 def _snapshot(desk: Desk, ctx: GraphContext) -> object:
     del desk
-    schema = ctx.kg.schema
-    counts = {each.name: ctx.kg.count(Selection(each.name)) for each in schema.types}
+    schema, counts = ctx.kg.schema, ctx.kg.counts()
     return {
         "graph": ctx.graph,
         "branch": ctx.branch or None,
