@@ -16,7 +16,7 @@ PARAMS = "params"
 
 
 class _WithParams(msgspec.Struct, frozen=True):
-    """Declarations beside which a query's parameters are a shape."""
+    """Declarations of a query's tool."""
 
     shapes: Mapping[str, ShapeDescriptor]
     schema: Schema
@@ -41,9 +41,14 @@ def project_query(query: StoredQuery, declared: Declarations, output: Mapping[st
 
 def project_query_input(query: StoredQuery, declared: Declarations) -> Document:
     """The schema of a query's arguments."""
+    fields = (params_field(query), *query_controls(query))
+    return project_fields(fields, with_params(query, declared))
+
+
+def with_params(query: StoredQuery, declared: Declarations) -> Declarations:
+    """Declarations beside which the parameters of a query are a shape."""
     shape = ShapeDescriptor(PARAMS, query.params)
-    inside = _WithParams({**declared.shapes, PARAMS: shape}, declared.schema)
-    return project_fields((params_field(query), *query_controls(query)), inside)
+    return _WithParams({**declared.shapes, PARAMS: shape}, declared.schema)
 
 
 def params_field(query: StoredQuery) -> PredicateDescriptor:

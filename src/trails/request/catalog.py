@@ -20,7 +20,7 @@ from trails.model.names import portable_name
 from trails.model.tools import Tool, ToolList
 from trails.model.types import PredicateDescriptor
 from trails.projections.json_schema import project_fields
-from trails.projections.queries import project_query, query_controls
+from trails.projections.queries import project_query, query_controls, with_params
 from trails.projections.tools import controls_of, project_capability
 from trails.registry.registry import Registry
 from trails.request.answers import ANSWER, CHANGED
@@ -100,6 +100,7 @@ class _Maker:
             kind=kind_of(capability),
             arguments=self._checks.of_capability(capability),
             controls=_controls(controls_of(capability)),
+            declared=self._registry,
             place="thread" if waits else "loop",
             handler=capability.handler,
             shape=shape_of(capability.id, capability.descriptor.output_shape, self._names),
@@ -111,6 +112,7 @@ class _Maker:
             kind=kind_of(query),
             arguments=self._checks.of_query(query),
             controls=_controls(query_controls(query)),
+            declared=with_params(query, self._registry),
             place="thread",
             handler=partial(run_stored, self._desk, query),
             shape=shape_object(self._names),
@@ -131,6 +133,7 @@ class _Maker:
             kind=builtin.kind,
             arguments=Arguments(builtin.name, builtin.fields, shapes.special()),
             controls=_controls(builtin.controls),
+            declared=shapes,
             place=builtin.place,
             handler=partial(builtin.run, self._desk),
             shape=shape_object(self._names),

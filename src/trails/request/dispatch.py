@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
@@ -21,32 +21,14 @@ from trails.engine.graph import MAIN
 from trails.engine.service import GraphService
 from trails.errors import FieldError, LimitError, StorageError, ValidationError
 from trails.model.outcomes import Failure, Outcome, Success
-from trails.registry.registry import Registry
-from trails.request.entries import Entry
-from trails.request.failures import failure_of
+from trails.request.failures import failure_of, invalid
+from trails.request.mending import mend
+from trails.request.requests import Request
 
 T = TypeVar("T")
 LARGEST: Final = 4 << 20
 """Bytes of the largest result."""
 _THREADS: Final = 32
-
-
-class Request:
-    """One call of one entry, with the registry it began with."""
-
-    __slots__ = ("arguments", "call", "ctx", "entry", "prepared", "registry")
-
-    def __init__(
-        self, registry: Registry, entry: Entry, call: Call, arguments: Mapping[str, object]
-    ) -> None:
-        self.registry = registry
-        self.entry = entry
-        self.call = call
-        self.arguments = arguments
-        self.ctx: GraphContext | None = None
-        """Where it works, once that is known."""
-        self.prepared = False
-        """Whether its arguments were found good."""
 
 
 class Dispatch:
@@ -154,7 +136,10 @@ class Dispatch:
         return Success(body)
 
     def _fail(self, request: Request, error: Exception) -> Failure:
-        failure = failure_of(error, request.entry.tool.name)
+        if isinstance(error, ValidationError) and not request.prepared:
+            failure = invalid(error, mend(request, error))
+        else:
+            failure = failure_of(error, request.entry.tool.name)
         # The disk that refuses the activity is what the caller is told of already, or a detail.
         with suppress(StorageError):
             self._activities.end(request.call, failure.code, failure.message)

@@ -9,6 +9,7 @@ import msgspec
 
 from trails.engine.arguments import Arguments
 from trails.model.tools import Tool
+from trails.projections.json_schema import Declarations
 
 Place = Literal["loop", "inline", "thread"]
 """Where a handler runs: awaited, called at once, or called in a thread since it may wait."""
@@ -23,6 +24,8 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     arguments: Arguments
     controls: Arguments
     """``branch`` and ``snapshot``, where it takes them: they say where it works."""
+    declared: Declarations
+    """Where the objects in its arguments are declared."""
     place: Place
     handler: Callable[..., object]
     """Takes the context, and the arguments by name."""

@@ -19,19 +19,25 @@ from trails.errors import (
 )
 from trails.model.constraints import showable
 from trails.model.outcomes import Failure, FailureKind
+from trails.request.repair import Repaired
 
 _KINDS: Final[Mapping[FailureKind, type[TrailsError]]] = {
     "denied": DeniedError,
     "budget": BudgetError,
 }
 _MOST_FIELDS: Final = 200
+_SPELLED: Final = 500
+"""Characters of the longest corrected arguments that the message spells out too."""
 _logger: Final = logging.getLogger("trails")
 
 
 def failure_of(error: BaseException, name: str) -> Failure:
     """What a caller of a tool is told of an error."""
     if isinstance(error, ValidationError):
-        return Failure("validation", error.code, error.message, {"fields": field_data(error)})
+        alone = {at: suggest_alone(each) for at, each in enumerate(error.fields)}
+        return invalid(
+            error, Repaired({at: each for at, each in alone.items() if each is not None})
+        )
     if isinstance(error, TrailsError) and not isinstance(error, StorageError):
         return Failure(_kind_of(error), error.code, error.message, plain_data(error.data))
     return _internal(error, name)
@@ -49,19 +55,31 @@ def unknown_tool(name: str) -> Failure:
     return Failure("unknown", "unknown", f"unknown tool: {name}")
 
 
-def field_data(error: ValidationError) -> list[dict[str, object]]:
-    """Every violation, ready for JSON."""
-    return [_field(each) for each in error.fields[:_MOST_FIELDS]]
+def invalid(error: ValidationError, repaired: Repaired) -> Failure:
+    """What a caller is told of broken rules: all of them, and how to mend what can be."""
+    shown = error.fields[:_MOST_FIELDS]
+    fields = [_field(each, at, repaired) for at, each in enumerate(shown)]
+    data: dict[str, object] = {"fields": fields}
+    message = error.message
+    if repaired.arguments is not None:
+        data["corrected_arguments"] = repaired.arguments
+        spelled = msgspec.json.encode(repaired.arguments).decode()
+        if len(spelled) <= _SPELLED:
+            message = f"{message}. These arguments would pass: {spelled}"
+    return Failure("validation", error.code, message, data)
 
 
-def _field(error: FieldError) -> dict[str, object]:
-    return {
+def _field(error: FieldError, at: int, repaired: Repaired) -> dict[str, object]:
+    shown: dict[str, object] = {
         "field": error.field,
         "code": error.code,
         "message": error.message,
         "value": showable(error.value),
         "constraint": showable(error.constraint),
     }
+    if at in repaired.suggestions:
+        shown["suggestion"] = repaired.suggestions[at]
+    return shown
 
 
 def plain_data(data: Mapping[str, object]) -> Mapping[str, object]:

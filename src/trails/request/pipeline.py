@@ -20,10 +20,11 @@ from trails.projections.instructions import project_instructions
 from trails.registry.registry import Registry
 from trails.request.authorize import refuse
 from trails.request.catalog import Catalog
-from trails.request.dispatch import Dispatch, Request
+from trails.request.dispatch import Dispatch
 from trails.request.failures import unknown_tool
 from trails.request.options import KernelOptions
 from trails.request.reading import Reader
+from trails.request.requests import Request
 from trails.request.watches import Watcher, Watches
 
 _logger: Final = logging.getLogger("trails")

@@ -1,0 +1,303 @@
+"""Repair: the nearest legal value for a wrong one, and the call that would have been right.
+
+Pure. Nothing is guessed that loses what the caller said: a text is never cut, a value
+never dropped. Corrected arguments are given only when every violation could be
+repaired and the result passes the check that refused the first ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Final
+
+import msgspec
+
+from trails.errors import FieldError
+from trails.model.constraints import compile_field
+from trails.model.types import JSON, LIST, OBJECT, REF, PredicateDescriptor, ValueType
+from trails.projections.json_schema import Declarations
+
+Nearest = Callable[[str, object], str | None]
+"""(node type, value) → the IRI of the node that was probably meant."""
+Accepts = Callable[[Mapping[str, object]], bool]
+Suggestions = dict[int, object]
+"""By the place of the error."""
+
+_LARGEST: Final = 64 << 10
+"""Bytes of the largest arguments that are looked at; larger ones are the caller's to correct."""
+_MOST: Final = 50
+"""Violations, likewise."""
+_LONGEST: Final = 1000
+"""Characters of the longest text that is compared with others."""
+_STEP: Final = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
+
+
+class Parameters(msgspec.Struct, frozen=True):
+    """What was to be given: the fields, and the declarations of the objects in them."""
+
+    fields: tuple[PredicateDescriptor, ...]
+    declared: Declarations
+
+
+class Repaired(msgspec.Struct, frozen=True):
+    """What can be said about wrong arguments."""
+
+    suggestions: Suggestions
+    arguments: Mapping[str, object] | None = None
+    """The whole call as it would be accepted; None where that is not known."""
+
+
+def repair(
+    errors: Sequence[FieldError],
+    arguments: Mapping[str, object],
+    wanted: Parameters,
+    nearest: Nearest,
+    accepts: Accepts | None,
+) -> Repaired:
+    """Suggest a value for each violation, and the call that has them all."""
+    corrected = _copy(arguments)
+    suggestions: Suggestions = {}
+    if corrected is None or len(errors) > _MOST:
+        return Repaired(suggestions)
+    renamed: set[str] = set()
+    for at, error in enumerate(errors):
+        place = _find(corrected, wanted, error.field)
+        if place is None:
+            continue
+        if error.code == "unknown_field":
+            name = place.rename(renamed)
+            if name is not None:
+                suggestions[at] = name
+        elif error.code != "max_length" and place.field is not None:
+            for value in place.candidates(nearest):
+                suggestions[at] = value
+                place.put(value)
+                break
+    open_errors = (
+        error
+        for at, error in enumerate(errors)
+        if at not in suggestions and error.field not in renamed
+    )
+    whole = accepts is not None and next(open_errors, None) is None
+    if whole and accepts is not None and accepts(corrected):
+        return Repaired(suggestions, corrected)
+    return Repaired(suggestions)
+
+
+def suggest_each(errors: Sequence[FieldError]) -> Suggestions:
+    """Suggestions from what violations say by themselves: for those that the graph found."""
+    found = ((at, _suggest(error)) for at, error in enumerate(errors))
+    return {at: value for at, value in found if value is not None}
+
+
+def _suggest(error: FieldError) -> object:
+    if error.code in {"min_value", "max_value"}:
+        return error.constraint
+    if error.code == "one_of" and isinstance(error.constraint, list | tuple):
+        return _nearest_member(error.value, error.constraint)
+    return None
+
+
+def _copy(arguments: Mapping[str, object]) -> dict[str, object] | None:
+    """Arguments to change at will; None where they are large, or not JSON."""
+    try:
+        text = msgspec.json.encode(arguments)
+        return msgspec.json.decode(text, type=dict) if len(text) <= _LARGEST else None
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+# --- places ----------------------------------------------------------------------------
+
+
+class _Place:
+    """Where a violation is: a member of an object, or an item of a list."""
+
+    def __init__(
+        self,
+        holder: dict[str, object] | list[object],
+        key: str | int,
+        path: str,
+        siblings: Sequence[PredicateDescriptor],
+        field: PredicateDescriptor | None,
+    ) -> None:
+        self._holder = holder
+        self._key = key
+        self._path = path
+        self._siblings = siblings
+        self.field = field
+
+    @property
+    def value(self) -> object:
+        """What was given, or None."""
+        if isinstance(self._holder, dict):
+            return self._holder.get(str(self._key))
+        return self._holder[int(self._key)]
+
+    def put(self, value: object) -> None:
+        """Give something else."""
+        self._holder[self._key] = value  # type: ignore[index]
+
+    def rename(self, renamed: set[str]) -> str | None:
+        """Move the value to the parameter whose name is nearest and that has none."""
+        holder, name = self._holder, str(self._key)
+        if not isinstance(holder, dict) or name not in holder:
+            return None
+        free = [each.name for each in self._siblings if holder.get(each.name) is None]
+        folded = {_fold(each): each for each in free}
+        near = get_close_matches(_fold(name[:100]), folded, n=1, cutoff=0.6)
+        if not near:
+            return None
+        found = folded[near[0]]
+        holder[found] = holder.pop(name)
+        renamed.add(self._path.removesuffix(name) + found)
+        return found
+
+    def candidates(self, nearest: Nearest) -> Iterator[object]:
+        """Values near the given one that the field's own rules accept."""
+        field, given = self.field, self.value
+        if field is None or given is None:
+            return
+        scalar = field.type.scalar
+        if scalar.kind == REF and not field.many:
+            found = nearest(scalar.target or "", given)
+            if found is not None:
+                yield found
+            return
+        for value in _near(given, field):
+            if value != given and not _broken_rules(field, value):
+                yield value
+
+
+def _fold(name: str) -> str:
+    return name.replace("_", "").replace("-", "").casefold()
+
+
+def _find(arguments: dict[str, object], wanted: Parameters, path: str) -> _Place | None:
+    """Follow a path like ``person.tags[2]`` through arguments and declarations."""
+    holder: object = arguments
+    siblings: Sequence[PredicateDescriptor] = wanted.fields
+    field: PredicateDescriptor | None = None
+    steps = list(_STEP.finditer(path))
+    if "".join(step[0] for step in steps) != path or not steps:
+        return None
+    for number, step in enumerate(steps):
+        last = number == len(steps) - 1
+        if step[1] is not None:
+            if not isinstance(holder, dict):
+                return None
+            field = next((each for each in siblings if each.name == step[1]), None)
+            if last:
+                return _Place(holder, step[1], path, siblings, field)
+            holder = holder.get(step[1])
+        else:
+            at = int(step[2])
+            if not isinstance(holder, list) or at >= len(holder) or field is None:
+                return None
+            field = _item_of(field)
+            if last:
+                return _Place(holder, at, path, (), field)
+            holder = holder[at]
+        siblings = _members(field, wanted.declared)
+    return None
+
+
+def _item_of(field: PredicateDescriptor) -> PredicateDescriptor:
+    return msgspec.structs.replace(field, type=field.type.scalar, min_count=1, max_count=1)
+
+
+def _members(
+    field: PredicateDescriptor | None, declared: Declarations
+) -> Sequence[PredicateDescriptor]:
+    scalar = None if field is None else field.type.scalar
+    if scalar is None or scalar.kind != OBJECT:
+        return ()
+    name = scalar.target or ""
+    found = declared.shapes.get(name) or declared.schema.by_name.get(name)
+    return () if found is None else found.fields
+
+
+# --- values ----------------------------------------------------------------------------
+
+
+def _broken_rules(field: PredicateDescriptor, value: object) -> set[str]:
+    """Which of its own rules a value breaks; what is in objects is judged with all the rest."""
+    anything = dict.fromkeys((REF, OBJECT, JSON), lambda each: each)
+    errors: list[FieldError] = []
+    compile_field(field, anything, stored=False)(value, "value", errors)
+    return {error.code for error in errors}
+
+
+def _near(given: object, field: PredicateDescriptor) -> Iterator[object]:
+    """Values that the caller may have meant, the most likely first."""
+    if field.many:
+        if not isinstance(given, list):
+            yield [given]
+            item = _item_of(field)
+            yield from ([value] for value in _near(given, item))
+            parsed = _parsed(given)
+            if isinstance(parsed, list):
+                yield parsed
+        return
+    for value in (given, *_converted(given, field.type)):
+        yield value
+        if isinstance(value, str):
+            trimmed = value.strip()
+            yield from (trimmed, trimmed.lower(), trimmed.upper())
+        if field.one_of is not None:
+            yield _nearest_member(value, field.one_of)
+        broken = _broken_rules(field, value)
+        if "min_value" in broken:
+            yield field.min_value
+        if "max_value" in broken:
+            yield field.max_value
+
+
+def _converted(given: object, wanted: ValueType) -> Iterable[object]:
+    """The same value in the JSON form that a kind has."""
+    kind = wanted.kind
+    if isinstance(given, list) and len(given) == 1 and kind not in {LIST, JSON, "Vector"}:
+        yield given[0]
+    elif isinstance(given, str):
+        text = given.strip()
+        if kind in {OBJECT, "Vector"} or (kind in {"Int", "Float"} and _NUMBER.fullmatch(text)):
+            yield _parsed(text)
+        elif kind == "Bool" and text.lower() in {"true", "false"}:
+            yield text.lower() == "true"
+        elif kind == "Date" and (parts := _DAY.fullmatch(text)):
+            yield f"{parts[1]}-{int(parts[2]):02}-{int(parts[3]):02}"
+    elif _is_number(given) and (
+        kind in {"String", "Decimal"} or (kind == "BigInt" and isinstance(given, int))
+    ):
+        yield msgspec.json.encode(given).decode()
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_NUMBER: Final = re.compile(r"-?\d{1,30}(\.\d{1,30})?")
+_DAY: Final = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})")
+
+
+def _parsed(text: object) -> object:
+    if not isinstance(text, str):
+        return None
+    try:
+        return msgspec.json.decode(text.encode())
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+
+
+def _nearest_member(given: object, members: Sequence[object]) -> object:
+    """The member of an enumeration that is nearest, or None when none is near."""
+    if isinstance(given, str) and len(given) <= _LONGEST:
+        texts = {_fold(each.strip()): each for each in members if isinstance(each, str)}
+        near = get_close_matches(_fold(given.strip()), texts, n=1, cutoff=0.6)
+        return texts[near[0]] if near else None
+    numbers = [each for each in members if _is_number(each)]
+    if _is_number(given):
+        return min(numbers, key=lambda each: abs(each - given), default=None)  # type: ignore[operator]
+    return None
