@@ -136,10 +136,14 @@ class Dispatch:
         return Success(body)
 
     def _fail(self, request: Request, error: Exception) -> Failure:
-        if isinstance(error, ValidationError) and not request.prepared:
-            failure = invalid(error, mend(request, error))
-        else:
-            failure = failure_of(error, request.entry.tool.name)
+        name = request.entry.tool.name
+        try:
+            if isinstance(error, ValidationError) and not request.prepared:
+                failure = invalid(error, mend(request, error))
+            else:
+                failure = failure_of(error, name)
+        except Exception as mishap:  # noqa: BLE001 - a call is always answered
+            failure = failure_of(mishap, name)
         # The disk that refuses the activity is what the caller is told of already, or a detail.
         with suppress(StorageError):
             self._activities.end(request.call, failure.code, failure.message)

@@ -34,10 +34,7 @@ _logger: Final = logging.getLogger("trails")
 def failure_of(error: BaseException, name: str) -> Failure:
     """What a caller of a tool is told of an error."""
     if isinstance(error, ValidationError):
-        alone = {at: suggest_alone(each) for at, each in enumerate(error.fields)}
-        return invalid(
-            error, Repaired({at: each for at, each in alone.items() if each is not None})
-        )
+        return invalid(error, Repaired(suggest_each(error.fields)))
     if isinstance(error, TrailsError) and not isinstance(error, StorageError):
         return Failure(_kind_of(error), error.code, error.message, plain_data(error.data))
     return _internal(error, name)
