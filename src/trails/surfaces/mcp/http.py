@@ -9,9 +9,8 @@ that was. Host, Origin and credentials were checked in front; who calls stands i
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
-from typing import Final
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.jsonrpc import INVALID_REQUEST, PARSE_ERROR
@@ -20,14 +19,16 @@ from starlette.types import Message, Receive, Scope, Send
 from trails.model.actors import LOCAL, Actor
 from trails.surfaces.mcp.backend import Backend
 from trails.surfaces.mcp.bodies import BodyError, parse, read_body
+from trails.surfaces.mcp.callers import actor_of, caller_of
 from trails.surfaces.mcp.disconnects import Gone, until_gone
 from trails.surfaces.mcp.fast import FastDoor
 from trails.surfaces.mcp.responses import Reencoder, send_empty, send_error, send_json
-from trails.surfaces.mcp.server import Context, build_server
+from trails.surfaces.mcp.server import build_server
+from trails.surfaces.mcp.sessions import Sessions
+from trails.surfaces.mcp.sse import MESSAGES, STREAM, SseTransport
 from trails.surfaces.mcp.wire import MAX_BODY, ValidationErrors
 
-ACTOR: Final = "trails.actor"
-"""Where a scope carries its caller."""
+_caller: ContextVar[Actor] = ContextVar("trails_mcp_caller", default=LOCAL)
 
 
 class McpApp:
@@ -43,27 +44,43 @@ class McpApp:
         max_body: int = MAX_BODY,
         fast: bool = True,
     ) -> None:
-        self._legacy_sessions = legacy_sessions
-        self._legacy_sse = legacy_sse
-        self._max_body = max_body
         self._backend = backend
-        server = build_server(backend, _actor_of, validation_errors, self._schema_of)
-        self._fast = FastDoor(backend, server, validation_errors) if fast else None
+        self._max_body = max_body
+        server = build_server(backend, actor_of, validation_errors, self._schema_of)
         self._stateless = StreamableHTTPSessionManager(
             server, json_response=True, stateless=True, max_request_body_size=max_body
         )
+        self._fast = FastDoor(backend, server, validation_errors) if fast else None
+        self._sessions: Sessions | None = None
+        self._sse: SseTransport | None = None
+        if legacy_sessions or legacy_sse:
+            connected = build_server(backend, actor_of, validation_errors)
+            self._sessions = Sessions(connected, max_body) if legacy_sessions else None
+            self._sse = SseTransport(connected, max_body) if legacy_sse else None
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Be open for requests."""
-        async with self._stateless.run():
+        async with AsyncExitStack() as open_:
+            await open_.enter_async_context(self._stateless.run())
+            if self._sessions is not None:
+                await open_.enter_async_context(self._sessions.run())
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
-        if scope["method"] != "POST":
-            await send_empty(send, 405, [(b"allow", b"POST")])
-            return
+        if self._sse is not None and scope["path"].endswith(STREAM):
+            await self._sse.stream(scope, receive, send)
+        elif scope["method"] == "POST":
+            await self._post(scope, receive, send)
+        elif self._sessions is not None and scope["method"] in {"GET", "DELETE"}:
+            await self._sessions.handle(scope, receive, send)
+        else:
+            allowed = b"POST" if self._sessions is None else b"GET, POST, DELETE"
+            await send_empty(send, 405, [(b"allow", allowed)])
+
+    async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read a body, and answer it."""
         try:
             body = await read_body(receive, self._max_body)
             await self._answer(scope, body, receive, send)
@@ -75,36 +92,39 @@ class McpApp:
 
     async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Answer at the fast door, or let the SDK do it."""
-        actor = scope.get(ACTOR, LOCAL)
-        ticket = self._fast.admit(scope, body, actor) if self._fast is not None else None
-        if self._fast is None or ticket is None:
-            await self._ask_sdk(scope, body, receive, send)
-            return
-        status, answer = await until_gone(receive, self._fast.answer(ticket, actor))
-        await send_json(send, status, answer)
-
-    async def _ask_sdk(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        """Let the SDK answer."""
+        is_sse = self._sse is not None and scope["path"].endswith(MESSAGES)
+        if self._fast is not None and not is_sse:
+            actor = caller_of(scope)
+            ticket = self._fast.admit(scope, body, actor)
+            if ticket is not None:
+                status, answer = await until_gone(receive, self._fast.answer(ticket, actor))
+                await send_json(send, status, answer)
+                return
         try:
             message = parse(body)
         except ValueError as error:
             await send_error(send, 400, PARSE_ERROR, f"the body is not JSON: {error}")
             return
         scope = {**scope, "headers": [(name, value.strip()) for name, value in scope["headers"]]}
-        _caller.set(scope.get(ACTOR, LOCAL))
-        work = self._stateless.handle_request(scope, _Replay(body, receive), Reencoder(send))
-        if isinstance(message, dict) and message.get("method") == "subscriptions/listen":
-            await work
+        replayed = _Replay(body, receive)
+        if self._sse is not None and is_sse:
+            await self._sse.take(scope, replayed, send)
+        elif self._sessions is not None and self._sessions.takes(scope, message):
+            await self._sessions.handle(scope, replayed, send)
+        elif isinstance(message, dict) and message.get("method") == "subscriptions/listen":
+            await self._handle(scope, replayed, send)
         else:
-            await until_gone(receive, work)
+            await until_gone(receive, self._handle(scope, replayed, send))
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the SDK answer, without a session."""
+        _caller.set(caller_of(scope))
+        await self._stateless.handle_request(scope, receive, Reencoder(send))
 
     def _schema_of(self, name: str) -> Mapping[str, object] | None:
         """The schema of a tool that the caller may use; asked before there is a context."""
         tools = self._backend.tools(_caller.get()).tools
         return next((tool.input_schema for tool in tools if tool.name == name), None)
-
-
-_caller: ContextVar[Actor] = ContextVar("trails_mcp_caller", default=LOCAL)
 
 
 class _Replay:
@@ -120,11 +140,3 @@ class _Replay:
             return await self._receive()
         body, self._body = self._body, None
         return {"type": "http.request", "body": body, "more_body": False}
-
-
-def _actor_of(context: Context) -> Actor:
-    """Who makes a request: every one is resolved anew, also within a session."""
-    if context.request is None:
-        return LOCAL
-    actor: Actor = context.request.scope.get(ACTOR, LOCAL)
-    return actor

@@ -1,0 +1,50 @@
+"""Sessions of older revisions over HTTP, for those who ask for them.
+
+A session begins with ``initialize`` and lives in this process. Its answers are JSON, as
+without one; what the server says unasked comes on the session's GET.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.types import Receive, Scope, Send
+
+from trails.surfaces.mcp.callers import name_caller
+from trails.surfaces.mcp.responses import Reencoder
+from trails.surfaces.mcp.wire import LEGACY
+
+_SESSION_ID: Final = b"mcp-session-id"
+_VERSION: Final = b"mcp-protocol-version"
+_REVISIONS: Final = frozenset({None, *(revision.encode() for revision in LEGACY)})
+
+
+class Sessions:
+    """The sessions of one endpoint."""
+
+    def __init__(self, server: Server[Any], max_body: int) -> None:
+        self._manager = StreamableHTTPSessionManager(
+            server, json_response=True, max_request_body_size=max_body
+        )
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Keep sessions."""
+        async with self._manager.run():
+            yield
+
+    def takes(self, scope: Scope, message: object) -> bool:
+        """Whether a POST belongs to a session, or begins one."""
+        headers = dict(scope["headers"])
+        if headers.get(_VERSION) not in _REVISIONS:
+            return False
+        begins = isinstance(message, dict) and message.get("method") == "initialize"
+        return begins or _SESSION_ID in headers
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        await self._manager.handle_request(name_caller(scope), receive, Reencoder(send))

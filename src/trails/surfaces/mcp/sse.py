@@ -1,0 +1,41 @@
+"""The HTTP+SSE transport of 2024-11-05, for clients that know nothing newer.
+
+A GET of ``…/sse`` is the stream of one session and names the path to which its messages
+are posted.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mcp.server.lowlevel import Server
+from mcp.server.sse import SseServerTransport
+from starlette.types import Receive, Scope, Send
+
+from trails.surfaces.mcp.callers import name_caller
+from trails.surfaces.mcp.responses import send_empty
+
+STREAM: Final = "/sse"
+MESSAGES: Final = "/messages"
+
+
+class SseTransport:
+    """The two paths of the transport."""
+
+    def __init__(self, server: Server[Any], max_body: int) -> None:
+        self._server = server
+        self._transport = SseServerTransport(MESSAGES, max_request_body_size=max_body)
+
+    async def stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a session."""
+        if scope["method"] != "GET":
+            await send_empty(send, 405, [(b"allow", b"GET")])
+            return
+        base = scope["path"].removesuffix(STREAM)
+        scope = name_caller({**scope, "root_path": base})
+        async with self._transport.connect_sse(scope, receive, send) as (read, write):
+            await self._server.run(read, write, self._server.create_initialization_options())
+
+    async def take(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take a message of a session."""
+        await self._transport.handle_post_message(name_caller(scope), receive, send)

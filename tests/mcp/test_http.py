@@ -1,0 +1,334 @@
+"""MCP over HTTP: methods, versions, bodies, and what is advertised."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from tests.mcp.doors import (
+    LEGACY,
+    MODERN,
+    PLAIN,
+    REVISIONS,
+    Doors,
+    Reply,
+    ask_app,
+    headers_of,
+    message_of,
+)
+from tests.mcp.trivial import ECHO, TrivialBackend
+
+from trails.model.actors import Actor
+from trails.model.outcomes import Success
+from trails.surfaces.mcp import bodies
+from trails.surfaces.mcp.http import McpApp
+
+CALL = {"name": "echo", "arguments": {"a": 1}}
+HELLO = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "test", "version": "1"},
+}
+
+
+def body_of(revision: str | None, method: str, params: dict) -> bytes:
+    """A request, encoded."""
+    return json.dumps(message_of(revision, method, params)).encode()
+
+
+def run(app: McpApp, scenario):
+    """Run a scenario while an app is open."""
+
+    async def main():
+        async with app.run():
+            return await asyncio.wait_for(scenario(app), 20)
+
+    return asyncio.run(main())
+
+
+def ask(app: McpApp, revision: str | None, method: str, params: dict, **scope: object) -> Reply:
+    """One request to an app."""
+    headers, body = headers_of(revision, method, params), body_of(revision, method, params)
+    return run(app, lambda app: ask_app(app, headers, [body], **scope))
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "HEAD", "OPTIONS"])
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_only_posts_are_taken(method, revision):
+    """Without sessions there is nothing to GET or DELETE, and the answer says what there is."""
+    headers = headers_of(revision, "tools/list", {})
+    app = McpApp(TrivialBackend())
+    reply = run(app, lambda app: ask_app(app, headers, [b""], method=method))
+    assert reply.status == 405
+    assert (b"allow", b"POST") in reply.headers
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["fast", "sdk"])
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_every_revision_is_served_from_one_endpoint(revision, fast):
+    """The version header chooses the revision, and its absence the one before headers."""
+    app = McpApp(TrivialBackend(), fast=fast)
+    reply = ask(app, revision, "tools/call", CALL)
+    assert (reply.status, reply.message["result"]["structuredContent"]) == (200, {"a": 1})
+    assert ("resultType" in reply.message["result"]) == (revision == MODERN)
+
+
+@pytest.mark.parametrize("revision", ["2023-01-01", "2027-01-01", "x", ""])
+def test_other_revisions_are_refused(revision):
+    """A version that nobody speaks is a bad request."""
+    headers = [*PLAIN, (b"mcp-protocol-version", revision.encode())]
+    for body in (body_of(None, "tools/call", CALL), body_of(None, "initialize", HELLO)):
+        reply = run(McpApp(TrivialBackend()), lambda app, body=body: ask_app(app, headers, [body]))
+        assert reply.status == 400
+        assert reply.message["error"]["code"] < 0
+
+
+def capabilities(app: McpApp, revision: str) -> dict:
+    """What an app says it can do."""
+    if revision == MODERN:
+        return ask(app, revision, "server/discover", {}).message["result"]["capabilities"]
+    hello = {**HELLO, "protocolVersion": revision}
+    return ask(app, revision, "initialize", hello).message["result"]["capabilities"]
+
+
+@pytest.mark.parametrize("revision", LEGACY)
+def test_nothing_is_advertised_that_could_not_be_delivered(revision):
+    """Without a session nobody can be told of changes, so nothing of it is offered."""
+    offered = capabilities(McpApp(TrivialBackend()), revision)
+    assert offered == {
+        "completions": {},
+        "resources": {"subscribe": False, "listChanged": False},
+        "tools": {"listChanged": False},
+    }
+
+
+def test_a_body_may_come_in_parts():
+    """Parts are put together."""
+    headers, body = headers_of(MODERN, "tools/call", CALL), body_of(MODERN, "tools/call", CALL)
+    parts = [body[:10], b"", body[10:50], body[50:]]
+    reply = run(McpApp(TrivialBackend()), lambda app: ask_app(app, headers, parts))
+    assert reply.message["result"]["structuredContent"] == {"a": 1}
+
+
+@pytest.mark.parametrize("parts", [1, 7])
+@pytest.mark.parametrize("revision", [None, MODERN])
+def test_a_body_that_is_too_large_is_not_taken(parts, revision):
+    """The limit holds for one part and for many; a body of just that size is taken."""
+    headers, body = headers_of(revision, "tools/call", CALL), body_of(revision, "tools/call", CALL)
+    size = -(-len(body) // parts)
+    cut = [body[at : at + size] for at in range(0, len(body), size)]
+    taken, refused = (
+        run(McpApp(TrivialBackend(), max_body=limit), lambda app: ask_app(app, headers, cut))
+        for limit in (len(body), len(body) - 1)
+    )
+    assert (taken.status, refused.status) == (200, 413)
+    assert (b"connection", b"close") in refused.headers
+
+
+def test_a_body_that_never_comes_is_not_waited_for(monkeypatch):
+    """A body has a deadline, whether it begins late or never ends."""
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.2)
+    headers = headers_of(MODERN, "tools/call", CALL)
+
+    async def scenario(app):
+        for first in ([], [{"type": "http.request", "body": b"{", "more_body": True}]):
+            left, sent = list(first), []
+
+            async def receive(left=left):
+                return left.pop() if left else await asyncio.Event().wait()
+
+            async def send(message, sent=sent):
+                sent.append(message)
+
+            scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": headers}
+            await app(scope, receive, send)
+            assert sent[0]["status"] == 408
+
+    run(McpApp(TrivialBackend()), scenario)
+
+
+class Slow(TrivialBackend):
+    """Takes its time, and notes when it was interrupted."""
+
+    def __init__(self):
+        super().__init__()
+        self.begun, self.cancelled = asyncio.Event(), asyncio.Event()
+
+    async def execute(self, actor, name, arguments):
+        """Wait."""
+        self.begun.set()
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return Success(b"{}")
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["fast", "sdk"])
+@pytest.mark.parametrize("revision", [None, "2025-11-25", MODERN])
+def test_a_client_that_leaves_ends_its_call(revision, fast):
+    """A call is cancelled when nobody waits for it, and the server lives on."""
+    backend = Slow()
+    headers, body = headers_of(revision, "tools/call", CALL), body_of(revision, "tools/call", CALL)
+
+    async def scenario(app):
+        left, sent = [{"type": "http.request", "body": body}], []
+
+        async def receive():
+            if left:
+                return left.pop()
+            await backend.begun.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": headers}
+        await app({**scope, "query_string": b""}, receive, send)
+        await asyncio.wait_for(backend.cancelled.wait(), 5)
+        assert asyncio.current_task().cancelling() == 0
+        assert not sent
+        listed = await ask_app(
+            app, headers_of(revision, "tools/list", {}), [body_of(revision, "tools/list", {})]
+        )
+        assert listed.status == 200
+
+    run(McpApp(backend, fast=fast), scenario)
+
+
+class Asking(TrivialBackend):
+    """Says who asks."""
+
+    async def execute(self, actor, name, arguments):
+        """Name the actor."""
+        return Success(json.dumps({"actor": actor.name}).encode())
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["fast", "sdk"])
+@pytest.mark.parametrize("revision", [None, MODERN])
+def test_the_caller_comes_with_the_request(revision, fast):
+    """Who calls was resolved in front; without that it is whoever sits here."""
+    app = McpApp(Asking(), fast=fast)
+    scope = {"trails.actor": Actor("ada")}
+    named = ask(app, revision, "tools/call", CALL, **scope)
+    assert named.message["result"]["structuredContent"] == {"actor": "ada"}
+    local = ask(McpApp(Asking(), fast=fast), revision, "tools/call", CALL)
+    assert local.message["result"]["structuredContent"] == {"actor": "local"}
+
+
+class Broken(TrivialBackend):
+    """Raises where it must not."""
+
+    async def execute(self, actor, name, arguments):
+        """Fail."""
+        raise RuntimeError("a secret of the server")
+
+    async def read(self, actor, uri):
+        """Fail."""
+        raise KeyError("a secret of the server")
+
+    def resources(self, actor):
+        """Fail."""
+        raise ValueError("a secret of the server")
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["fast", "sdk"])
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_unexpected_errors_are_told_as_a_number(revision, fast, caplog):
+    """What nobody expected is −32603 with a trace id that the server's log has too."""
+    for method, params in (
+        ("tools/call", CALL),
+        ("resources/read", {"uri": "test://note"}),
+        ("resources/list", {}),
+    ):
+        reply = ask(McpApp(Broken(), fast=fast), revision, method, params)
+        error = reply.message["error"]
+        assert (reply.status, error["code"]) == (200, -32603)
+        assert error["data"]["trace_id"] in caplog.text
+        assert error["data"]["trace_id"] in error["message"]
+        assert b"secret" not in reply.body
+
+
+class TestSessions:
+    """Sessions of older revisions, where they were asked for."""
+
+    def begin(self, actor="ada"):
+        """The reply to an ``initialize``, within a running app."""
+        headers = headers_of("2025-11-25", "initialize", HELLO)
+        body = body_of(None, "initialize", HELLO)
+        return lambda app: ask_app(app, headers, [body], **{"trails.actor": Actor(actor)})
+
+    def test_a_session_lives_until_it_is_deleted(self):
+        """``initialize`` begins a session, DELETE ends it, and it belongs to its caller."""
+
+        async def scenario(app):
+            reply = await self.begin()(app)
+            session = dict(reply.headers)[b"mcp-session-id"]
+            mine, other = {"trails.actor": Actor("ada")}, {"trails.actor": Actor("bob")}
+            headers = [
+                *headers_of("2025-11-25", "tools/call", CALL),
+                (b"mcp-session-id", session),
+            ]
+            body = body_of(None, "tools/call", CALL)
+            called = await ask_app(app, headers, [body], **mine)
+            assert called.message["result"]["structuredContent"] == {"a": 1}
+            assert (await ask_app(app, headers, [body], **other)).status == 404
+            assert (await ask_app(app, headers, [b""], method="DELETE", **other)).status == 404
+            assert (await ask_app(app, headers, [b""], method="DELETE", **mine)).status == 200
+            assert (await ask_app(app, headers, [body], **mine)).status == 404
+
+        run(McpApp(TrivialBackend(), legacy_sessions=True), scenario)
+
+    def test_requests_without_a_session_are_served_as_ever(self):
+        """Sessions are offered, not demanded."""
+        for revision in REVISIONS:
+            app = McpApp(TrivialBackend(), legacy_sessions=True)
+            reply = ask(app, revision, "tools/call", CALL)
+            assert reply.message["result"]["structuredContent"] == {"a": 1}
+            assert b"mcp-session-id" not in dict(reply.headers)
+
+    def test_other_methods_are_refused(self):
+        """The answer says which there are."""
+        app = McpApp(TrivialBackend(), legacy_sessions=True)
+        reply = run(app, lambda app: ask_app(app, PLAIN, [b""], method="PUT"))
+        assert (reply.status, reply.headers[0]) == (405, (b"allow", b"GET, POST, DELETE"))
+
+
+class TestSse:
+    """The paths of the HTTP+SSE transport."""
+
+    def test_without_the_setting_there_is_no_such_path(self):
+        """The path is an endpoint like the other one, without a stream."""
+        app = McpApp(TrivialBackend())
+        reply = run(app, lambda app: ask_app(app, PLAIN, [b""], method="GET", path="/g/sse"))
+        assert reply.status == 405
+
+    @pytest.mark.parametrize(
+        ("query", "status"), [(b"", 400), (b"session_id=x", 400), (b"session_id=" + b"0" * 32, 404)]
+    )
+    def test_messages_need_a_session(self, query, status):
+        """A message without a stream, or for an unknown one, is refused."""
+        app = McpApp(TrivialBackend(), legacy_sse=True)
+        body = body_of(None, "tools/call", CALL)
+        scope = {"path": "/g/messages", "query_string": query}
+        assert run(app, lambda app: ask_app(app, PLAIN, [body], **scope)).status == status
+
+    def test_a_stream_is_got(self):
+        """Posting to the stream's path is refused."""
+        app = McpApp(TrivialBackend(), legacy_sse=True)
+        reply = run(app, lambda app: ask_app(app, PLAIN, [b""], path="/g/sse"))
+        assert (reply.status, reply.headers[0]) == (405, (b"allow", b"GET"))
+
+
+def test_the_alias_of_a_tool_stands_on_every_wire():
+    """A tool says its kind under ``_meta`` and again at the top, on both doors."""
+    with Doors() as doors:
+        for revision in REVISIONS:
+            body = body_of(revision, "tools/list", {})
+            for reply in doors.ask(headers_of(revision, "tools/list", {}), body):
+                (tool,) = reply.message["result"]["tools"]
+                assert tool["name"] == ECHO.name
+                assert tool["trails"] == tool["_meta"]["dev.trails/tool"] == {"kind": "runtime"}
+                assert "nextCursor" not in reply.message["result"]
