@@ -31,7 +31,8 @@ _logger: Final = logging.getLogger("trails")
 def failure_of(error: BaseException, name: str) -> Failure:
     """What a caller of a tool is told of an error."""
     if isinstance(error, ValidationError):
-        return Failure("validation", error.code, error.message, {"fields": field_data(error)})
+        data = {**plain_data({**error.data, "fields": ()}), "fields": field_data(error)}
+        return Failure("validation", error.code, error.message, data)
     if isinstance(error, TrailsError) and not isinstance(error, StorageError):
         return Failure(_kind_of(error), error.code, error.message, plain_data(error.data))
     return _internal(error, name)
