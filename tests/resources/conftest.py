@@ -1,50 +1,16 @@
 """Graphs to read by URI."""
 
-import asyncio
-import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.resources.readings import Reading
 
 from trails import App
-from trails.model.actors import LOCAL
-from trails.model.outcomes import Failure
-from trails.model.resources import Content
-from trails.request.reading import Reader
 
 NORTHLINE = Path(__file__).parents[2] / "examples" / "northline"
-
-
-class Reading:
-    """A reader of an app, asked from tests that are no coroutines."""
-
-    def __init__(self, app: App) -> None:
-        self.app = app
-        self.reader = Reader(app.service())
-
-    def contents(self, uri: str) -> Sequence[Content]:
-        """What a read that succeeds gives."""
-        found = asyncio.run(self.reader.read(LOCAL, uri))
-        assert not isinstance(found, Failure), found
-        return found
-
-    def body(self, uri: str):
-        """The document of a read that succeeds, decoded."""
-        return json.loads(self.contents(uri)[0].text)
-
-    def failure(self, uri: str) -> Failure:
-        """What a read that fails gives."""
-        found = asyncio.run(self.reader.read(LOCAL, uri))
-        assert isinstance(found, Failure), found
-        return found
-
-    def complete(self, template: str, variable: str, value: str = "", **given: str):
-        """Values for a variable of a template."""
-        return asyncio.run(self.reader.complete(LOCAL, template, variable, value, given))
 
 
 @pytest.fixture(scope="module")

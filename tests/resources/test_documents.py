@@ -4,8 +4,8 @@ import asyncio
 import json
 
 import pytest
+from tests.resources.readings import Reading
 
-from tests.resources.conftest import Reading
 from trails import App, Node, node_type, predicate
 from trails.model.actors import LOCAL, Actor
 from trails.model.merges import MergeRequest
@@ -170,7 +170,10 @@ def test_a_query_tells_its_parameters(northline):
     assert told["parameters"]["required"] == ["req_id"]
     assert told["parameters"]["properties"]["req_id"]["pattern"] == "^REQ-[0-9]{3}$"
     assert told["tool"] == "requirement_trace"
-    assert "did you mean 'requirement_trace'" in northline.failure("trails://queries/req_trace").message
+    assert (
+        "did you mean 'requirement_trace'"
+        in northline.failure("trails://queries/req_trace").message
+    )
 
 
 @pytest.fixture
@@ -232,7 +235,7 @@ def test_the_past_has_its_own_types(versioned):
 
 def test_pages_go_on_where_they_are(versioned):
     """The next page of a branch or snapshot is on the same branch or snapshot."""
-    reading, empty = versioned
+    reading, _ = versioned
     ctx = reading.app.context(branch="agents/ada")
     ctx.kg.save_all([Note(text=f"n{number}") for number in range(5)])
     head = ctx.kg.head.commit

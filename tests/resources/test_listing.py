@@ -8,8 +8,8 @@ from urllib.parse import quote
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.resources.readings import Reading
 
-from tests.resources.conftest import Reading
 from trails import App, BigInt, Blob, Iri, Node, Ref, Vector, node_type, predicate
 from trails.model.uris import ListAddress, format_address, parse_address
 
@@ -54,7 +54,7 @@ VALUES = {
     "priority": [-3, 0, 5, 2**62],
     "big": [BigInt(-(10**30)), BigInt(7)],
     "weight": [0.5, -1e300, 3.0],
-    "cost": [Decimal("1.5"), Decimal("-20")],
+    "cost": [Decimal("1.5"), Decimal(-20)],
     "due": [date(2026, 3, 1), date(1, 1, 1)],
     "seen": [datetime(2026, 3, 1, 9, 30, tzinfo=UTC)],
     "done": [True, False],
@@ -75,7 +75,7 @@ def fill(app: App, count: int) -> None:
         values = {
             name: some[number % len(some)]
             for at, (name, some) in enumerate(VALUES.items())
-            if name in {"title", "status"} or (number + at) % 4
+            if name in {"title", "status"} or (number + at) % 5
         }
         values["tags"] = VALUES["tags"][: number % 4]
         if number % 5:
@@ -85,14 +85,9 @@ def fill(app: App, count: int) -> None:
     ctx.kg.save_all(nodes)
 
 
-@pytest.fixture(scope="module", params=["memory", "folder"])
-def reading(request, tmp_path_factory):
-    """Two hundred and fifty requirements, in memory and in a folder."""
-    if request.param == "memory":
-        with App(Person, Requirement, SafetyRequirement) as app:
-            fill(app, 250)
-            yield Reading(app)
-        return
+@pytest.fixture(scope="module")
+def in_folder(tmp_path_factory):
+    """Two hundred and fifty requirements, in a folder."""
     folder = tmp_path_factory.mktemp("list")
     (folder / "trails.toml").write_text('[project]\nname = "app"\n')
     (folder / "app.py").write_text("")
@@ -100,6 +95,20 @@ def reading(request, tmp_path_factory):
         app.register(Person, Requirement, SafetyRequirement)
         fill(app, 250)
         yield Reading(app)
+
+
+@pytest.fixture(scope="module")
+def in_memory():
+    """The same, in memory."""
+    with App(Person, Requirement, SafetyRequirement) as app:
+        fill(app, 250)
+        yield Reading(app)
+
+
+@pytest.fixture(params=["in_folder", "in_memory"])
+def reading(request):
+    """Each of the two."""
+    return request.getfixturevalue(request.param)
 
 
 def orm(reading: Reading, **conditions) -> list[dict]:
@@ -137,14 +146,9 @@ def test_a_page_has_a_hundred_and_says_how_to_go_on(reading):
 
 
 @pytest.mark.req("T10")
-@pytest.mark.parametrize("limit", [None, 1, 7, 249, 250, 251, 1000])
+@pytest.mark.parametrize("limit", [None, 7, 249, 250, 251, 1000])
 def test_pages_together_are_the_whole_list(reading, limit):
     """Every instance comes once, in the ORM's order, whatever the size of a page."""
-    if limit == 1:
-        # Two hundred pages say no more than twenty.
-        found = reading.body("trails://kg/Requirement?limit=1")
-        assert found == orm(reading)[:1]
-        return
     uri = "trails://kg/Requirement" + ("" if limit is None else f"?limit={limit}")
     found = pages(reading, uri)
     assert all(len(page) == (limit or 100) for page in found[:-1])
@@ -169,12 +173,9 @@ def test_a_limit_that_is_not_allowed_is_refused_and_not_cut(reading, limit):
 
 
 @pytest.mark.req("T10")
-def test_a_page_at_any_depth_takes_the_same_steps(reading):
+def test_a_page_at_any_depth_takes_the_same_steps(in_folder):
     """The database takes as many steps for a late page as for an early one."""
-    app = reading.app
-    if app.folder is None:
-        pytest.skip("steps are counted on a connection of its own, which memory has not")
-    cursors = [None]
+    reading, cursors = in_folder, [None]
     while True:
         address = ListAddress("Requirement", limit=20, cursor=cursors[-1])
         contents = reading.contents(format_address(address))
@@ -208,7 +209,7 @@ def _steps(reading: Reading, cursor: str) -> int:
 
 
 @pytest.mark.req("T10")
-def test_what_was_read_is_neither_repeated_nor_lost_while_others_write(tmp_path):
+def test_what_was_read_is_neither_repeated_nor_lost_while_others_write():
     """Between two pages, instances come and go; those that stay are listed once each."""
     with App(Person) as app:
         ctx = app.context()
@@ -327,7 +328,7 @@ MISMATCHES = [
     ("priority", "1_000", "xsd:integer"),
     ("priority", "1.0", "xsd:integer"),
     ("priority", " 1", "xsd:integer"),
-    ("priority", "١", "xsd:integer"),
+    ("priority", "\u0661", "xsd:integer"),
     ("priority", "9" * 19, "xsd:integer"),
     ("priority", "9" * 5000, "xsd:integer"),
     ("priority", "", "xsd:integer"),
@@ -450,7 +451,7 @@ class Worded(Node):
 
 
 def test_an_instance_is_called_by_its_most_telling_field():
-    """The marked field, then label, title or name, then the key, then a required text, or the id."""
+    """A marked field, else label, title or name, else the key, a required text or the id."""
     with App(Plain, Titled, Marked, Keyed, Worded) as app:
         ctx = app.context()
         plain = Plain(count=1)

@@ -1,10 +1,11 @@
-"""Who may use which tool: one answer, for listing and for calling alike."""
+"""Who may use which tool and read what: one answer, for listing and for using alike."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
 from trails.model.actors import Actor
+from trails.model.capabilities import Scope
 from trails.model.outcomes import Failure
 from trails.model.tools import Tool
 
@@ -13,13 +14,24 @@ def refuse(actor: Actor, tool: Tool) -> Failure | None:
     """Why an actor may not use a tool, or None when it may."""
     if tool.scope in actor.scopes:
         return None
+    return _lacking(actor, tool.scope, tool.name, {"tool": tool.name})
+
+
+def refuse_reading(actor: Actor) -> Failure | None:
+    """Why an actor may not read resources, or None when it may."""
+    if "runtime" in actor.scopes:
+        return None
+    return _lacking(actor, "runtime", "reading resources", {})
+
+
+def _lacking(actor: Actor, scope: Scope, what: str, about: Mapping[str, object]) -> Failure:
     held = sorted(actor.scopes)
     return Failure(
         "scope",
         "scope",
-        f"{tool.name} needs the scope {tool.scope!r}, and this credential has "
+        f"{what} needs the scope {scope!r}, and this credential has "
         f"{', '.join(held) or 'none'}; ask for one that has it",
-        {"tool": tool.name, "required_scope": tool.scope, "caller_scopes": held},
+        {**about, "required_scope": scope, "caller_scopes": held},
     )
 
 

@@ -68,13 +68,13 @@ def _check_template(offered: ResourceList, template: str, variable: str) -> None
     if template not in known:
         raise NotFoundError(
             f"there is no template {shorten(template, 200)}; {suggest(template, known[:40])}",
-            template=template[:200],
+            template=shorten(template, 200),
         )
     if variable not in variables_of(template):
         message = f"{template} has no variable {shorten(variable)}; it has " + ", ".join(
             variables_of(template)
         )
-        raise ValidationError([FieldError("argument", "one_of", message, variable[:100])])
+        raise ValidationError([FieldError("argument", "one_of", message, shorten(variable))])
 
 
 def variables_of(template: str) -> list[str]:

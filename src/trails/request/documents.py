@@ -15,12 +15,11 @@ from trails.engine.context import GraphContext
 from trails.engine.service import GraphService
 from trails.engine.statistics import measure
 from trails.errors import NotFoundError
-from trails.model.capabilities import CapabilityDescriptor, StoredQuery
 from trails.model.history import Activity, Commit
 from trails.model.names import suggest
 from trails.model.reports import Report
 from trails.model.uris import Document, DocumentAddress, ListAddress, Place, format_address
-from trails.projections.json_schema import project_input
+from trails.projections.json_schema import project_fields
 from trails.projections.schema_document import project_schema
 from trails.registry.registry import Registry
 
@@ -82,6 +81,7 @@ def _branches(service: GraphService, ctx: GraphContext, place: Place) -> object:
 def _latest(service: GraphService, ctx: GraphContext, place: Place) -> object:
     del ctx, place
     log = service.graph.log
+    service.graph.activities.flush()
     return {
         "activities": [_activity(each) for each in service.graph.activities.newest(ACTIVITIES)],
         "commits": [_commit(each) for each in islice(log.newest(), COMMITS)],
@@ -143,12 +143,8 @@ def read_query(registry: Registry, name: str) -> object:
         "tool": query.effective_tool_name,
         "changes_data": query.mutation,
         "columns": query.columns,
-        "parameters": _parameters(query, registry),
+        "parameters": project_fields(query.params, registry),
     }
-
-
-def _parameters(query: StoredQuery, registry: Registry) -> Mapping[str, object]:
-    return project_input(CapabilityDescriptor(query.name, "", "", query.params), registry)
 
 
 def offered_queries(registry: Registry) -> list[str]:

@@ -56,7 +56,7 @@ def invalid(error: ValidationError, repaired: Repaired) -> Failure:
     """What a caller is told of broken rules: all of them, and how to mend what can be."""
     shown = error.fields[:_MOST_FIELDS]
     fields = [_field(each, at, repaired) for at, each in enumerate(shown)]
-    data: dict[str, object] = {"fields": fields}
+    data: dict[str, object] = {**plain_data({**error.data, "fields": ()}), "fields": fields}
     message = error.message
     if repaired.arguments is not None:
         data["corrected_arguments"] = repaired.arguments

@@ -8,22 +8,25 @@ runs on the event loop; the rest in a thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
 
 import msgspec
 
+from trails.engine.activities import Call
 from trails.engine.context import GraphContext
 from trails.engine.doctor import examine
 from trails.engine.graph import MAIN, Graph
 from trails.engine.knowledge import Knowledge
 from trails.engine.lines import SNAPSHOT
 from trails.engine.service import GraphService
-from trails.errors import NotFoundError, TrailsError
+from trails.errors import NotFoundError, StorageError
 from trails.model.actors import Actor
 from trails.model.constraints import shorten
 from trails.model.names import suggest
-from trails.model.outcomes import Failure, FailureKind
+from trails.model.outcomes import Failure
 from trails.model.reports import Report
 from trails.model.resources import Completions, Content, ResourceList
 from trails.model.types import Schema
@@ -40,16 +43,18 @@ from trails.model.uris import (
 )
 from trails.projections.jsonld import JsonLd
 from trails.projections.resources import JSON, LD_JSON, project_resources
+from trails.request.authorize import refuse_reading
 from trails.request.completing import Typed, complete_variable
 from trails.request.documents import Doctor, read_document, read_query
+from trails.request.failures import failure_of
 from trails.request.listing import read_page
 
+READ: Final = "resources/read"
 NOTHING: Final = ResourceList("nothing", (), ())
 """For those who may read nothing."""
 _CHEAP_OFFSET: Final = 1000
 _SHOWN: Final = 5
 """Ids that a message offers instead of one that does not exist."""
-T = TypeVar("T")
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -71,7 +76,7 @@ class Reader:
 
     def resources(self, actor: Actor) -> ResourceList:
         """What an actor may read: a list of each type, built-in documents, and templates."""
-        if not permits(actor):
+        if refuse_reading(actor) is not None:
             return NOTHING
         schema = self._service.graph.main.schema
         if self._listed.version != schema.digest:
@@ -82,34 +87,49 @@ class Reader:
         self, actor: Actor, template: str, variable: str, value: str, given: Mapping[str, str]
     ) -> Completions | Failure:
         """Values for a template's variable that begin with what was typed."""
-        return await self._answer(
-            lambda: complete_variable(
+        refused = refuse_reading(actor)
+        if refused is not None:
+            return refused
+        typed = Typed(variable, value, given)
+        open_at = partial(self._context, actor)
+        try:
+            return await asyncio.to_thread(
+                complete_variable,
                 self._service.graph,
                 self.resources(actor),
-                lambda place: self._context(actor, place),
+                open_at,
                 template,
-                Typed(variable, value, given),
-            ),
-            quick=False,
-        )
+                typed,
+            )
+        except Exception as error:  # noqa: BLE001 - every error becomes a failure here
+            return _failure(error, "completion/complete")
 
     # --- reading it ----------------------------------------------------------------------
 
     async def read(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
         """Read a URI. Never raises but for cancellation."""
+        call = Call(actor.name, READ, "read")
         try:
-            address = parse_address(uri, self._service.graph.names.nodes)
-        except TrailsError as error:
-            return _failure(error)
-        return await self._answer(
-            lambda: self._read(actor, uri, address), quick=self._is_quick(address)
-        )
+            found = refuse_reading(actor) or await self._find(actor, uri)
+        except asyncio.CancelledError:
+            self._end(call, "cancelled", uri)
+            raise
+        except Exception as error:  # noqa: BLE001 - every error becomes a failure here
+            found = _failure(error, READ)
+        self._end(call, found.code if isinstance(found, Failure) else "ok", uri)
+        return found
 
-    async def _answer(self, work: Callable[[], T], *, quick: bool) -> T | Failure:
-        try:
-            return work() if quick else await asyncio.to_thread(work)
-        except TrailsError as error:
-            return _failure(error)
+    async def _find(self, actor: Actor, uri: str) -> Sequence[Content]:
+        address = parse_address(uri, self._service.graph.names.nodes)
+        if self._is_quick(address):
+            return self._read(actor, uri, address)
+        return await asyncio.to_thread(self._read, actor, uri, address)
+
+    def _end(self, call: Call, outcome: str, uri: str) -> None:
+        """Leave an activity: what was read, but not which values were asked for."""
+        told = uri.partition("?")[0] if uri.isprintable() else shorten(uri)
+        with suppress(StorageError):  # then reading goes on, as long as there is something to read
+            self._service.graph.activities.end(call, outcome, told)
 
     def _is_quick(self, address: Address) -> bool:
         """Whether a read takes so little time that handing it to a thread would take more."""
@@ -170,7 +190,7 @@ def _is_open(graph: Graph, place: Place) -> bool:
     if place is HERE:
         return True
     name = place.branch if place.commit is None else SNAPSHOT + place.commit
-    return name in graph.lines
+    return graph.has_line(name or MAIN)
 
 
 def _check_type(schema: Schema, name: str) -> None:
@@ -186,11 +206,9 @@ def _json(uri: str, value: object) -> Content:
     return Content(uri, JSON, _encode(value).decode())
 
 
-def permits(actor: Actor) -> bool:
-    """Whether an actor may read at all."""
-    return "runtime" in actor.scopes
-
-
-def _failure(error: TrailsError) -> Failure:
-    kind: FailureKind = "unknown" if isinstance(error, NotFoundError) else "validation"
-    return Failure(kind, error.code, error.message, error.data)
+def _failure(error: Exception, doing: str) -> Failure:
+    """What does not exist is unknown here: a URI is a name, and this one names nothing."""
+    failure = failure_of(error, doing)
+    if isinstance(error, NotFoundError):
+        return msgspec.structs.replace(failure, kind="unknown")
+    return failure
