@@ -24,6 +24,7 @@ from trails.surfaces.mcp.disconnects import Gone, until_gone
 from trails.surfaces.mcp.fast import FastDoor
 from trails.surfaces.mcp.responses import Reencoder, send_empty, send_error, send_json
 from trails.surfaces.mcp.server import Context, build_server
+from trails.surfaces.mcp.subscriptions import Subscriptions
 from trails.surfaces.mcp.wire import MAX_BODY, ValidationErrors
 
 ACTOR: Final = "trails.actor"
@@ -48,6 +49,8 @@ class McpApp:
         self._max_body = max_body
         self._backend = backend
         server = build_server(backend, _actor_of, validation_errors, self._schema_of)
+        self._subscriptions = Subscriptions(backend)
+        self._subscriptions.register(server, _actor_of, sessions=False)
         self._fast = FastDoor(backend, server, validation_errors) if fast else None
         self._stateless = StreamableHTTPSessionManager(
             server, json_response=True, stateless=True, max_request_body_size=max_body
@@ -58,6 +61,10 @@ class McpApp:
         """Be open for requests."""
         async with self._stateless.run():
             yield
+
+    def end_streams(self) -> None:
+        """Let every open stream finish; a server that waits for them can then close."""
+        self._subscriptions.end()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
