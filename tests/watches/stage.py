@@ -19,6 +19,7 @@ from trails.model.actors import LOCAL, Actor
 from trails.model.outcomes import Failure, Outcome, Success
 from trails.model.resources import Completions, Content, ResourceList
 from trails.model.tools import Hints, Tool, ToolList
+from trails.request.lists import listen_to_lists
 from trails.request.reading import Reader
 from trails.request.watches import Watcher, Watches
 from trails.surfaces.mcp.http import McpApp
@@ -79,9 +80,8 @@ class Stage:
         return self.watches.watch(actor, uris)
 
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """From the registry's thread to the loop."""
-        loop = asyncio.get_running_loop()
-        return self._service.cell.listen(lambda _: loop.call_soon_threadsafe(changed))
+        """Be told of new lists."""
+        return listen_to_lists(self._service, changed)
 
 
 Connect = Callable[..., "AsyncIterator[Client]"]
