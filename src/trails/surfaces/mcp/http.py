@@ -22,6 +22,7 @@ from trails.surfaces.mcp.backend import Backend
 from trails.surfaces.mcp.bodies import BodyError, parse, read_body
 from trails.surfaces.mcp.disconnects import Gone, until_gone
 from trails.surfaces.mcp.fast import FastDoor
+from trails.surfaces.mcp.listening import Listening
 from trails.surfaces.mcp.responses import Reencoder, send_empty, send_error, send_json
 from trails.surfaces.mcp.server import Context, build_server
 from trails.surfaces.mcp.subscriptions import Subscriptions
@@ -51,6 +52,7 @@ class McpApp:
         server = build_server(backend, _actor_of, validation_errors, self._schema_of)
         self._subscriptions = Subscriptions(backend)
         self._subscriptions.register(server, _actor_of, sessions=False)
+        self._listening = Listening(self._subscriptions, server)
         self._fast = FastDoor(backend, server, validation_errors) if fast else None
         self._stateless = StreamableHTTPSessionManager(
             server, json_response=True, stateless=True, max_request_body_size=max_body
@@ -86,6 +88,13 @@ class McpApp:
         ticket = self._fast.admit(scope, body, actor) if self._fast is not None else None
         if self._fast is None or ticket is None:
             await self._ask_sdk(scope, body, receive, send)
+            return
+        if ticket.method == "subscriptions/listen":
+            stream = self._listening.open(ticket, actor)
+            if stream is None:
+                await self._ask_sdk(scope, body, receive, send)
+            else:
+                await stream.serve(receive, send)
             return
         status, answer = await until_gone(receive, self._fast.answer(ticket, actor))
         await send_json(send, status, answer)

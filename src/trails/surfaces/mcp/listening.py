@@ -2,22 +2,30 @@
 
 The stream is written here: notifications are spliced from encoded parts, of which only
 the subscription's id differs between subscribers. An idle subscriber is one task that
-waits for its client to leave; who is due something gets a task for as long as it takes.
-The frames are, byte for byte, those that the SDK would send.
+waits for its client to leave. Telling it takes no task unless its connection is full; then
+it waits for that alone, and what becomes due meanwhile is told once. The frames are, byte
+for byte, those that the SDK would send.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
+from mcp.server.lowlevel import Server
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from starlette.types import Receive, Send
 
+from trails.model.actors import Actor
+from trails.model.outcomes import Failure
+from trails.surfaces.mcp.envelopes import Ticket
+from trails.surfaces.mcp.splices import shape
+from trails.surfaces.mcp.steps import Begun
 from trails.surfaces.mcp.subscribers import Asked, Event, Subscriber
-from trails.surfaces.mcp.subscriptions import honoured
+from trails.surfaces.mcp.subscriptions import Subscriptions, honoured
 from trails.surfaces.mcp.wire import Json
 
 KEEPALIVE_SECONDS: Final = 15.0
@@ -33,50 +41,106 @@ _PING: Final = b": ping\r\n\r\n"
 _MARK: Final = "\x00"
 """Where the id of a subscription is put in."""
 
+_log = logging.getLogger(__name__)
+
+
+class Listening:
+    """Opens listen streams of one endpoint."""
+
+    def __init__(self, subscriptions: Subscriptions, server: Server[Any]) -> None:
+        self._subscriptions = subscriptions
+        self._server = server
+
+    def open(self, ticket: Ticket, actor: Actor) -> Stream | None:
+        """A stream for an admitted request; None where the other door has to say why not."""
+        wanted = ticket.arguments
+        try:
+            asked = self._subscriptions.honour(
+                actor,
+                wanted["resourceSubscriptions"] or (),
+                tools=wanted["toolsListChanged"] is True,
+                resources=wanted["resourcesListChanged"] is True,
+            )
+            subscriber = self._subscriptions.open(actor, asked)
+        except Exception:  # noqa: BLE001 - the other door meets it again, and says it
+            return None
+        if isinstance(subscriber, Failure):
+            return None
+        return Stream(self._server, ticket, asked, subscriber)
+
 
 class Stream:
     """One listen stream."""
 
-    __slots__ = ("_beat", "_id", "_result", "_send", "_sent_at", "_subscriber", "_telling")
+    __slots__ = (
+        "_asked",
+        "_beat",
+        "_busy",
+        "_done",
+        "_send",
+        "_sent_at",
+        "_server",
+        "_subscriber",
+        "_telling",
+        "_ticket",
+    )
 
-    def __init__(self, subscriber: Subscriber, id_: int | str, result: Json, send: Send) -> None:
-        """``result`` is what the stream ends with, but for the id of the subscription."""
+    def __init__(
+        self, server: Server[Any], ticket: Ticket, asked: Asked, subscriber: Subscriber
+    ) -> None:
+        self._server = server
+        self._ticket = ticket
+        self._asked = asked
         self._subscriber = subscriber
-        self._id = id_
-        self._result = result
-        self._send = send
-        self._telling: asyncio.Task[None] | None = None
+        self._send: Send
+        self._telling: asyncio.Future[None] | None = None
         self._beat: asyncio.TimerHandle | None = None
         self._sent_at = 0.0
+        self._busy = False
+        self._done = False
 
-    async def serve(self, asked: Asked, receive: Receive) -> None:
+    async def serve(self, receive: Receive, send: Send) -> None:
         """Acknowledge, then tell until the client leaves or the subscriber ends."""
+        self._send = send
         try:
-            await self._send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            await self._write(_acknowledge(self._id, asked))
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await self._write(_acknowledge(self._ticket.id, self._asked))
             self._subscriber.wake = self._wake
             self._wake()
             self._keep_alive()
             while (await receive())["type"] != "http.disconnect":
                 pass
         finally:
+            self._done = True
             self._subscriber.close()
             if self._beat is not None:
                 self._beat.cancel()
             if self._telling is not None:
                 self._telling.cancel()
 
-    def _wake(self) -> None:
-        if self._telling is None:
-            self._telling = asyncio.ensure_future(self._tell())
+    def _wake(self, *, ping: bool = False) -> None:
+        """Tell at once; what a full connection holds up goes on in a task."""
+        if self._busy or self._done:
+            return
+        self._busy = True
+        begun = Begun(self._tell(ping=ping))
+        if not begun.done:
+            self._telling = asyncio.ensure_future(begun.rest())
 
-    async def _tell(self) -> None:
+    async def _tell(self, *, ping: bool) -> None:
         try:
+            if ping:
+                await self._write(_PING)
             while due := self._subscriber.take():
-                await self._write(b"".join([_frame(event, self._id) for event in due]))
+                await self._write(b"".join([_frame(event, self._ticket.id) for event in due]))
             if self._subscriber.ended:
-                await self._write(_finish(self._id, self._result), more=False)
+                self._done = True
+                await self._write(self._finish(), more=False)
+        except Exception:  # noqa: BLE001 - a broken connection is told by ``receive``
+            self._done = True
+            _log.debug("a listen stream broke", exc_info=True)
         finally:
+            self._busy = False
             self._telling = None
 
     async def _write(self, body: bytes, *, more: bool = True) -> None:
@@ -89,16 +153,15 @@ class Stream:
         left = self._sent_at + KEEPALIVE_SECONDS - loop.time()
         if left <= 0:
             left = KEEPALIVE_SECONDS
-            if self._telling is None:
-                self._telling = asyncio.ensure_future(self._ping())
+            self._wake(ping=True)
         self._beat = loop.call_later(left, self._keep_alive)
 
-    async def _ping(self) -> None:
-        try:
-            await self._write(_PING)
-        finally:
-            self._telling = None
-        self._wake()  # what became due meanwhile did not wake anybody
+    def _finish(self) -> bytes:
+        ticket = self._ticket
+        meta = {SUBSCRIPTION_ID_META_KEY: ticket.id}
+        result = {"_meta": meta, "resultType": "complete"}
+        shaped = shape(self._server, ticket.method, ticket.revision, result)
+        return _event({"jsonrpc": "2.0", "id": ticket.id, "result": shaped})
 
 
 def _acknowledge(id_: int | str, asked: Asked) -> bytes:
@@ -107,30 +170,20 @@ def _acknowledge(id_: int | str, asked: Asked) -> bytes:
     return _event({"jsonrpc": "2.0", "method": method, "params": params})
 
 
-def _finish(id_: int | str, result: Json) -> bytes:
-    meta = {SUBSCRIPTION_ID_META_KEY: id_, **result["_meta"]}
-    return _event({"jsonrpc": "2.0", "id": id_, "result": {**result, "_meta": meta}})
-
-
 def _frame(event: Event, id_: int | str) -> bytes:
     before, after = _parts(event)
-    return b"%b%b%b" % (before, _encode(id_), after)
+    return b"%b%b%b" % (before, json.dumps(id_).encode(), after)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _parts(event: Event) -> tuple[bytes, bytes]:
     """What stands around the id of the subscription."""
     params: Json = {"_meta": {SUBSCRIPTION_ID_META_KEY: _MARK}}
     if event.uri is not None:
         params["uri"] = event.uri
     whole = _event({"jsonrpc": "2.0", "method": event.method, "params": params})
-    before, _, after = whole.partition(_encode(_MARK))
+    before, _, after = whole.partition(json.dumps(_MARK).encode())
     return before, after
-
-
-@lru_cache(maxsize=4096)
-def _encode(id_: int | str) -> bytes:
-    return json.dumps(id_).encode()
 
 
 def _event(message: Json) -> bytes:

@@ -9,7 +9,7 @@ where there is none, subscribing is refused and not advertised.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
@@ -103,14 +103,12 @@ class Subscriptions:
 
     # --- listening ---------------------------------------------------------------------------
 
-    def honour(self, actor: Actor, asked: types.SubscriptionFilter) -> Asked:
+    def honour(self, actor: Actor, uris: Iterable[str], *, tools: bool, resources: bool) -> Asked:
         """What of a request will be delivered: URIs that can't be watched are left out."""
-        uris = dict.fromkeys(asked.resource_subscriptions or ())
-        return Asked(
-            [uri for uri in uris if self._backend.refuse_watch(actor, uri) is None],
-            tools=asked.tools_list_changed is True,
-            resources=asked.resources_list_changed is True,
-        )
+        watched = [
+            uri for uri in dict.fromkeys(uris) if self._backend.refuse_watch(actor, uri) is None
+        ]
+        return Asked(watched, tools, resources)
 
     def open(self, actor: Actor, asked: Asked) -> Subscriber | Failure:
         """A subscriber; it ends at once where everything does."""
@@ -184,7 +182,13 @@ class Handlers:
     ) -> Json:
         """``subscriptions/listen``: acknowledge, tell, and answer at the end."""
         actor, session, id_ = self._actor_of(context), context.session, context.request_id
-        asked = self._subscriptions.honour(actor, params.notifications)
+        wanted = params.notifications
+        asked = self._subscriptions.honour(
+            actor,
+            wanted.resource_subscriptions or (),
+            tools=wanted.tools_list_changed is True,
+            resources=wanted.resources_list_changed is True,
+        )
         subscriber = self._subscriptions.open(actor, asked)
         if isinstance(subscriber, Failure):
             raise _error(subscriber, context)
