@@ -6,7 +6,6 @@ result, text resources, templates and completions. The rest is in ``extras``.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -63,11 +62,10 @@ class Quiet:
     """A watch on resources that never change."""
 
     def __init__(self) -> None:
-        self._closed = asyncio.Event()
+        self.wake: Callable[[], None] = lambda: None
 
-    async def changed(self) -> Sequence[str]:
-        """Wait until the end."""
-        await self._closed.wait()
+    def take(self) -> Sequence[str]:
+        """Nothing has changed."""
         return ()
 
     def add(self, uri: str) -> None:
@@ -77,8 +75,7 @@ class Quiet:
         """Nothing would have happened to it."""
 
     def close(self) -> None:
-        """Let a waiter go."""
-        self._closed.set()
+        """Nothing is kept."""
 
 
 class FixtureBackend:

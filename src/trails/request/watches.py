@@ -10,6 +10,7 @@ are due, never more than it watches: a slow one hears of all changes, once each.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -27,6 +28,8 @@ from trails.model.names import suggest
 from trails.model.outcomes import Failure
 from trails.model.types import Schema
 from trails.model.uris import InstanceAddress, ListAddress, Place, parse_address
+
+_log = logging.getLogger(__name__)
 
 MAX_URIS: Final = 10_000
 """URIs that one watch may have."""
@@ -185,7 +188,10 @@ class Watches:
         loop = asyncio.get_running_loop()
         told = 0
         for watcher, uri in islice(self._telling, _STEP):
-            watcher.tell(uri)
+            try:
+                watcher.tell(uri)
+            except Exception:  # noqa: BLE001 - one who fails keeps nobody else from being told
+                _log.exception("a watcher failed when it was told")
             told += 1
         self._told += told
         if told == _STEP:

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from trails.surfaces.mcp.bodies import is_deep, may_be_deep
 from trails.surfaces.mcp.wire import DEFAULT_REVISION, LEGACY, MODERN
 
-Method = Literal["tools/call", "tools/list", "resources/read"]
+Method = Literal["tools/call", "tools/list", "resources/read", "subscriptions/listen"]
 
 _HEADERS: Final = frozenset(
     {b"content-type", b"accept", b"mcp-protocol-version", b"mcp-method", b"mcp-name"}
@@ -51,11 +51,19 @@ _MAX_META: Final = 4096
 _MAX_KNOWN: Final = 1024
 
 
+class _Filter(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    tools_list_changed: bool | None = None
+    prompts_list_changed: bool | None = None
+    resources_list_changed: bool | None = None
+    resource_subscriptions: list[str] | None = None
+
+
 class _Params(msgspec.Struct, forbid_unknown_fields=True):
     name: str | None = None
     uri: str | None = None
     arguments: dict[str, Any] | None = None
     cursor: None = None
+    notifications: _Filter | None = None
     meta: msgspec.Raw = msgspec.field(name="_meta", default=msgspec.Raw(b""))
 
 
@@ -75,6 +83,7 @@ class Ticket(msgspec.Struct):
     name: str
     """Of the tool, or the URI; empty where lists are asked for."""
     arguments: dict[str, Any]
+    """Of the tool, or what is listened to."""
 
 
 _NO_PARAMS: Final = _Params()
@@ -135,6 +144,8 @@ def _ticket(revision: str, request: _Request) -> Ticket | None:
     """The parameters that a method takes, or None where some are missing or too many."""
     method, params = request.method, request.params or _NO_PARAMS
     name, uri, arguments = params.name, params.uri, params.arguments
+    if method == "subscriptions/listen" or params.notifications is not None:
+        return _listen_ticket(revision, request, params)
     if method == "tools/call":
         known = name is not None and uri is None
         return Ticket(revision, request.id, method, name or "", arguments or {}) if known else None
@@ -143,12 +154,23 @@ def _ticket(revision: str, request: _Request) -> Ticket | None:
     return Ticket(revision, request.id, method, uri or "", {})
 
 
+def _listen_ticket(revision: str, request: _Request, params: _Params) -> Ticket | None:
+    known = params.name is None and params.uri is None and params.arguments is None
+    wanted = params.notifications
+    if request.method != "subscriptions/listen" or revision not in MODERN or wanted is None:
+        return None
+    asked = msgspec.to_builtins(wanted)
+    return Ticket(revision, request.id, request.method, "", asked) if known else None
+
+
 def _agree(found: Mapping[bytes, bytes], ticket: Ticket) -> bool:
     """Whether the headers say what the body says."""
     if found.get(b"mcp-method") != ticket.method.encode():
         return False
     if ticket.method == "tools/list":
         return True
+    if ticket.method == "subscriptions/listen":
+        return found[b"accept"] != b"application/json"  # the answer is a stream
     name = found.get(b"mcp-name", b"")
     return (
         ticket.name.isascii() and name == ticket.name.encode() and not name.startswith(b"=?base64?")
@@ -164,7 +186,7 @@ def _is_envelope(ticket: Ticket, raw: bytes) -> bool:
         return not meta
     if not meta.keys() <= _ENVELOPE or meta.get(PROTOCOL_VERSION_META_KEY) != ticket.revision:
         return False
-    params = {"_meta": meta, "name": "", "uri": ""}
+    params = {"_meta": meta, "name": "", "uri": "", "notifications": {}}
     try:
         validate_client_request(ticket.method, ticket.revision, params)
         RequestParams.model_validate(params, by_name=False)

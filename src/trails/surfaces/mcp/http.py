@@ -22,10 +22,12 @@ from trails.surfaces.mcp.bodies import BodyError, parse, read_body
 from trails.surfaces.mcp.callers import actor_of, caller_of
 from trails.surfaces.mcp.disconnects import Gone, until_gone
 from trails.surfaces.mcp.fast import FastDoor
+from trails.surfaces.mcp.listening import Listening
 from trails.surfaces.mcp.responses import Reencoder, send_empty, send_error, send_json
 from trails.surfaces.mcp.server import build_server
 from trails.surfaces.mcp.sessions import Sessions
 from trails.surfaces.mcp.sse import MESSAGES, STREAM, SseTransport
+from trails.surfaces.mcp.subscriptions import Subscriptions
 from trails.surfaces.mcp.wire import MAX_BODY, ValidationErrors
 
 _caller: ContextVar[Actor] = ContextVar("trails_mcp_caller", default=LOCAL)
@@ -47,6 +49,9 @@ class McpApp:
         self._backend = backend
         self._max_body = max_body
         server = build_server(backend, actor_of, validation_errors, self._schema_of)
+        self._subscriptions = Subscriptions(backend)
+        self._subscriptions.register(server, actor_of, sessions=False)
+        self._listening = Listening(self._subscriptions, server)
         self._stateless = StreamableHTTPSessionManager(
             server, json_response=True, stateless=True, max_request_body_size=max_body
         )
@@ -55,7 +60,9 @@ class McpApp:
         self._sse: SseTransport | None = None
         if legacy_sessions or legacy_sse:
             connected = build_server(backend, actor_of, validation_errors)
-            self._sessions = Sessions(connected, max_body) if legacy_sessions else None
+            standing = Subscriptions(backend)
+            standing.register(connected, actor_of, sessions=True)
+            self._sessions = Sessions(connected, standing, max_body) if legacy_sessions else None
             self._sse = SseTransport(connected, max_body) if legacy_sse else None
 
     @asynccontextmanager
@@ -66,6 +73,10 @@ class McpApp:
             if self._sessions is not None:
                 await open_.enter_async_context(self._sessions.run())
             yield
+
+    def end_streams(self) -> None:
+        """Let every open stream finish; a server that waits for them can then close."""
+        self._subscriptions.end()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
@@ -96,7 +107,12 @@ class McpApp:
         if self._fast is not None and not is_sse:
             actor = caller_of(scope)
             ticket = self._fast.admit(scope, body, actor)
-            if ticket is not None:
+            if ticket is not None and ticket.method == "subscriptions/listen":
+                stream = self._listening.open(ticket, actor)
+                if stream is not None:
+                    await stream.serve(receive, send)
+                    return
+            elif ticket is not None:
                 status, answer = await until_gone(receive, self._fast.answer(ticket, actor))
                 await send_json(send, status, answer)
                 return

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from trails.surfaces.mcp.callers import name_caller
 from trails.surfaces.mcp.responses import Reencoder
+from trails.surfaces.mcp.subscriptions import Subscriptions
 from trails.surfaces.mcp.wire import LEGACY
 
 _SESSION_ID: Final = b"mcp-session-id"
@@ -26,7 +27,8 @@ _REVISIONS: Final = frozenset({None, *(revision.encode() for revision in LEGACY)
 class Sessions:
     """The sessions of one endpoint."""
 
-    def __init__(self, server: Server[Any], max_body: int) -> None:
+    def __init__(self, server: Server[Any], subscriptions: Subscriptions, max_body: int) -> None:
+        self._subscriptions = subscriptions
         self._manager = StreamableHTTPSessionManager(
             server, json_response=True, max_request_body_size=max_body
         )
@@ -47,4 +49,9 @@ class Sessions:
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
-        await self._manager.handle_request(name_caller(scope), receive, Reencoder(send))
+        session = dict(scope["headers"]).get(_SESSION_ID)
+        if scope["method"] == "GET" and session is not None:
+            with self._subscriptions.stream(session.decode("latin-1"), Reencoder(send)) as told:
+                await self._manager.handle_request(name_caller(scope), receive, told)
+        else:
+            await self._manager.handle_request(name_caller(scope), receive, Reencoder(send))

@@ -25,6 +25,7 @@ from trails.model.actors import Actor
 from trails.surfaces.mcp.backend import Backend
 from trails.surfaces.mcp.bodies import parse
 from trails.surfaces.mcp.server import build_server
+from trails.surfaces.mcp.subscriptions import Subscriptions
 from trails.surfaces.mcp.wire import MAX_BODY, ValidationErrors, encode, error_message
 
 ReceiveLine = Callable[[], Awaitable[bytes | None]]
@@ -50,6 +51,7 @@ async def serve_stream(
 ) -> None:
     """Serve one session until its input ends."""
     server = build_server(backend, lambda _context: actor, validation_errors)
+    Subscriptions(backend).register(server, lambda _context: actor, sessions=True)
     to_server, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, from_server = anyio.create_memory_object_stream[SessionMessage](0)
     session = _Session(receive, send)

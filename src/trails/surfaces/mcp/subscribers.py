@@ -1,0 +1,156 @@
+"""Subscribers: whoever is to be told of changes, and what it is due.
+
+One subscriber stands for one listen stream, or for one connection of an older revision.
+What it is due is kept here, never more than it asked for, until its transport takes it:
+a transport that does not keep up is told less often and misses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from trails.model.actors import Actor
+from trails.model.outcomes import Failure
+from trails.surfaces.mcp.backend import Backend, Watch
+
+UPDATED: Final = "notifications/resources/updated"
+TOOLS_CHANGED: Final = "notifications/tools/list_changed"
+RESOURCES_CHANGED: Final = "notifications/resources/list_changed"
+
+
+class Event(NamedTuple):
+    """A notification that is due; ``uri`` for those about one resource."""
+
+    method: str
+    uri: str | None = None
+
+
+class Asked(NamedTuple):
+    """What a subscriber wants to be told of."""
+
+    uris: Sequence[str] = ()
+    tools: bool = False
+    resources: bool = False
+
+
+class Subscriber:
+    """What one is due; ``wake`` is called when there is something to take, and at the end."""
+
+    __slots__ = ("_actor", "_all", "_lists", "_seen", "_watch", "ended", "wake")
+
+    def __init__(self, all_: Subscribers, actor: Actor, asked: Asked, watch: Watch | None) -> None:
+        self._all = all_
+        self._actor = actor
+        self._watch = watch
+        lists = {TOOLS_CHANGED: asked.tools, RESOURCES_CHANGED: asked.resources}
+        self._seen = {each: all_.version(each, actor) for each, wanted in lists.items() if wanted}
+        """The lists that it wants to hear of, at the version that it was told of last."""
+        self._lists: dict[str, None] = {}
+        self.ended = False
+        """Nothing will follow what is due now."""
+        self.wake: Callable[[], None] = _do_nothing
+        if watch is not None:
+            watch.wake = self._wake
+
+    def _wake(self) -> None:
+        self.wake()
+
+    def take(self) -> list[Event]:
+        """What is due; from now on it was told."""
+        due = [Event(method) for method in self._lists]
+        self._lists.clear()
+        if self._watch is not None:
+            due += [Event(UPDATED, uri) for uri in self._watch.take()]
+        return due
+
+    def compare(self) -> None:
+        """The lists may have changed: find out which did, for this actor."""
+        for method, seen in self._seen.items():
+            version = self._all.version(method, self._actor)
+            if version != seen:
+                self._seen[method] = version
+                self._lists[method] = None
+        if self._lists:
+            self.wake()
+
+    def add(self, uri: str) -> Failure | None:
+        """Watch another URI, which was checked before; the reason where there are too many."""
+        if self._watch is not None:
+            return self._watch.add(uri)
+        watch = self._all.watch(self._actor, [uri])
+        if isinstance(watch, Failure):
+            return watch
+        self._watch = watch
+        watch.wake = self._wake
+        return None
+
+    def remove(self, uri: str) -> None:
+        """Stop watching a URI."""
+        if self._watch is not None:
+            self._watch.remove(uri)
+
+    def end(self) -> None:
+        """Let the transport send what is due, and finish."""
+        self.ended = True
+        self.wake()
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._all.forget(self)
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+
+class Subscribers:
+    """All subscribers of one backend; one listener hears of its lists for all of them."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._open: dict[Subscriber, None] = {}
+        self._stop: Callable[[], None] = _do_nothing
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, actor: Actor, asked: Asked) -> Subscriber | Failure:
+        """A subscriber for URIs that were checked before; the reason where there are too many."""
+        watch = self.watch(actor, asked.uris) if asked.uris else None
+        if isinstance(watch, Failure):
+            return watch
+        if not self._open:
+            self._stop = self._backend.listen(self._compare)
+        subscriber = Subscriber(self, actor, asked, watch)
+        self._open[subscriber] = None
+        return subscriber
+
+    def watch(self, actor: Actor, uris: Sequence[str]) -> Watch | Failure:
+        """Watch URIs for a subscriber."""
+        return self._backend.watch(actor, uris)
+
+    def version(self, method: str, actor: Actor) -> str:
+        """The version of a list that an actor sees; ``method`` is what tells that it changed."""
+        if method == TOOLS_CHANGED:
+            return self._backend.tools(actor).version
+        return self._backend.resources(actor).version
+
+    def forget(self, subscriber: Subscriber) -> None:
+        """A subscriber is gone."""
+        self._open.pop(subscriber, None)
+        if not self._open:
+            self._stop()
+            self._stop = _do_nothing
+
+    def end(self) -> None:
+        """Let every subscriber finish."""
+        for subscriber in list(self._open):
+            subscriber.end()
+
+    def _compare(self) -> None:
+        for subscriber in list(self._open):
+            subscriber.compare()
+
+
+def _do_nothing() -> None:
+    pass

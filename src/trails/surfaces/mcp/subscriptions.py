@@ -1,0 +1,344 @@
+"""Subscriptions over the SDK's server, on every revision that has them.
+
+From 2026-07-28 on, ``subscriptions/listen`` is a request whose answer is a stream: it
+is acknowledged with what will be honoured, and ends with a result. Before, a connection
+subscribes to single resources and is told on its own channel, which only a session has:
+where there is none, subscribing is refused and not advertised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+import mcp_types as types
+from mcp.server.connection import Connection
+from mcp.server.context import CallNext, HandlerResult
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import (
+    SUBSCRIPTION_ID_META_KEY,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ServerEvent,
+    ToolsListChanged,
+    event_to_notification,
+)
+from mcp_types.jsonrpc import METHOD_NOT_FOUND
+from starlette.types import Message, Send
+
+from trails.model.actors import Actor
+from trails.model.outcomes import Failure
+from trails.surfaces.mcp.backend import Backend
+from trails.surfaces.mcp.failures import ErrorResult, map_failure
+from trails.surfaces.mcp.server import ActorOf, Context
+from trails.surfaces.mcp.subscribers import (
+    RESOURCES_CHANGED,
+    TOOLS_CHANGED,
+    UPDATED,
+    Asked,
+    Event,
+    Subscriber,
+    Subscribers,
+)
+from trails.surfaces.mcp.wire import LEGACY, Json
+
+_STANDING: Final = "trails.standing"
+"""Where a connection keeps what it is due."""
+_EVENTS: Final[dict[str, ServerEvent]] = {
+    TOOLS_CHANGED: ToolsListChanged(),
+    RESOURCES_CHANGED: ResourcesListChanged(),
+}
+_LEGACY_METHODS: Final = frozenset({"resources/subscribe", "resources/unsubscribe"})
+_NO_SESSION: Final = (
+    "this endpoint keeps no sessions, so nothing could be delivered; use subscriptions/listen of "
+    "revision 2026-07-28, or stdio, or ask for legacy_sessions = true in [graphs.<id>.mcp]"
+)
+
+
+class Subscriptions:
+    """Everything that watches one backend through one transport."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._subscribers = Subscribers(backend)
+        self._standing: dict[str, Standing] = {}
+        self._streams: set[str] = set()
+        self._ended = False
+
+    def __len__(self) -> int:
+        return len(self._subscribers)
+
+    def register(self, server: Server[Any], actor_of: ActorOf, *, sessions: bool) -> None:
+        """Let a server handle subscriptions; those of older revisions where it has sessions."""
+        handlers = Handlers(self, actor_of)
+        server.add_request_handler(
+            "subscriptions/listen", types.SubscriptionsListenRequestParams, handlers.listen
+        )
+        if not sessions:
+            server.middleware.append(_refuse_without_session)
+            return
+        server.add_request_handler(
+            "resources/subscribe", types.SubscribeRequestParams, handlers.subscribe
+        )
+        server.add_request_handler(
+            "resources/unsubscribe", types.UnsubscribeRequestParams, handlers.unsubscribe
+        )
+        server.add_notification_handler(
+            "notifications/initialized", types.NotificationParams, handlers.initialized
+        )
+        advertise: Any = partial(
+            server.create_initialization_options,
+            NotificationOptions(tools_changed=True, resources_changed=True),
+        )
+        server.create_initialization_options = advertise  # type: ignore[method-assign]  # sessions ask without options
+
+    def end(self) -> None:
+        """Let every stream send what is due, and end with its result; none is opened any more."""
+        self._ended = True
+        self._subscribers.end()
+
+    # --- listening ---------------------------------------------------------------------------
+
+    def honour(self, actor: Actor, uris: Iterable[str], *, tools: bool, resources: bool) -> Asked:
+        """What of a request will be delivered: URIs that can't be watched are left out."""
+        watched = [
+            uri for uri in dict.fromkeys(uris) if self._backend.refuse_watch(actor, uri) is None
+        ]
+        return Asked(watched, tools, resources)
+
+    def open(self, actor: Actor, asked: Asked) -> Subscriber | Failure:
+        """A subscriber; it ends at once where everything does."""
+        subscriber = self._subscribers.open(actor, asked)
+        if self._ended and not isinstance(subscriber, Failure):
+            subscriber.end()
+        return subscriber
+
+    # --- connections of older revisions --------------------------------------------------------
+
+    def refuse(self, actor: Actor, uri: str) -> Failure | None:
+        """Why a URI can't be watched, or None."""
+        return self._backend.refuse_watch(actor, uri)
+
+    def standing(self, connection: Connection, actor: Actor) -> Standing | Failure:
+        """What a connection is due; it hears of changed lists from now on."""
+        found: Standing | None = connection.state.get(_STANDING)
+        if found is not None:
+            return found
+        subscriber = self.open(actor, Asked(tools=True, resources=True))
+        if isinstance(subscriber, Failure):
+            return subscriber
+        session = connection.session_id
+        ready = session is None or session in self._streams
+        standing = Standing(connection, subscriber, ready=ready)
+        connection.state[_STANDING] = standing
+        connection.exit_stack.callback(standing.close)
+        if session is not None:
+            self._standing[session] = standing
+            connection.exit_stack.callback(self._standing.pop, session, None)
+        return standing
+
+    @contextmanager
+    def stream(self, session: str, send: Send) -> Iterator[Send]:
+        """While a session's GET is served: notifications wait until it is open."""
+        opened = False
+
+        def open_() -> None:
+            self._streams.add(session)
+            standing = self._standing.get(session)
+            if standing is not None:
+                standing.resume()
+
+        async def notice(message: Message) -> None:
+            nonlocal opened
+            await send(message)
+            if message["type"] == "http.response.start" and message["status"] == 200:
+                opened = True
+                # The SDK's task that takes notifications was started together with this one.
+                asyncio.get_running_loop().call_soon(open_)
+
+        try:
+            yield notice
+        finally:
+            if opened:
+                self._streams.discard(session)
+                standing = self._standing.get(session)
+                if standing is not None:
+                    standing.interrupt()
+
+
+class Handlers:
+    """What the SDK calls: one method a request of the protocol."""
+
+    def __init__(self, subscriptions: Subscriptions, actor_of: ActorOf) -> None:
+        self._subscriptions = subscriptions
+        self._actor_of = actor_of
+
+    async def listen(
+        self, context: Context, params: types.SubscriptionsListenRequestParams
+    ) -> Json:
+        """``subscriptions/listen``: acknowledge, tell, and answer at the end."""
+        actor, session, id_ = self._actor_of(context), context.session, context.request_id
+        wanted = params.notifications
+        asked = self._subscriptions.honour(
+            actor,
+            wanted.resource_subscriptions or (),
+            tools=wanted.tools_list_changed is True,
+            resources=wanted.resources_list_changed is True,
+        )
+        subscriber = self._subscriptions.open(actor, asked)
+        if isinstance(subscriber, Failure):
+            raise _error(subscriber, context)
+        meta = {SUBSCRIPTION_ID_META_KEY: id_}
+        woken = asyncio.Event()
+        subscriber.wake = woken.set
+        try:
+            await session.send_notification(_acknowledgement(asked, meta), related_request_id=id_)
+            while True:
+                woken.clear()
+                for event in subscriber.take():
+                    await session.send_notification(_notification(event, meta), id_)
+                if subscriber.ended:
+                    break
+                await woken.wait()
+        finally:
+            subscriber.close()
+        return {"_meta": meta, "resultType": "complete"}
+
+    async def subscribe(self, context: Context, params: types.SubscribeRequestParams) -> Json:
+        """``resources/subscribe``."""
+        actor = self._actor_of(context)
+        refused = self._subscriptions.refuse(actor, params.uri)
+        if refused is None:
+            standing = self._subscriptions.standing(connection_of(context), actor)
+            refused = standing if isinstance(standing, Failure) else standing.add(params.uri)
+        if refused is not None:
+            raise _error(refused, context)
+        return {}
+
+    async def unsubscribe(self, context: Context, params: types.UnsubscribeRequestParams) -> Json:
+        """``resources/unsubscribe``."""
+        standing = connection_of(context).state.get(_STANDING)
+        if standing is not None:
+            standing.remove(params.uri)
+        return {}
+
+    async def initialized(self, context: Context, params: types.NotificationParams) -> None:
+        """``notifications/initialized``: from now on a connection is told of changed lists."""
+        del params
+        connection = connection_of(context)
+        if connection.has_standalone_channel and context.protocol_version in LEGACY:
+            self._subscriptions.standing(connection, self._actor_of(context))
+
+
+class Standing:
+    """A connection of an older revision: tells what it is due on the connection's channel."""
+
+    def __init__(self, connection: Connection, subscriber: Subscriber, *, ready: bool) -> None:
+        self._connection = connection
+        self._subscriber = subscriber
+        self._uris: dict[str, None] = {}
+        self._unsent: dict[Event, None] = {}
+        self._telling: asyncio.Task[None] | None = None
+        self._ready = ready
+        self._interrupted = False
+        subscriber.wake = self._wake
+
+    def add(self, uri: str) -> Failure | None:
+        """Watch another URI."""
+        refused = self._subscriber.add(uri)
+        if refused is None:
+            self._uris[uri] = None
+        return refused
+
+    def remove(self, uri: str) -> None:
+        """Stop watching a URI."""
+        self._subscriber.remove(uri)
+        self._uris.pop(uri, None)
+        self._unsent.pop(Event(UPDATED, uri), None)
+
+    def interrupt(self) -> None:
+        """The channel leads nowhere now; what was sent last may not have arrived."""
+        self._ready, self._interrupted = False, True
+
+    def resume(self) -> None:
+        """The channel leads somewhere; what may have been lost meanwhile is told again."""
+        if self._interrupted:
+            self._unsent.update(dict.fromkeys(map(Event, _EVENTS)))
+            self._unsent.update(dict.fromkeys(Event(UPDATED, uri) for uri in self._uris))
+        self._ready, self._interrupted = True, False
+        self._wake()
+
+    def close(self) -> None:
+        """The connection has ended."""
+        self._subscriber.close()
+        if self._telling is not None:
+            self._telling.cancel()
+
+    def _wake(self) -> None:
+        if self._ready and self._telling is None:
+            self._telling = asyncio.ensure_future(self._tell())
+
+    async def _tell(self) -> None:
+        try:
+            while self._ready:
+                self._unsent.update(dict.fromkeys(self._subscriber.take()))
+                if not self._unsent:
+                    return
+                event = next(iter(self._unsent))
+                params = None if event.uri is None else {"uri": event.uri}
+                await self._connection.notify(event.method, params)
+                self._unsent.pop(event, None)
+        finally:
+            self._telling = None
+
+
+# --- what is sent -----------------------------------------------------------------------------
+
+
+def _acknowledgement(asked: Asked, meta: Json) -> types.SubscriptionsAcknowledgedNotification:
+    """The first message of a stream: what will be delivered."""
+    return types.SubscriptionsAcknowledgedNotification(
+        params=types.SubscriptionsAcknowledgedNotificationParams(
+            notifications=types.SubscriptionFilter.model_validate(honoured(asked)), _meta=meta
+        )
+    )
+
+
+def honoured(asked: Asked) -> Json:
+    """What is delivered, as the acknowledgement says it: what is not is left out."""
+    shown: Json = {}
+    if asked.tools:
+        shown["toolsListChanged"] = True
+    if asked.resources:
+        shown["resourcesListChanged"] = True
+    if asked.uris:
+        shown["resourceSubscriptions"] = list(asked.uris)
+    return shown
+
+
+def _notification(event: Event, meta: Json) -> types.ServerNotification:
+    return event_to_notification(
+        _EVENTS.get(event.method) or ResourceUpdated(event.uri or ""), meta
+    )
+
+
+def connection_of(context: Context) -> Connection:
+    """The connection of a request; the SDK's context leads there by a private name alone."""
+    return context.session._connection  # noqa: SLF001 - see above; a guard test pins it
+
+
+def _error(failure: Failure, context: Context) -> MCPError:
+    mapped = map_failure(failure, context.protocol_version, "protocol", "resource")
+    assert not isinstance(mapped, ErrorResult)  # noqa: S101 - subscribing has no isError
+    return MCPError(mapped.code, mapped.message, mapped.data)
+
+
+async def _refuse_without_session(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Say why there is no ``resources/subscribe`` here."""
+    if ctx.method in _LEGACY_METHODS and ctx.protocol_version in LEGACY:
+        raise MCPError(METHOD_NOT_FOUND, _NO_SESSION, {"method": ctx.method})
+    return await call_next(ctx)
