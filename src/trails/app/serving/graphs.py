@@ -40,3 +40,9 @@ class ServedGraphs(Mapping[str, Kernel | Failure]):
     def __len__(self) -> int:
         """How many."""
         return len(self._app.settings.graphs)
+
+    def close(self) -> None:
+        """Wait for what runs, and let the threads of all graphs end."""
+        for kernel in self._opened.values():
+            if not isinstance(kernel, Failure):
+                kernel.close()

@@ -33,11 +33,15 @@ class Lines:
         self._longest = longest
         self._buffer = bytearray()
         self._searched = 0
+        self._ended = False
 
     async def next(self) -> bytes | None:
         """The next line, None at the end; LineTooLongError for one that is not given out."""
         while True:
             end = self._buffer.find(b"\n", self._searched)
+            if end > self._longest:
+                self._take(end + 1)
+                raise LineTooLongError
             if end >= 0:
                 line = self._take(end + 1).strip()
                 if line:
@@ -47,11 +51,16 @@ class Lines:
             if self._searched > self._longest:
                 await self._skip()
                 raise LineTooLongError
-            block = await self._read()
-            if not block:
+            if not await self._fill():
                 rest = self._take(len(self._buffer)).strip()
                 return rest if rest and self._keep_rest else None
-            self._buffer += block
+
+    async def _fill(self) -> bool:
+        """Read some more; whether there was any."""
+        block = b"" if self._ended else await self._read()
+        self._ended = not block
+        self._buffer += block
+        return bool(block)
 
     def _take(self, count: int) -> bytes:
         taken = bytes(self._buffer[:count])
@@ -61,13 +70,8 @@ class Lines:
 
     async def _skip(self) -> None:
         """Leave out everything up to the next end of a line."""
-        while True:
-            end = self._buffer.find(b"\n")
-            if end >= 0:
-                self._take(end + 1)
-                return
+        while (end := self._buffer.find(b"\n")) < 0:
             self._take(len(self._buffer))
-            block = await self._read()
-            if not block:
+            if not await self._fill():
                 return
-            self._buffer += block
+        self._take(end + 1)

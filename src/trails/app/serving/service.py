@@ -27,6 +27,8 @@ from trails.app.serving.sessions import Sessions
 from trails.app.serving.socket_folders import SocketFolder
 from trails.model.actors import Actor
 
+_GRACE: Final = 3.0
+"""Seconds that calls in threads have when nobody waits for them any more."""
 _HEAD_START: Final = 1.0
 """Seconds that the first session has to be answered before HTTP is made ready."""
 
@@ -83,8 +85,18 @@ async def _serve(
     finally:
         server.close()
         http.ending.set()
-        await sessions.end()
-        await running
+        await asyncio.gather(sessions.end(), running)
+        await _close(graphs, tell)
+
+
+async def _close(graphs: ServedGraphs, tell: Callable[[str], None]) -> None:
+    """Let calls in threads end; one that does not is cut off, as by a power cut."""
+    try:
+        async with asyncio.timeout(_GRACE):
+            await asyncio.to_thread(graphs.close)
+    except TimeoutError:
+        tell("a call is still running; it is cut off, and what it had not committed is not there")
+        os._exit(1)
 
 
 def _tell_failure(task: asyncio.Task[None], tell: Callable[[str], None]) -> None:
