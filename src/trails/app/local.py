@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,14 +15,14 @@ from trails.app.sessions.connection import Address, Connection, parse_address
 from trails.app.sessions.local import LocalDoor, LocalUpkeep
 from trails.app.sessions.remote import RemoteDoor, list_graphs
 from trails.app.sessions.session import GraphSession
+from trails.app.settings import choose_graph
 from trails.engine.scaffold import scaffold_project
 from trails.engine.verify import verify
-from trails.errors import LockedError, NotFoundError
+from trails.errors import LockedError
 from trails.model.clients import ClientPlace, Installation, InstallRequest
-from trails.model.names import suggest
 from trails.model.reports import Report
 from trails.model.upkeep import Manifest
-from trails.surfaces.cli.operations import Place, Session, Tell, Upkeep
+from trails.surfaces.cli.operations import Place, Served, Session, Tell, Upkeep
 
 
 class LocalOperations:
@@ -69,7 +69,7 @@ class LocalOperations:
                 if owner is None:
                     raise
             else:
-                with app, LocalDoor(app, _chosen(app.settings.graphs, graph)) as door:
+                with app, LocalDoor(app, choose_graph(app.settings.graphs, graph)) as door:
                     yield GraphSession(door)
                 return
         yield _remote(_address(owner), graph)
@@ -78,7 +78,9 @@ class LocalOperations:
     def open_all(self, folder: Path, graph: str | None, tell: Tell) -> Iterator[list[Upkeep]]:
         """Open every graph of a project, or one."""
         with _alone(folder, "this command", tell) as app:
-            names = app.settings.graphs if graph is None else [_chosen(app.settings.graphs, graph)]
+            names = (
+                app.settings.graphs if graph is None else [choose_graph(app.settings.graphs, graph)]
+            )
             yield [LocalUpkeep(app, name) for name in names]
 
     def backup(self, folder: Path, target: Path, tell: Tell) -> dict[str, Manifest]:
@@ -105,6 +107,25 @@ class LocalOperations:
         """Take a graph out of a client's configuration."""
         return uninstall_client(folder, request)
 
+    def serve_stdio(self, folder: Path, graph: str | None, tell: Tell) -> int:
+        """Serve one graph on the standard streams."""
+        from trails.app.serving.commands import serve_stdio  # noqa: PLC0415 - others do without
+
+        return serve_stdio(folder, graph, tell)
+
+    def serve_http(
+        self,
+        folder: Path,
+        host: str | None,
+        port: int | None,
+        ready: Callable[[Served], None],
+        tell: Tell,
+    ) -> int:
+        """Serve a project on a port."""
+        from trails.app.serving.commands import serve_http  # noqa: PLC0415 - others do without
+
+        return serve_http(folder, host, port, ready, tell)
+
 
 def _silent(text: str) -> None:
     del text
@@ -130,21 +151,5 @@ def _address(owner: OwnerAddress) -> Address:
 def _remote(address: Address, graph: str | None) -> GraphSession:
     connection = Connection(address)
     graphs = list_graphs(connection)
-    name = _chosen(graphs, graph)
-    if name not in graphs:
-        raise NotFoundError(f"there is no graph {name!r}; {suggest(name, graphs)}")
+    name = choose_graph(graphs, graph)
     return GraphSession(RemoteDoor(connection, name, graphs[name]))
-
-
-def _chosen(known: Iterable[str], graph: str | None) -> str:
-    """The named graph, the only one, or ``main``."""
-    names = list(known)
-    if graph is not None:
-        return graph
-    if len(names) == 1:
-        return names[0]
-    if "main" in names:
-        return "main"
-    raise NotFoundError(
-        f"this project has several graphs: {', '.join(names)}; say which with --graph"
-    )

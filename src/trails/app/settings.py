@@ -7,13 +7,14 @@ silently ignored is a setting that lies.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Collection
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
-from trails.errors import SettingsError, TrailsError
+from trails.errors import NotFoundError, SettingsError, TrailsError
 from trails.model.names import check_project_name
 from trails.sandbox.limits import Limits
 
@@ -129,6 +130,20 @@ def read_settings(folder: Path) -> Settings:
     if not settings.graphs:
         return msgspec.structs.replace(settings, graphs={"main": GraphSettings()})
     return settings
+
+
+def choose_graph(known: Collection[str], graph: str | None) -> str:
+    """The named graph, the only one, or ``main``."""
+    names = ", ".join(known)
+    if graph is not None and graph not in known:
+        raise NotFoundError(f"there is no graph {graph!r}; this project has {names}")
+    if graph is not None:
+        return graph
+    if len(known) == 1:
+        return next(iter(known))
+    if "main" in known:
+        return "main"
+    raise NotFoundError(f"this project has several graphs: {names}; say which with --graph")
 
 
 def _explain(problem: str) -> str:

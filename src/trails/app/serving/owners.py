@@ -7,8 +7,6 @@ may be out of date: only a connection proves that an owner is there.
 from __future__ import annotations
 
 import os
-import socket
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Final
 
@@ -64,27 +62,3 @@ def is_alive(pid: int) -> bool:
     except (PermissionError, OverflowError):
         return True
     return True
-
-
-class OwnerConnection(HTTPConnection):
-    """HTTP to an owner, over its Unix socket."""
-
-    def __init__(self, address: OwnerAddress, timeout: float | None = None) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = address.http
-
-    def connect(self) -> None:
-        """Connect to the socket file."""
-        self.sock = connect_unix(self._path, self.timeout)
-
-
-def connect_unix(path: str, timeout: float | None = None) -> socket.socket:
-    """A connection to a Unix socket; OSError says that nobody listens there."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.settimeout(timeout)
-        sock.connect(path)
-    except BaseException:
-        sock.close()
-        raise
-    return sock

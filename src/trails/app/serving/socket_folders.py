@@ -16,7 +16,7 @@ from typing import Final
 
 from trails.errors import StorageError
 
-_PREFIX: Final = "trails-"
+_PREFIX: Final = "trails-owner-"
 _LONGEST: Final = 100
 """Bytes of a socket's path, with a little room to the kernel's limit of 107."""
 _NAMES: Final = ("http", "mcp")

@@ -16,6 +16,7 @@ from trails.surfaces.cli.mutations import add_mutate_command
 from trails.surfaces.cli.operations import Operations
 from trails.surfaces.cli.project import add_project_commands
 from trails.surfaces.cli.queries import add_query_commands
+from trails.surfaces.cli.serving import add_serve_command
 from trails.surfaces.cli.upkeep import add_upkeep_commands
 
 
@@ -43,6 +44,7 @@ def build_cli(operations: Operations, version: str) -> typer.Typer:
             raise typer.Exit
 
     add_project_commands(cli, operations)
+    add_serve_command(cli, operations)
     add_query_commands(cli, operations)
     add_get_command(cli, operations)
     add_call_commands(cli, operations)

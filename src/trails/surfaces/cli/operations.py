@@ -70,6 +70,29 @@ class WriteOptions(msgspec.Struct, frozen=True):
     idempotency_key: str | None = None
 
 
+class Endpoint(msgspec.Struct, frozen=True):
+    """Where MCP clients reach a graph."""
+
+    graph: str
+    url: str
+    add: str
+    """The command that tells a client."""
+
+
+class Served(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that is ready."""
+
+    project: str
+    data: str
+    url: str
+    graphs: Sequence[Endpoint]
+    owner: bool
+    """Whether this process has the data open itself."""
+    pid: int
+    """The process that has."""
+    quarantined: Mapping[str, str]
+
+
 class Session(Protocol):
     """The work on one graph of an opened project."""
 
@@ -186,3 +209,16 @@ class Operations(Protocol):
 
     def uninstall_client(self, folder: Path, request: InstallRequest) -> Installation:
         """Take a graph out of a client's configuration."""
+
+    def serve_stdio(self, folder: Path, graph: str | None, tell: Tell) -> int:
+        """Serve one graph on the standard streams; the number of the signal that ended it, or 0."""
+
+    def serve_http(
+        self,
+        folder: Path,
+        host: str | None,
+        port: int | None,
+        ready: Callable[[Served], None],
+        tell: Tell,
+    ) -> int:
+        """Serve a project on a port, telling when it is; the signal that ended it."""

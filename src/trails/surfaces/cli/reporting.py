@@ -34,6 +34,8 @@ class Reporting:
         self.text: list[RenderableType] = []
         """What is printed otherwise, as rich markup or something that rich can show."""
         self.code = 0
+        self.silent = False
+        """For a command that has told everything already."""
 
     def __enter__(self) -> Self:
         return self
@@ -69,6 +71,8 @@ class Reporting:
             self._fail(error)
             raise typer.Exit(2) from None
         if error is not None:
+            return
+        if self.silent:
             return
         if self.as_json:
             print_json(self.value)

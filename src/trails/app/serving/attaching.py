@@ -1,0 +1,48 @@
+"""Find the owner of a folder, or become it: whichever is possible first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from time import monotonic
+from typing import Final, TypeVar
+
+from trails.app.ownership import Ownership
+from trails.app.serving.owners import OwnerAddress, find_owner
+from trails.app.settings import DATA_FOLDER
+from trails.errors import LockedError
+
+_SHORTEST: Final = 0.01
+_LONGEST: Final = 0.25
+"""Seconds between two attempts."""
+
+_T = TypeVar("_T")
+
+
+async def attach(
+    folder: Path,
+    connect: Callable[[OwnerAddress], Awaitable[_T]],
+    wait: Callable[[float, LockedError], Awaitable[None]],
+) -> Ownership | _T:
+    """Own a folder, or be connected to its owner.
+
+    While neither is possible, because another process starts, ends, or has the folder for
+    itself, ``wait`` is told after each attempt for how many seconds that has been so, and why.
+    """
+    began = monotonic()
+    pause = _SHORTEST
+    while True:
+        try:
+            return Ownership(folder / DATA_FOLDER, patience=0)
+        except LockedError as error:
+            locked = error
+        address = find_owner(folder)
+        if address is not None:
+            try:
+                return await connect(address)
+            except OSError:
+                pass  # it is ending, or gone since its file was read
+        await wait(monotonic() - began, locked)
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.5, _LONGEST)

@@ -1,0 +1,106 @@
+"""``trails serve``, both ways: from a project folder to a front that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import uvloop
+
+from trails.app.serving.hosts import HostPolicy
+from trails.app.serving.ports import bind_port, url_of
+from trails.app.serving.scopes import local_actor
+from trails.app.settings import DATA_FOLDER, Settings, choose_graph, read_settings
+from trails.surfaces.cli.operations import Endpoint, Served
+
+Tell = Callable[[str], None]
+
+
+def serve_stdio(folder: Path, graph: str | None, tell: Tell) -> int:
+    """Serve one graph to the client at the standard streams; the signal that ended it, or 0."""
+    from trails.app.serving.stdio import StdioFront  # noqa: PLC0415 - HTTP does without
+
+    folder = folder.resolve()
+    chosen = choose_graph(read_settings(folder).graphs, graph)
+    actor = local_actor(os.environ)
+
+    async def serve() -> None:
+        await StdioFront(folder, chosen, actor, tell).run()
+
+    return _run(serve)
+
+
+def serve_http(
+    folder: Path, host: str | None, port: int | None, ready: Callable[[Served], None], tell: Tell
+) -> int:
+    """Serve all graphs on a port; the signal that ended it."""
+    # A session at the standard streams may do without all of these.
+    from trails.app.serving.service import Listening  # noqa: PLC0415
+    from trails.app.serving.web import Standing, WebFront  # noqa: PLC0415
+
+    folder = folder.resolve()
+    settings = read_settings(folder)
+    chosen = settings.server.host if host is None else host
+    policy = HostPolicy.for_bind(chosen)
+    actor = local_actor(os.environ)
+    sock = bind_port(chosen, settings.server.port if port is None else port)
+    url = url_of(sock)
+
+    def tell_ready(standing: Standing) -> None:
+        ready(
+            Served(
+                project=settings.project.name,
+                data=str(folder / DATA_FOLDER),
+                url=url,
+                graphs=_endpoints(settings, url, standing.quarantined),
+                owner=standing.here,
+                pid=standing.pid,
+                quarantined=standing.quarantined,
+            )
+        )
+
+    async def serve() -> None:
+        await WebFront(folder, Listening(actor, policy, [sock]), tell_ready, tell).run()
+
+    return _run(serve)
+
+
+def _endpoints(settings: Settings, url: str, without: Mapping[str, str]) -> list[Endpoint]:
+    """Where each graph's MCP endpoint is, and how a client is told of it."""
+    project = settings.project.name
+    endpoints = []
+    for graph in settings.graphs:
+        if graph not in without:
+            name = project if len(settings.graphs) == 1 else f"{project}-{graph}"
+            at = f"{url}/graphs/{graph}/mcp"
+            endpoints.append(Endpoint(graph, at, f"claude mcp add --transport http {name} {at}"))
+    return endpoints
+
+
+def _run(serve: Callable[[], Coroutine[object, object, None]]) -> int:
+    """Run until it ends by itself or a signal comes; its number, or 0."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_until_signal(serve))
+
+
+async def _until_signal(serve: Callable[[], Coroutine[object, object, None]]) -> int:
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(serve())
+    received = [0]
+
+    def stop(number: int) -> None:
+        """Finish in order; a second signal does what it always does."""
+        received[0] = number
+        for each in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(each)
+        task.cancel()
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, stop, each)
+    with suppress(asyncio.CancelledError):
+        await task
+    return received[0]

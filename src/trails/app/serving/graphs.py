@@ -1,0 +1,48 @@
+"""The graphs of an app as they are served: each one's kernel, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from trails.app.app import App
+from trails.app.kernels import kernel_of
+from trails.errors import TrailsError
+from trails.model.outcomes import Failure
+from trails.request.pipeline import Kernel
+
+
+class ServedGraphs(Mapping[str, Kernel | Failure]):
+    """Every graph by its id, opened when first asked for."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._opened: dict[str, Kernel | Failure] = {}
+
+    def __getitem__(self, graph: str) -> Kernel | Failure:
+        """A graph's kernel, or why it is not served."""
+        if graph not in self._app.settings.graphs:
+            raise KeyError(graph)
+        found = self._opened.get(graph)
+        if found is None:
+            found = self._opened[graph] = self._open(graph)
+        return found
+
+    def _open(self, graph: str) -> Kernel | Failure:
+        try:
+            return kernel_of(self._app, graph)
+        except TrailsError as error:
+            return Failure("semantic", error.code, error.message, error.data)
+
+    def __iter__(self) -> Iterator[str]:
+        """The ids."""
+        return iter(self._app.settings.graphs)
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self._app.settings.graphs)
+
+    def close(self) -> None:
+        """Wait for what runs, and let the threads of all graphs end."""
+        for kernel in self._opened.values():
+            if not isinstance(kernel, Failure):
+                kernel.close()

@@ -1,0 +1,87 @@
+"""The HTTP interface of an owner: one ASGI application for all its graphs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+import msgspec
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from trails.app.serving.hosts import HostPolicy
+from trails.app.settings import GraphSettings
+from trails.model.actors import Actor
+from trails.model.outcomes import Failure
+from trails.request.pipeline import Kernel
+from trails.surfaces.mcp.http import McpApp
+
+_MCP_PATHS: Final = frozenset({"mcp", "sse", "messages"})
+
+
+class HttpInterface:
+    """Checks the Host, says who asks, and hands a request to the surface it is for."""
+
+    def __init__(
+        self,
+        graphs: Mapping[str, Kernel | Failure],
+        settings: Mapping[str, GraphSettings],
+        actor: Actor,
+        policy: HostPolicy,
+    ) -> None:
+        self._actor = actor
+        self._policy = policy
+        self._graphs = graphs
+        self._endpoints = {
+            name: McpApp(
+                graph,
+                validation_errors=settings[name].mcp.validation_errors,
+            )
+            for name, graph in graphs.items()
+            if not isinstance(graph, Failure)
+        }
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[ASGIApp]:
+        """Be open for requests."""
+        async with AsyncExitStack() as stack:
+            for endpoint in self._endpoints.values():
+                await stack.enter_async_context(endpoint.run())
+            yield self
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        refused = self._policy.refuse(scope["headers"])
+        if refused is not None:
+            await _answer(send, 403, {"code": "forbidden", "message": refused})
+            return
+        scope["trails.actor"] = self._actor
+        parts = scope["path"].split("/")
+        if len(parts) == 4 and parts[1] == "graphs" and parts[3] in _MCP_PATHS:
+            await self._answer_mcp(parts[2], scope, receive, send)
+        elif scope["path"] == "/healthz":
+            await _answer(send, 200, {"status": "ok"})
+        else:
+            await _answer(send, 404, {"code": "not_found", "message": "there is nothing here"})
+
+    async def _answer_mcp(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._endpoints.get(name)
+        if endpoint is not None:
+            await endpoint(scope, receive, send)
+            return
+        found = self._graphs.get(name)
+        if isinstance(found, Failure):
+            await _answer(send, 503, {"code": found.code, "message": found.message})
+            return
+        message = f"there is no graph {name[:100]!r}; there is {', '.join(self._graphs)}"
+        await _answer(send, 404, {"code": "not_found", "message": message})
+
+
+async def _answer(send: Send, status: int, body: Mapping[str, object]) -> None:
+    text = msgspec.json.encode({"error": body} if "code" in body else body)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(text)).encode()),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": text})

@@ -1,0 +1,153 @@
+"""The owner at work: the app, opened once, behind two Unix sockets and perhaps a port.
+
+The ``mcp`` socket is served at once. HTTP needs more code, which takes a while to import,
+so without a port it begins when the first session had its first answer; until then
+connections wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from trails.app.app import App
+from trails.app.ownership import Ownership
+from trails.app.serving.graphs import ServedGraphs
+from trails.app.serving.hosts import HostPolicy
+from trails.app.serving.owners import OwnerAddress
+from trails.app.serving.sessions import Sessions
+from trails.app.serving.socket_folders import SocketFolder
+from trails.model.actors import Actor
+
+_GRACE: Final = 3.0
+"""Seconds that calls in threads have when nobody waits for them any more."""
+_HEAD_START: Final = 1.0
+"""Seconds that the first session has to be answered before HTTP is made ready."""
+
+
+class Listening(msgspec.Struct, frozen=True):
+    """How an owner serves HTTP."""
+
+    actor: Actor
+    """On whose behalf requests are made."""
+    policy: HostPolicy
+    ports: Sequence[socket.socket] = ()
+    """Sockets that listen already, besides the one that every owner has."""
+
+
+class Owned(msgspec.Struct, frozen=True):
+    """A folder that this process serves."""
+
+    address: OwnerAddress
+    quarantined: Mapping[str, str]
+    """Graphs that are not served, each with the reason."""
+
+
+@asynccontextmanager
+async def serve_folder(
+    folder: Path, ownership: Ownership, listening: Listening, tell: Callable[[str], None]
+) -> AsyncIterator[Owned]:
+    """Own a folder and serve it; what is running is finished when this is left."""
+    with App.open(folder, ownership=ownership, progress=tell) as app:
+        sockets = SocketFolder()
+        try:
+            async with _serve(app, sockets, listening, tell):
+                ownership.announce(sockets.http, sockets.mcp)
+                address = OwnerAddress(os.getpid(), sockets.http, sockets.mcp)
+                yield Owned(address, {name: each.message for name, each in app.quarantined.items()})
+        finally:
+            sockets.remove()
+
+
+@asynccontextmanager
+async def _serve(
+    app: App, sockets: SocketFolder, listening: Listening, tell: Callable[[str], None]
+) -> AsyncIterator[None]:
+    """Both sockets of an owner, and its ports."""
+    graphs = ServedGraphs(app)
+    sessions = Sessions(graphs, app, tell)
+    server = await asyncio.start_unix_server(sessions.serve, sock=sockets.mcp_socket)
+    http = _Http(app, graphs, listening, sockets.http_socket)
+    running = asyncio.create_task(http.run(sessions.answered))
+    running.add_done_callback(lambda task: _tell_failure(task, tell))
+    try:
+        if listening.ports:
+            await http.begin(running)
+        yield
+    finally:
+        server.close()
+        http.ending.set()
+        await asyncio.gather(sessions.end(), running)
+        await _close(graphs, tell)
+
+
+async def _close(graphs: ServedGraphs, tell: Callable[[str], None]) -> None:
+    """Let calls in threads end; one that does not is cut off, as by a power cut."""
+    try:
+        async with asyncio.timeout(_GRACE):
+            await asyncio.to_thread(graphs.close)
+    except TimeoutError:
+        tell("a call is still running; it is cut off, and what it had not committed is not there")
+        os._exit(1)
+
+
+def _tell_failure(task: asyncio.Task[None], tell: Callable[[str], None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        tell(f"HTTP is not served: {type(error).__name__}: {error}")
+
+
+class _Http:
+    """The HTTP part of an owner."""
+
+    def __init__(
+        self, app: App, graphs: ServedGraphs, listening: Listening, sock: socket.socket
+    ) -> None:
+        self._app = app
+        self._graphs = graphs
+        self._listening = listening
+        self._sockets = [sock, *listening.ports]
+        self._ready = asyncio.Event()
+        self.ending = asyncio.Event()
+        """To be set when it shall end."""
+
+    async def begin(self, running: asyncio.Task[None]) -> None:
+        """Wait until requests are answered; whatever prevents that is raised."""
+        ready = asyncio.create_task(self._ready.wait())
+        await asyncio.wait({ready, running}, return_when=asyncio.FIRST_COMPLETED)
+        if not self._ready.is_set():
+            ready.cancel()
+            await running
+
+    async def run(self, answered: asyncio.Event) -> None:
+        """Serve until ``ending``; without a port not before a session was answered."""
+        if not self._listening.ports:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_HEAD_START):
+                    await answered.wait()
+            for module in ("http", "http_servers"):
+                await asyncio.to_thread(import_module, f"trails.app.serving.{module}")
+        from trails.app.serving.http import HttpInterface  # noqa: PLC0415 - see above
+        from trails.app.serving.http_servers import HttpServer  # noqa: PLC0415
+
+        listening = self._listening
+        interface = HttpInterface(
+            self._graphs, self._app.settings.graphs, listening.actor, listening.policy
+        )
+        async with interface.run() as asgi:
+            server = HttpServer(asgi)
+            serving = asyncio.create_task(server.run_on(self._sockets))
+            ending = asyncio.create_task(self.ending.wait())
+            self._ready.set()
+            await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+            ending.cancel()
+            server.stop()
+            await serving

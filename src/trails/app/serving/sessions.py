@@ -1,0 +1,93 @@
+"""The owner's side of the ``mcp`` socket: one session a connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from trails.app.app import App
+from trails.app.serving.connections import Connection
+from trails.app.serving.graphs import ServedGraphs
+from trails.app.serving.greetings import Hello, Welcome
+from trails.app.serving.socket_folders import is_same_user
+from trails.model.outcomes import Failure
+from trails.surfaces.mcp.streams import serve_stream
+
+_GRACE: Final = 4.0
+"""Seconds until connections that do not end are cut."""
+
+
+class Sessions:
+    """All connections to the ``mcp`` socket."""
+
+    def __init__(self, graphs: ServedGraphs, app: App, tell: Callable[[str], None]) -> None:
+        self._graphs = graphs
+        self._app = app
+        self._tell = tell
+        self._running: dict[asyncio.Task[None], Connection] = {}
+        self._ending = False
+        self.answered = asyncio.Event()
+        """Set when a session was answered for the first time."""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, from hello to goodbye."""
+        task = asyncio.current_task()
+        if task is None or self._ending or not is_same_user(writer.get_extra_info("socket")):
+            writer.close()
+            return
+        connection = self._running[task] = Connection(reader, writer)
+        try:
+            await self._serve(connection)
+        except* OSError:
+            pass  # the front is gone
+        except* Exception as group:  # noqa: BLE001 - a session ends, the others go on
+            names = {type(each).__name__ for each in group.exceptions}
+            self._tell(f"a session failed: {', '.join(sorted(names))}")
+        finally:
+            del self._running[task]
+            connection.close()
+
+    async def _serve(self, connection: Connection) -> None:
+        line = await connection.receive()
+        if line is None:
+            return
+        try:
+            hello = msgspec.json.decode(line, type=Hello)
+        except msgspec.DecodeError as error:
+            await connection.send(Welcome("hello", f"this is not a hello: {error}"))
+            return
+        if hello.graph is None:
+            reasons = {name: each.message for name, each in self._app.quarantined.items()}
+            await connection.send(Welcome(data={"quarantined": reasons}))
+            await connection.receive()
+            return
+        found = self._graphs.get(hello.graph)
+        if found is None:
+            message = f"there is no graph {hello.graph!r}; there is {', '.join(self._graphs)}"
+            found = Failure("semantic", "not_found", message)
+        if isinstance(found, Failure):
+            await connection.send(Welcome(found.code, found.message, found.data))
+            return
+        await connection.send(Welcome())
+        connection.begin(self.answered.set)
+        await serve_stream(
+            found,
+            connection.receive,
+            connection.answer,
+            actor=hello.actor,
+            validation_errors=self._app.settings.graphs[hello.graph].mcp.validation_errors,
+        )
+
+    async def end(self) -> None:
+        """Let running calls finish, say goodbye, and end all connections."""
+        self._ending = True
+        for connection in self._running.values():
+            connection.end()
+        if self._running:
+            await asyncio.wait(self._running, timeout=_GRACE)
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)

@@ -1,0 +1,159 @@
+"""``trails serve``: a port, served by this process or passed on to the owner.
+
+When the owner ends, this front becomes it or finds the next one. The port stays open all
+the while: connections that come in between wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from trails.app.ownership import Ownership
+from trails.app.serving.attaching import attach
+from trails.app.serving.greetings import Hello
+from trails.app.serving.links import Link
+from trails.app.serving.owners import OwnerAddress
+from trails.app.serving.pumps import Pump, Streams
+from trails.app.serving.service import Listening, serve_folder
+from trails.errors import LockedError
+
+_PATIENCE: Final = 20.0
+"""Seconds that a connection waits for an owner."""
+_GRACE: Final = 3.0
+"""Seconds that answers have to arrive when the front ends."""
+_BODY: Final = (
+    b'{"error":{"code":"locked","message":"no process serves this project at the moment; '
+    b'try again in a while"}}'
+)
+_UNAVAILABLE: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n"
+    b"retry-after: 5\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b"
+) % (len(_BODY), _BODY)
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Who serves what arrives at the port."""
+
+    pid: int
+    here: bool
+    quarantined: Mapping[str, str]
+    """Graphs that are not served, each with the reason."""
+
+
+class WebFront:
+    """The port's side; ``ready`` is called each time that somebody is there to serve it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        listening: Listening,
+        ready: Callable[[Standing], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._folder = folder
+        self._listening = listening
+        self._ready = ready
+        self._tell = tell
+        self._told = False
+        self._owner: OwnerAddress | None = None
+        self._found = asyncio.Event()
+        self._pumps: set[Pump] = set()
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        ownership = await self._pass_on_until_owner()
+        async with serve_folder(self._folder, ownership, self._listening, self._tell) as owner:
+            self._know(owner.address)  # connections that were waiting are passed on to us
+            self._ready(Standing(owner.address.pid, True, owner.quarantined))
+            await asyncio.Event().wait()
+
+    async def _pass_on_until_owner(self) -> Ownership:
+        """Pump connections to whoever owns the folder, until that is this process."""
+        servers = [
+            await asyncio.start_server(self._pass_on, sock=port.dup())
+            for port in self._listening.ports
+        ]
+        try:
+            while not isinstance(found := await self._attach(), Ownership):
+                await self._pass_on_to(*found)
+        except asyncio.CancelledError:
+            await self._finish()
+            raise
+        finally:
+            for server in servers:
+                server.close()
+        return found
+
+    async def _attach(self) -> Ownership | tuple[OwnerAddress, Link]:
+        self._told = False
+        return await attach(self._folder, _watch, self._wait)
+
+    async def _pass_on_to(self, address: OwnerAddress, link: Link) -> None:
+        """Until the owner ends."""
+        try:
+            self._know(address)
+            self._ready(Standing(address.pid, False, _quarantined(link)))
+            while await link.next() is not None:
+                pass
+        finally:
+            link.close()
+            self._owner = None
+            self._found.clear()
+
+    def _know(self, address: OwnerAddress) -> None:
+        self._owner = address
+        self._found.set()
+
+    async def _wait(self, seconds: float, locked: LockedError) -> None:
+        if seconds > 1 and not self._told:
+            self._told = True
+            self._tell(f"waiting: {locked.message}")
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                server = await self._connect()
+        except TimeoutError:
+            with suppress(OSError):
+                writer.write(_UNAVAILABLE)
+                await writer.drain()
+            writer.close()
+            return
+        pump = Pump((reader, writer), server)
+        self._pumps.add(pump)
+        try:
+            await pump.run()
+        finally:
+            self._pumps.discard(pump)
+
+    async def _connect(self) -> Streams:
+        while True:
+            await self._found.wait()
+            if self._owner is not None:
+                with suppress(OSError):
+                    return await asyncio.open_unix_connection(self._owner.http)
+            await asyncio.sleep(0.05)
+
+    async def _finish(self) -> None:
+        """Let answers that are under way arrive."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE):
+                while any(pump.busy for pump in self._pumps):  # noqa: ASYNC110 - silence is no event
+                    await asyncio.sleep(0.05)
+
+
+async def _watch(address: OwnerAddress) -> tuple[OwnerAddress, Link]:
+    """Be connected to an owner, to notice its end."""
+    return address, await Link.open(address, Hello())
+
+
+def _quarantined(link: Link) -> Mapping[str, str]:
+    found = link.welcome.data.get("quarantined")
+    return found if isinstance(found, dict) else {}

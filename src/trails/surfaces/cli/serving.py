@@ -1,0 +1,86 @@
+"""``serve``: a project for MCP clients and programs, over HTTP or standard streams."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from trails.errors import TrailsError
+from trails.surfaces.cli.operations import Operations, Served
+from trails.surfaces.cli.options import GraphOption, JsonOption, ProjectOption
+from trails.surfaces.cli.reporting import INTERRUPTED, Reporting
+
+
+def add_serve_command(cli: typer.Typer, operations: Operations) -> None:
+    """Add it to the command line."""
+
+    @cli.command(epilog="Example: trails serve --port 8321, or trails serve --stdio --graph main")
+    def serve(
+        *,
+        stdio: Annotated[
+            bool,
+            typer.Option("--stdio", help="Serve one MCP client on standard input and output."),
+        ] = False,
+        graph: GraphOption = None,
+        host: Annotated[
+            str | None,
+            typer.Option(help="Where to listen; loopback only.", show_default="[server] host"),
+        ] = None,
+        port: Annotated[
+            int | None,
+            typer.Option(
+                help="Which port; 0 takes a free one.",
+                min=0,
+                max=65535,
+                show_default="[server] port",
+            ),
+        ] = None,
+        project: ProjectOption = Path(),
+        as_json: JsonOption = False,
+    ) -> None:
+        """Serve the project to MCP clients, together with whoever serves it already."""
+        code = 0
+        with Reporting(as_json=as_json) as report:
+            if stdio:
+                if host is not None or port is not None or as_json:
+                    raise TrailsError("--host, --port and --json are for HTTP, without --stdio")
+                code = operations.serve_stdio(project, graph, _tell)
+            else:
+                if graph is not None:
+                    raise TrailsError("--graph goes with --stdio; HTTP serves all graphs")
+                show = _print_json if as_json else _print
+                code = operations.serve_http(project, host, port, show, _tell)
+            report.silent = True
+        if code == signal.SIGINT:
+            raise typer.Exit(INTERRUPTED)
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"trails: {text}\n")
+    sys.stderr.flush()
+
+
+def _print_json(served: Served) -> None:
+    """One line, so that a program can wait for it."""
+    sys.stdout.buffer.write(msgspec.json.encode(served) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _print(served: Served) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    through = "" if served.owner else f", through process {served.pid}, which has it open"
+    console.print(f"[bold]{escape(served.project)}[/] is served at {served.url}{through}.")
+    console.print(f"  data: {escape(served.data)}")
+    for each in served.graphs:
+        console.print(f"  graph [bold]{escape(each.graph)}[/]: {escape(each.url)}")
+        console.print(f"    {escape(each.add)}")
+    for graph, reason in served.quarantined.items():
+        console.print(f"  [red]graph {escape(graph)} is not served:[/] {escape(reason)}")
+    console.print("Stop with Ctrl-C.")

@@ -1,0 +1,175 @@
+"""``trails`` processes, and a client that speaks JSON-RPC to them line by line."""
+
+import contextlib
+import json
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from itertools import count
+
+PATIENCE = 60
+"""Seconds until something that should happen did not."""
+OLD = "2025-06-18"
+NEW = "2026-07-28"
+META = {
+    "io.modelcontextprotocol/protocolVersion": NEW,
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def command(*arguments):
+    """How a trails process is started."""
+    return [sys.executable, "-m", "trails", *map(str, arguments)]
+
+
+def wait_until(condition, what="it"):
+    """Wait for something to become true."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what} did not happen"
+        time.sleep(0.02)
+    return found
+
+
+class Process:
+    """A trails process whose standard streams are pipes."""
+
+    def __init__(self, *arguments, env=None):
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        self.process = subprocess.Popen(
+            command(*arguments),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=env,
+        )
+        self.pid = self.process.pid
+        self._lines = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def line(self):
+        """The next line of output; None at its end."""
+        return self._lines.get(timeout=PATIENCE)
+
+    @property
+    def errors(self):
+        """Everything on standard error."""
+        self._errors.seek(0)
+        return self._errors.read().decode()
+
+    def kill(self):
+        """End it without warning."""
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+    def close(self, number=None):
+        """End it in order: by the end of its input, or by a signal; its exit code."""
+        if number is None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+        elif self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(PATIENCE)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        for stream in (self.process.stdin, self.process.stdout, self._errors):
+            with contextlib.suppress(OSError):
+                stream.close()
+
+
+class Stdio(Process):
+    """``trails serve --stdio`` and its client."""
+
+    def __init__(self, folder, *arguments, env=None):
+        super().__init__("serve", "--stdio", "-p", folder, *arguments, env=env)
+        self._ids = count(1)
+        self.notified = []
+
+    def send(self, message):
+        """Send a message, or a line as it is."""
+        line = message if isinstance(message, bytes) else json.dumps(message).encode()
+        self.process.stdin.write(line + b"\n")
+        self.process.stdin.flush()
+
+    def receive(self):
+        """The next message; every line is one."""
+        line = self.line()
+        assert line is not None, f"the process ended: {self.errors}"
+        return json.loads(line)
+
+    def ask(self, method, params=None):
+        """Send a request; its id."""
+        id_ = next(self._ids)
+        params = {} if params is None else params
+        self.send({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
+        return id_
+
+    def answer(self, id_):
+        """Wait for the answer to a request; notifications on the way are kept."""
+        while (message := self.receive()).get("id") != id_ or "method" in message:
+            self.notified.append(message)
+        return message
+
+    def request(self, method, params=None):
+        """Send a request and wait for its result."""
+        answer = self.answer(self.ask(method, params))
+        assert "result" in answer, answer
+        return answer["result"]
+
+    def initialize(self):
+        """Open a session of an older revision."""
+        asked = {
+            "protocolVersion": OLD,
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        }
+        result = self.request("initialize", asked)
+        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return result
+
+    def call(self, name, **arguments):
+        """Call a tool of an older session; what it returns."""
+        result = self.request("tools/call", {"name": name, "arguments": arguments})
+        assert not result.get("isError"), result
+        return result["structuredContent"]
+
+    def wait_for(self, method):
+        """Wait for a notification."""
+        while not any(each.get("method") == method for each in self.notified):
+            self.notified.append(self.receive())
+
+
+class Web(Process):
+    """``trails serve`` on a free port."""
+
+    def __init__(self, folder, *arguments, env=None):
+        super().__init__("serve", "-p", folder, "--port", "0", "--json", *arguments, env=env)
+        self.served = self.next_served()
+
+    def next_served(self):
+        """What it says when it is ready."""
+        line = self.line()
+        assert line is not None, f"the process ended: {self.errors}"
+        return json.loads(line)
+
+    def close(self, number=signal.SIGTERM):
+        """End it by a signal."""
+        return super().close(number)
