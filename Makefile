@@ -9,10 +9,10 @@ READY := $(VENV)/.ready
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test demo bench long clean
+.PHONY: help setup lint test conformance demo bench long clean
 
 help:  ## Print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY)  ## Make the environment in .venv (PYTHON=python3.12 picks another interpreter)
 
@@ -33,6 +33,9 @@ lint: setup  ## Check style, types and the direction of imports
 
 test: lint  ## Lint, then run the tests
 	@echo "pytest";         $(BIN)/python -m pytest -q -n $(WORKERS) --prove
+
+conformance: setup  ## Run the official MCP suite against both doors (npm installs it once)
+	@$(BIN)/python -m tests.conformance
 
 demo: setup  ## Walk through the Northline example
 	@$(BIN)/python examples/northline/tour.py

@@ -11,9 +11,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import mcp_types as types
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from tests.conformance.fixture import NOTHING, describe
 from tests.conformance.rounds import ROUNDS, Answer, Context, Params, ask_form, missing, text
+
+from trails.model.tools import ToolList
+from trails.surfaces.mcp.results import list_tools as list_tools_of
 
 PIXEL: Final = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5E"
@@ -139,6 +144,8 @@ WORKING: Final[Mapping[str, Callable[[Context, Params], Awaitable[Answer]]]] = {
     "test_elicitation_sep1034_defaults": eliciting("Review the defaults", DEFAULTS, []),
     "test_elicitation_sep1330_enums": eliciting("Choose", ENUMS, []),
 }
+APART: Final = frozenset({*WORKING, BINARY})
+"""Names and URIs that are none of the surface's business."""
 PROMPTS: Final = (
     types.Prompt(name="test_simple_prompt", description="A simple prompt."),
     types.Prompt(
@@ -201,8 +208,17 @@ async def set_level(ctx: Context, params: types.SetLevelRequestParams) -> types.
     return types.EmptyResult()
 
 
+async def promise_less(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """The prompts never change, so nobody is promised to be told."""
+    result = await call_next(ctx)
+    if ctx.method == "server/discover" and isinstance(result, dict):
+        result["capabilities"]["prompts"].pop("listChanged", None)
+    return result
+
+
 def install(server: Server[Any]) -> None:
     """Put the handlers on a server, before its own."""
+    server.middleware.append(promise_less)
     server.middleware.append(
         RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience="conformance")
     )
@@ -223,6 +239,8 @@ def _own(server: Server[Any], method: str) -> Callable[[Context, Any], Awaitable
 
 def _extend_tools(server: Server[Any]) -> None:
     call, listed = _own(server, "tools/call"), _own(server, "tools/list")
+    described = tuple(describe(name, f"{name}.", NOTHING) for name in sorted(WORKING))
+    extra = list_tools_of(ToolList("extras", described))
 
     async def call_tool(ctx: Context, params: Params) -> object:
         extra = WORKING.get(params.name)
@@ -230,11 +248,7 @@ def _extend_tools(server: Server[Any]) -> None:
 
     async def list_tools(ctx: Context, params: types.PaginatedRequestParams) -> object:
         found = await listed(ctx, params)
-        extra = [
-            types.Tool(name=name, description=f"{name}.", input_schema={"type": "object"})
-            for name in WORKING
-        ]
-        return found.model_copy(update={"tools": [*found.tools, *extra]})
+        return {**found, "tools": [*found["tools"], *extra["tools"]]}
 
     server.add_request_handler("tools/call", Params, call_tool)
     server.add_request_handler("tools/list", types.PaginatedRequestParams, list_tools)

@@ -20,6 +20,11 @@ from trails.model.tools import Hints, Tool, ToolList
 READING: Final = Hints(read_only=True, destructive=False, idempotent=True)
 NOTHING: Final[Mapping[str, object]] = {"type": "object", "properties": {}}
 TEMPLATE: Final = re.compile(r"test://template/([^/]+)/data")
+MIRRORED: Final[Mapping[str, object]] = {
+    "type": "object",
+    "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
+    "required": ["region"],
+}
 STATIC: Final = {
     "test://static-text": "This is the content of the static text resource.",
     "test://watched-resource": "Something that may change.",
@@ -90,6 +95,7 @@ class FixtureBackend:
         self._turns = 0
         self._tools = (
             describe("json_schema_2020_12_tool", "Accepts a wide vocabulary.", VOCABULARY),
+            describe("mirrored", "Compares an argument with a header.", MIRRORED),
             describe("test_error_handling", "Always fails.", NOTHING),
             describe("test_simple_text", "Returns a simple text.", NOTHING),
             describe("test_trigger_tool_change", "Tells that the tools changed.", NOTHING),
@@ -112,7 +118,7 @@ class FixtureBackend:
             for changed in tuple(self._listeners):
                 changed()
             return succeed(changed=True)
-        if name == "json_schema_2020_12_tool":
+        if name in {"json_schema_2020_12_tool", "mirrored"}:
             return succeed(given=dict(arguments))
         return Failure("unknown", "unknown_tool", f"unknown tool: {name}")
 
@@ -143,7 +149,7 @@ class FixtureBackend:
             return [Content(uri, "text/plain", STATIC[uri])]
         found = TEMPLATE.fullmatch(uri)
         if found is None:
-            return Failure("unknown", "not_found", f"unknown resource: {uri}")
+            return Failure("unknown", "not_found", f"unknown resource: {uri}", {"uri": uri})
         id = found[1]
         document = {"id": id, "templateTest": True, "data": f"Data for ID: {id}"}
         return [Content(uri, "application/json", msgspec.json.encode(document).decode())]
