@@ -39,12 +39,12 @@ def replace_configuration(path: Path, old: bytes | None, new: bytes) -> Path | N
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         mode = _PRIVATE if old is None else stat.S_IMODE(path.stat().st_mode)
-        backup = None if old is None else _keep(path, old, mode)
         beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
         try:
             _write(beside, new, mode)
             if read_configuration(path) != old:
                 raise InstallError(f"{path} was changed by another program meanwhile; try again")
+            backup = None if old is None else _keep(path, old, mode)
             beside.replace(path)
         finally:
             beside.unlink(missing_ok=True)

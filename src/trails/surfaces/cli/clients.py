@@ -12,7 +12,6 @@ from trails.model.clients import Installation, InstallRequest, Scope
 from trails.surfaces.cli.operations import Operations
 from trails.surfaces.cli.options import GraphOption, JsonOption, ProjectOption
 from trails.surfaces.cli.reporting import Reporting
-from trails.surfaces.cli.texts import plain_table
 
 ClientArgument = Annotated[
     str, typer.Argument(help="Which program; 'trails mcp clients' lists them.", metavar="CLIENT")
@@ -82,18 +81,18 @@ def add_client_commands(cli: typer.Typer, operations: Operations) -> None:
         with Reporting(as_json=as_json) as report:
             found = operations.clients(project)
             report.value = {"clients": found}
-            table = plain_table("client", "scope", "file", "")
             for each in found:
-                there = "" if each.exists else "[dim]not there yet[/]"
-                table.add_row(each.client, each.scope, escape(each.file), there)
-            report.text = [table]
+                missing = "" if each.exists else "  [dim](not there yet)[/]"
+                report.text.append(
+                    f"[bold]{each.client:15}[/] {each.scope:8} {escape(each.file)}{missing}"
+                )
 
 
 def _told(done: Installation) -> list[str]:
     """What became of a request, in words."""
     name, title, file = (escape(each) for each in (done.name, done.title, done.file))
     if done.outcome == "shown":
-        return [f"[dim]# {file}[/]", escape(done.snippet.rstrip())]
+        return [f"[dim]This goes into[/] {file}[dim]:[/]", escape(done.snippet.rstrip())]
     text = {
         "installed": f"[bold]{name}[/] is in {title} now: {file}",
         "replaced": f"[bold]{name}[/] in {title} is this graph now: {file}",
