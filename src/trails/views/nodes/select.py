@@ -92,10 +92,10 @@ class Selector:
         wanted = None if limit is None else min(limit + selection.offset + 1, _MOST)
         if limit == 0:
             return Found((), None)
-        picked = list(self._pick(descriptor, tree, selection.order, position, wanted))
-        more = limit is not None and len(picked) > selection.offset + limit
-        end = None if limit is None else selection.offset + limit
-        page = picked[selection.offset : end]
+        skip = min(selection.offset, _MOST)
+        picked = list(self._pick(descriptor, tree, selection.order, position, wanted, skip))
+        more = limit is not None and len(picked) > limit
+        page = picked[:limit]
         rows = tuple([state for _, state in page])
         if not more or not page:
             return Found(rows, None)
@@ -134,31 +134,37 @@ class Selector:
         order: Sequence[Order],
         position: Cursor | None,
         wanted: int | None,
+        skip: int = 0,
     ) -> Iterator[_Picked]:
+        """So many nodes in order, without those that are skipped at the start."""
         self._check_order(descriptor, order)
         scan = self._scan_for(descriptor, tree, order)
         if scan is None:
             nids = None if tree is None else self._gather(tree, _MOST)
             rows = self._every_row(descriptor) if nids is None else self._rows(nids)
-            return self._sorted(rows, tree, descriptor, order, position, wanted)
+            picked = self._sorted(rows, tree, descriptor, order, position, wanted)
+            return islice(picked, skip, None)
         residue = self._residue(tree, scan)
         if tree is None or not residue:
-            return self._walk(scan, _Filters(), position, wanted)
+            return self._walk(scan, _Filters(), position, wanted, skip=skip)
         few = self._few_rows(tree)
         if few is not None:
-            return self._sorted(few, tree, descriptor, order, position, wanted)
+            picked = self._sorted(few, tree, descriptor, order, position, wanted)
+            return islice(picked, skip, None)
         if wanted is not None and len(self._arms) == 1:
             page = self._glimpse(scan, self._filters(residue), position, wanted)
             if page is not None:
-                return iter(page)
+                return islice(page, skip, None)
         total = self._index.live(self._db, self._schema.family(descriptor.name))
         balance = isqrt((wanted or total) * total)
         # Up to here fetching and sorting all candidates beats walking until enough match.
         nids = self._gather(tree, balance // 2) if balance // 2 > _FEW else None
         if nids is not None:
-            return self._sorted(self._rows(nids), tree, descriptor, order, position, wanted)
+            picked = self._sorted(self._rows(nids), tree, descriptor, order, position, wanted)
+            return islice(picked, skip, None)
         # A set of this size is worth making to spare the walk the documents of other nodes.
-        return self._walk(scan, self._filters(residue, balance * 4), position, wanted)
+        filters = self._filters(residue, balance * 4)
+        return self._walk(scan, filters, position, wanted, skip=skip)
 
     def _check_order(self, descriptor: TypeDescriptor, order: Sequence[Order]) -> None:
         for each in order:
@@ -234,22 +240,30 @@ class Selector:
         position: Cursor | None,
         wanted: int | None,
         within: int | None = None,
+        skip: int = 0,
     ) -> Iterator[_Picked]:
-        """Nodes in the order of a slot; ``within`` gives up after that many keys of a span."""
+        """Nodes in the order of a slot; ``within`` gives up after that many keys of a span.
+
+        Of the ``wanted`` ones, those to ``skip`` are not made; in one span SQLite skips them.
+        """
         test, read = filters.test, self._index.state
-        found = 0
+        found = offset = skip if test is None and len(scan.spans) == 1 else 0
         for span in scan.spans:
             place = resume(scan, position, *span)
             if place is None:
                 continue
             left = -1 if wanted is None or test is not None else wanted - found
             keys = keys_from(scan, span, place)
-            with closing(self._found(keys, filters, within, left)) as rows:
+            with closing(self._found(keys, filters, within, left, offset)) as rows:
                 for nid, handle, doc in rows:
+                    if found < skip and test is None:
+                        found += 1
+                        continue
                     state = read(handle, doc)
                     if test is None or test(state.values):
-                        yield nid, state
                         found += 1
+                        if found > skip:
+                            yield nid, state
                         if found == wanted:
                             return
             if within is not None:
@@ -310,11 +324,11 @@ class Selector:
         return True
 
     def _found(
-        self, keys: Keys, filters: _Filters, within: int | None, limit: int
+        self, keys: Keys, filters: _Filters, within: int | None, limit: int, offset: int
     ) -> sqlite3.Cursor | Generator[_Row, None, None]:
         """The nodes of some keys, in their order, that pass the checks."""
         if len(self._arms) > 1:
-            return self._found_in_arms(keys, filters, limit)
+            return self._found_in_arms(keys, filters, limit, offset)
         arm = self._arms[0]
         table = arm.nodes if keys.of_nodes else arm.keys
         checks = " AND ".join(check(arm) for check in filters.checks)
@@ -329,12 +343,12 @@ class Selector:
         return self._db.execute(
             f"SELECT k.nid, n.handle, n.doc FROM {table} k "  # noqa: S608
             f"CROSS JOIN {arm.nodes} n ON {arm.join} "
-            f"WHERE {keys.where} AND {checks or '1'} ORDER BY {keys.order} LIMIT ?",
-            (*keys.bounds, *filters.values, limit if within is None else within),
+            f"WHERE {keys.where} AND {checks or '1'} ORDER BY {keys.order} LIMIT ? OFFSET ?",
+            (*keys.bounds, *filters.values, limit if within is None else within, offset),
         )
 
     def _found_in_arms(
-        self, keys: Keys, filters: _Filters, limit: int
+        self, keys: Keys, filters: _Filters, limit: int, offset: int
     ) -> Generator[_Row, None, None]:
         """The same where nodes are in several places: each in order, then merged by SQLite."""
         parts: list[str] = []
@@ -350,9 +364,9 @@ class Selector:
                 f"WHERE {arm.fixed}{' AND '.join(conditions)}"
             )
         down = " DESC" if keys.descending else ""
-        values = [*(*keys.bounds, *filters.values) * len(self._arms), limit]
+        values = [*(*keys.bounds, *filters.values) * len(self._arms), limit, offset]
         found = self._db.execute(
-            f"{' UNION ALL '.join(parts)} ORDER BY 4{down}, 1{down} LIMIT ?", values
+            f"{' UNION ALL '.join(parts)} ORDER BY 4{down}, 1{down} LIMIT ? OFFSET ?", values
         )
         yield from ((nid, handle, doc) for nid, handle, doc, _ in found)
 
