@@ -147,7 +147,9 @@ async def converse(app: App, body: bytes, headers: dict[str, str], *, fast: bool
             lambda: save(ctx, Book, "b", pages=None),
         ):
             await asyncio.to_thread(act)
-            await asyncio.sleep(0.05)
+            await until(lambda: not backend.watches._awake)
+            for _ in range(50):  # turns of the loop, until what is due is on its way
+                await asyncio.sleep(0)
         endpoint.end_streams()
         await asyncio.wait_for(exchange.task, 10)
     return [exchange.sent[0], exchange.body]
