@@ -391,6 +391,32 @@ def test_parameters_of_every_kind(doors, revision):
             assert fast == slow, extra
 
 
+RAW_METAS = [
+    b'{"a":"\xff"}',
+    rb'{"a":"\ud800"}',
+    b'{"a":1e999}',
+    b'{"a":' + b"[" * 96 + b"]" * 96 + b"}",
+    b'{"a":' + b"[" * 97 + b"]" * 97 + b"}",
+    b'{"a":' + b"[" * 98 + b"]" * 98 + b"}",
+    b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}",
+    b'{"a":1,"a":2}',
+    b'{"a":NaN}',
+    b"{'a':1}",
+]
+
+
+@pytest.mark.parametrize("revision", [None, MODERN])
+def test_envelopes_of_every_spelling(doors, revision):
+    """A ``_meta`` that is no JSON, or too deep, is refused alike."""
+    for raw in RAW_METAS:
+        usual = encode(envelope(revision))[1:-1]
+        meta = b"{" + usual + b"," + raw[1:] if usual else raw
+        head = b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":'
+        fast, slow = doors.ask(headers_of(revision, "tools/list", {}), head + meta + b"}}")
+        assert fast == slow, raw[:40]
+        assert fast.status < 500
+
+
 def test_mirrored_arguments_are_compared(doors):
     """A tool whose arguments stand in headers too is left to the SDK, which compares them."""
     params = {"name": "m", "arguments": {"a": "x"}}

@@ -93,7 +93,7 @@ def may_be_deep(body: bytes) -> bool:
 def is_deep(value: object) -> bool:
     """Whether arrays and objects nest deeper than is taken."""
     level = [value]
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(MAX_DEPTH):
         level = [
             inner
             for one in level
@@ -102,4 +102,4 @@ def is_deep(value: object) -> bool:
         ]
         if not level:
             return False
-    return True
+    return any(isinstance(one, dict | list) for one in level)

@@ -20,7 +20,7 @@ from mcp_types import (
 from mcp_types.methods import validate_client_request
 from pydantic import ValidationError
 
-from trails.surfaces.mcp.bodies import is_deep, may_be_deep
+from trails.surfaces.mcp.bodies import is_deep, may_be_deep, parse
 from trails.surfaces.mcp.wire import DEFAULT_REVISION, LEGACY, MODERN
 
 Method = Literal["tools/call", "tools/list", "resources/read", "subscriptions/listen"]
@@ -179,7 +179,10 @@ def _agree(found: Mapping[bytes, bytes], ticket: Ticket) -> bool:
 
 def _is_envelope(ticket: Ticket, raw: bytes) -> bool:
     """Whether the SDK accepts a ``_meta``, and it holds no wish that only the SDK grants."""
-    meta = msgspec.json.decode(raw)
+    try:
+        meta = parse(raw)
+    except ValueError:
+        return False
     if not isinstance(meta, dict) or is_deep([[meta]]):
         return False
     if ticket.revision in LEGACY:
