@@ -47,7 +47,7 @@ def post(path: str, headers: Mapping[str, str], body: bytes) -> bytes:
     """A whole HTTP request."""
     lines = [
         f"POST {path} HTTP/1.1",
-        "host: 127.0.0.1",
+        "host: 127.0.0.1:8000",
         "content-type: application/json",
         f"content-length: {len(body)}",
         *(f"{name}: {value}" for name, value in headers.items()),

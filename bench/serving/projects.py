@@ -1,0 +1,68 @@
+"""Our side: project folders with capabilities as trivial as the peers' tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+APP: Final = '''
+from trails import Context, Shape, capability, predicate, shape
+from bench.serving.peers import LARGE
+
+
+@shape
+class Said(Shape):
+    """What was said."""
+
+    text: str = predicate(max_length=1000)
+
+
+@shape
+class Row(Shape):
+    """One of many."""
+
+    code: str = predicate()
+    title: str = predicate()
+    note: str = predicate()
+    lot: int = predicate()
+    score: float = predicate()
+
+
+@capability("echo", idempotent=True)
+async def echo(ctx: Context, text: str = predicate(max_length=1000)) -> Said:
+    """Say it again."""
+    return Said(text=text)
+
+
+@capability("echo_thread", idempotent=True)
+def echo_thread(ctx: Context, text: str = predicate(max_length=1000)) -> Said:
+    """Say it again, from a thread."""
+    return Said(text=text)
+
+
+ROWS = [Row(**row) for row in LARGE["result"]]
+
+
+@capability("large", idempotent=True)
+async def large(ctx: Context, text: str = predicate(max_length=1000)) -> list[Row]:
+    """Return two hundred rows."""
+    return ROWS
+'''
+MORE: Final = '''
+
+@capability("more.echo_{number:03}", idempotent=True)
+async def echo_{number:03}(ctx: Context, text: str = predicate(max_length=1000)) -> Said:
+    """Say it again."""
+    return Said(text=text)
+'''
+
+
+def make_project(folder: Path, tools: int) -> Path:
+    """A project with an echo among some capabilities."""
+    folder.mkdir(parents=True)
+    (folder / "trails.toml").write_text(
+        '[project]\nname = "bench"\n\n[graphs.main]\napp = "app.py"\n', encoding="utf-8"
+    )
+    more = "".join(MORE.format(number=number) for number in range(tools - 3))
+    (folder / "app.py").write_text(APP + more, encoding="utf-8")
+    return folder
