@@ -37,7 +37,7 @@ test: lint  ## Lint, then run the tests
 conformance: setup  ## Run the official MCP suite against both doors (npm installs it once)
 	@$(BIN)/python -m tests.conformance
 
-demo: setup  ## Walk through the Northline example
+demo: setup  ## Walk through the Northline example, then serve it (DEMO_ONCE=1: only the walk)
 	@$(BIN)/python examples/northline/tour.py
 
 bench: setup  ## Measure, and compare with the targets

@@ -4,14 +4,21 @@ It works on a copy of this project in a temporary folder, so it can be run again
 and leaves nothing behind.
 """
 
+import asyncio
+import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+from agent import work
 from app import Component, Hazard, Incident, Person, Requirement, Verification
 from rich.console import Console
 from rich.markup import escape
@@ -43,8 +50,7 @@ def main() -> None:
             show_sandbox(app, ctx)
         show_kill(project)
         show_proof(project)
-    console.print("\n[bold]That was the tour.[/] Read on in docs/architecture.md, or start")
-    console.print("your own project: [bold].venv/bin/trails new acme[/]")
+        show_agent(project, stay=sys.stdin.isatty() and not os.environ.get("DEMO_ONCE"))
 
 
 def heading(text: str) -> None:
@@ -254,6 +260,42 @@ def show_proof(project: Path) -> None:
     console.print(done.stdout.rstrip() or done.stderr.rstrip(), markup=False)
     if done.returncode:
         sys.exit(done.returncode)
+
+
+def show_agent(project: Path, *, stay: bool) -> None:
+    """An agent works with the graph over MCP; then others may, until somebody says stop."""
+    heading("12. An agent")
+    with serving(project) as served:
+        endpoint = served["graphs"][0]
+        asyncio.run(work(endpoint["url"]))
+        console.print("\n[bold]That was the tour.[/] Read on in docs/how-to/agents.md, or start")
+        console.print("your own project: [bold].venv/bin/trails new acme[/]")
+        if stay:
+            console.print(f"\nThe demo is served at [bold]{served['url']}[/]; let your agent in:\n")
+            console.print(f"  {endpoint['add']}\n", markup=False)
+            console.print("Another client: .venv/bin/trails mcp install --help. Ctrl-C ends it.")
+            with suppress(KeyboardInterrupt):
+                signal.pause()
+
+
+@contextmanager
+def serving(project: Path) -> Iterator[dict[str, Any]]:
+    """A server of the project for a while; what it said when it was ready."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    server = subprocess.Popen(  # noqa: S603 - the command that this project installs
+        [sys.executable, "-m", "trails", "serve", "--port=0", "--json", "--project", project],
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for this process, which then ends the server in order
+    )
+    try:
+        ready = server.stdout.readline() if server.stdout else b""
+        if not ready:
+            sys.exit(f"the server did not start (exit code {server.wait()})")
+        yield json.loads(ready)
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait(timeout=20)
 
 
 def write_until_killed(project: Path) -> None:
