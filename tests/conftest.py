@@ -15,6 +15,11 @@ from pathlib import Path
 from typing import TypedDict
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Tests judge behaviour, never the clock: a busy machine is no failure.
+settings.register_profile("trails", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("trails")
 
 HERE = Path(__file__).parent
 REQUIREMENTS = HERE / "requirements.toml"
