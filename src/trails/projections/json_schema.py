@@ -128,6 +128,12 @@ def _tell_stored_fields(document: Document, fields: Iterable[PredicateDescriptor
             notes.append("Unique: no two instances have the same value.")
         if field.many:
             notes.append("Stored as a set: without order, each value once.")
+        if field.label:
+            notes.append("The label: it names an instance to readers.")
+        if field.search:
+            notes.append("Its text can be searched.")
+        if field.iri not in {"", field.name}:
+            notes.append(f"Its RDF predicate is {field.iri}.")
         _tell(properties[field.name], notes)
 
 
