@@ -1,11 +1,11 @@
-"""A backend of the real watches and the real registry, and ways to reach it with a client."""
+"""A kernel, and ways to reach it with a client."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 import uvicorn
@@ -15,76 +15,24 @@ from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import jsonrpc_message_adapter
 
 from trails import App
-from trails.model.actors import LOCAL, Actor
-from trails.model.outcomes import Failure, Outcome, Success
-from trails.model.resources import Completions, Content, ResourceList
-from trails.model.tools import Hints, Tool, ToolList
-from trails.request.lists import listen_to_lists
-from trails.request.reading import Reader
-from trails.request.watches import Watcher, Watches
+from trails.model.actors import LOCAL
+from trails.request.options import KernelOptions
+from trails.request.pipeline import Kernel
+from trails.request.watches import Watches
 from trails.surfaces.mcp.http import McpApp
 from trails.surfaces.mcp.streams import serve_stream
 
 
-class Stage:
-    """As much of a kernel as watching needs."""
-
-    name = "shelf/main"
-    version = "1"
-    instructions = "Watch me."
+class Stage(Kernel):
+    """A kernel whose watches can be looked at."""
 
     def __init__(self, app: App) -> None:
-        self.app = app
-        self._service = app.service()
-        self._reader = Reader(self._service)
-        self.watches = Watches(self._service)
+        super().__init__(app.service(), KernelOptions(project="shelf", version="1", env="test"))
 
-    def tools(self, actor: Actor) -> ToolList:
-        """The capabilities that are registered now."""
-        registry = self._service.registry
-        schema = {"type": "object"}
-        hints = Hints(read_only=False, destructive=False, idempotent=False)
-        tools = [
-            Tool(name=name, title=name, description=name, input_schema=schema, hints=hints)
-            for name in sorted(registry.capabilities)
-        ]
-        return ToolList(str(sorted(registry.capabilities)), tuple(tools))
-
-    async def execute(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
-        """Call a capability."""
-        ctx = self.app.context()
-        await asyncio.to_thread(self._service.call, ctx, name, arguments)
-        return Success(b"{}")
-
-    def resources(self, actor: Actor) -> ResourceList:
-        """The types."""
-        found = self._reader.resources(actor)
-        return ResourceList(self._service.graph.main.schema.digest, found.resources, ())
-
-    async def read(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
-        """Read."""
-        return await self._reader.read(actor, uri)
-
-    async def complete(
-        self, actor: Actor, template: str, variable: str, value: str, given: Mapping[str, str]
-    ) -> Completions | Failure:
-        """Nothing."""
-        return Completions(())
-
-    def refuse_watch(self, actor: Actor, uri: str) -> Failure | None:
-        """Ask the watches."""
-        return self.watches.refuse_watch(actor, uri)
-
-    def watch(self, actor: Actor, uris: Sequence[str]) -> Watcher | Failure:
-        """Ask the watches."""
-        return self.watches.watch(actor, uris)
-
-    def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Be told of new lists."""
-        return listen_to_lists(self._service, changed)
-
-
-Connect = Callable[..., "AsyncIterator[Client]"]
+    @property
+    def watches(self) -> Watches:
+        """Its watches."""
+        return self._watches
 
 
 @asynccontextmanager
@@ -113,7 +61,8 @@ class _Lines:
 
         async def send(line: bytes) -> None:
             message = jsonrpc_message_adapter.validate_python(json.loads(line), by_name=False)
-            await to_client.send(SessionMessage(message))
+            with suppress(anyio.BrokenResourceError):  # the client has left
+                await to_client.send(SessionMessage(message))
 
         async def serve() -> None:
             async with to_client, from_client:
@@ -184,6 +133,13 @@ class Heard:
             while not condition(self.messages):
                 self._news.clear()
                 await self._news.wait()
+
+
+async def event_of(subscription, wanted: ServerEvent) -> None:
+    """Wait for an event, whatever comes before."""
+    async with asyncio.timeout(10):
+        while await anext(subscription) != wanted:
+            pass
 
 
 async def next_events(subscription, count: int) -> set[ServerEvent]:

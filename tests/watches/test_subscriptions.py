@@ -9,7 +9,15 @@ import pytest
 from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from tests.watches.shelf import Book, Shelf, branch, make_app, save
-from tests.watches.stage import Heard, Stage, next_events, over_http, over_stream, until
+from tests.watches.stage import (
+    Heard,
+    Stage,
+    event_of,
+    next_events,
+    over_http,
+    over_stream,
+    until,
+)
 
 from trails import Context, Node, capability, node_type, predicate
 
@@ -82,7 +90,7 @@ def test_listening_tells_which_list_changed(app, connect):
             await asyncio.to_thread(app.register, make_capability("late.one"))
             assert await next_events(subscription, 1) == {ToolsListChanged()}
             await asyncio.to_thread(app.register, make_type())
-            assert await next_events(subscription, 1) == {ResourcesListChanged()}
+            await event_of(subscription, ResourcesListChanged())
             assert await next_events(other, 1) == {ResourcesListChanged()}
 
     asyncio.run(run())
@@ -174,11 +182,8 @@ def test_a_session_is_told_of_lists(app, revision):
             await client.list_tools()
             await asyncio.to_thread(app.register, make_capability("late.one"))
             await heard.until(lambda found: kinds(found) == {"notifications/tools/list_changed"})
-            heard.messages.clear()
             await asyncio.to_thread(app.register, make_type())
-            await heard.until(
-                lambda found: kinds(found) == {"notifications/resources/list_changed"}
-            )
+            await heard.until(lambda found: "notifications/resources/list_changed" in kinds(found))
 
     asyncio.run(run())
 
@@ -210,5 +215,54 @@ def test_an_endpoint_without_sessions_refuses_to_subscribe(app, revision):
             for attempt in (client.subscribe_resource, client.unsubscribe_resource):
                 with pytest.raises(MCPError, match=r"keeps no sessions.*subscriptions/listen"):
                     await attempt(BOOKS)
+
+    asyncio.run(run())
+
+
+# --- older revisions over HTTP, where sessions are kept --------------------------------------
+
+SESSIONS = {"legacy_sessions": True}
+
+
+@pytest.mark.filterwarnings("ignore:resources/.*subscribe is removed")
+def test_a_session_over_http_subscribes(app, revision):
+    """It is told on its GET stream: of what it watches, and of lists."""
+
+    async def run() -> None:
+        heard = Heard()
+        backend = Stage(app)
+        async with over_http(
+            backend, SESSIONS, mode="legacy", message_handler=heard, cache=None
+        ) as client:
+            assert client.protocol_version == revision
+            assert client.server_capabilities.resources.subscribe is True
+            assert client.server_capabilities.tools.list_changed is True
+            await client.subscribe_resource(BOOKS)
+            await client.subscribe_resource(BOOK)
+            await asyncio.to_thread(save, app.context(), Book, "b", pages=2)
+            await heard.until(lambda found: set(updates(found)) == {BOOKS, BOOK})
+            await client.unsubscribe_resource(BOOKS)
+            heard.messages.clear()
+            await asyncio.to_thread(save, app.context(), Book, "b", pages=3)
+            await heard.until(lambda found: updates(found) == [BOOK])
+            with pytest.raises(MCPError, match="can't be watched"):
+                await client.subscribe_resource(f"{BOOKS}?limit=5")
+            await asyncio.to_thread(app.register, make_capability("late.one"))
+            await heard.until(lambda found: "notifications/tools/list_changed" in kinds(found))
+        await until(lambda: not backend.watches._watchers)
+
+    asyncio.run(run())
+
+
+def test_where_sessions_are_kept_the_newest_revision_listens_as_well(app):
+    """One endpoint serves both."""
+
+    async def run() -> None:
+        async with (
+            over_http(Stage(app), SESSIONS, mode="2026-07-28") as client,
+            client.listen(resource_subscriptions=[BOOK]) as subscription,
+        ):
+            await asyncio.to_thread(save, app.context(), Book, "b", pages=2)
+            assert await next_events(subscription, 1) == {ResourceUpdated(BOOK)}
 
     asyncio.run(run())

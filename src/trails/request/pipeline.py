@@ -5,7 +5,6 @@ Every surface calls a Kernel, one a graph; listing tools goes the same way as ca
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -17,11 +16,11 @@ from trails.model.outcomes import Failure, Outcome
 from trails.model.resources import Completions, Content, ResourceList
 from trails.model.tools import ToolList
 from trails.projections.instructions import project_instructions
-from trails.registry.registry import Registry
 from trails.request.authorize import refuse
 from trails.request.catalog import Catalog
 from trails.request.dispatch import Dispatch
 from trails.request.failures import unknown_tool
+from trails.request.lists import listen_to_lists
 from trails.request.options import KernelOptions
 from trails.request.reading import Reader
 from trails.request.requests import Request
@@ -128,14 +127,7 @@ class Kernel:
 
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
         """Be told, on the event loop, when the lists may have changed; returns what ends that."""
-        loop = asyncio.get_running_loop()
-
-        def tell(registry: Registry) -> None:
-            del registry
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(changed)
-
-        return self._service.cell.listen(tell)
+        return listen_to_lists(self._service, changed)
 
     def close(self) -> None:
         """Let the threads end; the graph stays open."""

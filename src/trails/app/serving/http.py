@@ -35,6 +35,8 @@ class HttpInterface:
         self._endpoints = {
             name: McpApp(
                 graph,
+                legacy_sessions=settings[name].mcp.legacy_sessions,
+                legacy_sse=settings[name].mcp.legacy_sse,
                 validation_errors=settings[name].mcp.validation_errors,
             )
             for name, graph in graphs.items()
@@ -48,6 +50,11 @@ class HttpInterface:
             for endpoint in self._endpoints.values():
                 await stack.enter_async_context(endpoint.run())
             yield self
+
+    def end_streams(self) -> None:
+        """Say goodbye to those who listen: the server waits for them when it stops."""
+        for endpoint in self._endpoints.values():
+            endpoint.end_streams()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""

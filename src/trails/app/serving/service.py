@@ -149,5 +149,6 @@ class _Http:
             self._ready.set()
             await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
             ending.cancel()
+            interface.end_streams()
             server.stop()
             await serving
