@@ -1,0 +1,36 @@
+"""Instances: the URI that a path with its query stands for, and pages as one JSON object.
+
+Nothing is judged here; whoever reads the URI says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import parse_qs, quote, urlsplit
+
+import msgspec
+
+from trails.model.resources import Content
+
+
+def write_uri(
+    parts: Sequence[str], query: Mapping[str, str], *, branch: str | None, snapshot: str | None
+) -> str:
+    """The URI of a type or instance, on a branch or in the past."""
+    place: tuple[str, ...] = () if branch is None else ("branch", branch)
+    if snapshot is not None:
+        place = ("at", snapshot)
+    path = "/".join(_encoded(each) for each in (*place, "kg", *parts))
+    asked = "&".join(f"{_encoded(name)}={_encoded(value)}" for name, value in query.items())
+    return f"trails://{path}?{asked}" if asked else f"trails://{path}"
+
+
+def join_page(contents: Sequence[Content]) -> bytes:
+    """A page of instances with the cursor of the next one, if there is one."""
+    page, *rest = contents
+    following = parse_qs(urlsplit(rest[0].uri).query)["cursor"][0] if rest else None
+    return b'{"instances":%s,"next":%s}' % (page.text.encode(), msgspec.json.encode(following))
+
+
+def _encoded(text: str) -> str:
+    return quote(text, safe="")
