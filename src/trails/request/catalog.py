@@ -79,13 +79,13 @@ class _Maker:
 
     def entries(self) -> Iterable[Entry]:
         registry = self._registry
-        yield from map(self._builtin, BUILTINS)
+        yield from (builtin_entry(each, self._desk) for each in BUILTINS)
         yield from map(self._capability, registry.capabilities.values())
         for meta in registry.metas.values():
             if meta.meta is not None and not self._is_hidden(meta.meta.scope):
                 yield self._capability(meta)
         if self.queries_by_name:
-            yield from map(self._builtin, BY_NAME)
+            yield from (builtin_entry(each, self._desk) for each in BY_NAME)
         else:
             yield from map(self._query, self._queries.values())
 
@@ -118,26 +118,28 @@ class _Maker:
             shape=shape_object(self._names),
         )
 
-    def _builtin(self, builtin: Builtin) -> Entry:
-        shapes = OwnShapes.of(*builtin.shapes)
-        return Entry(
-            tool=Tool(
-                name=builtin.name,
-                title=builtin.title,
-                description=builtin.description,
-                input_schema=project_fields((*builtin.fields, *builtin.controls), shapes),
-                output_schema=builtin.output,
-                hints=builtin.hints,
-                action=builtin.action,
-            ),
-            kind=builtin.kind,
-            arguments=Arguments(builtin.name, builtin.fields, shapes.special()),
-            controls=_controls(builtin.controls),
-            declared=shapes,
-            place=builtin.place,
-            handler=partial(builtin.run, self._desk),
-            shape=shape_object(self._names),
-        )
+
+def builtin_entry(builtin: Builtin, desk: Desk) -> Entry:
+    """A built-in as an entry."""
+    shapes = OwnShapes.of(*builtin.shapes)
+    return Entry(
+        tool=Tool(
+            name=builtin.name,
+            title=builtin.title,
+            description=builtin.description,
+            input_schema=project_fields((*builtin.fields, *builtin.controls), shapes),
+            output_schema=builtin.output,
+            hints=builtin.hints,
+            action=builtin.action,
+        ),
+        kind=builtin.kind,
+        arguments=Arguments(builtin.name, builtin.fields, shapes.special()),
+        controls=_controls(builtin.controls),
+        declared=shapes,
+        place=builtin.place,
+        handler=partial(builtin.run, desk),
+        shape=shape_object(desk.service.graph.names),
+    )
 
 
 def _controls(fields: tuple[PredicateDescriptor, ...]) -> Arguments:

@@ -26,8 +26,6 @@ from trails.request.mending import mend
 from trails.request.requests import Request
 
 T = TypeVar("T")
-LARGEST: Final = 4 << 20
-"""Bytes of the largest result."""
 _THREADS: Final = 32
 
 
@@ -123,13 +121,13 @@ class Dispatch:
         return prepared
 
     def _succeed(self, request: Request, result: object) -> Outcome:
-        body = request.entry.shape(result)
-        if len(body) > LARGEST:
+        body, largest = request.entry.shape(result), request.entry.largest
+        if len(body) > largest:
             raise LimitError(
                 f"the result of {request.entry.tool.name} has {len(body)} bytes, and a result may "
-                f"have {LARGEST}; ask for less: fewer rows or fields, a narrower filter, or a page "
+                f"have {largest}; ask for less: fewer rows or fields, a narrower filter, or a page "
                 "at a time",
-                limit=LARGEST,
+                limit=largest,
                 size=len(body),
             )
         self._activities.end(request.call, "ok")

@@ -31,3 +31,5 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     """Takes the context, and the arguments by name."""
     shape: Callable[[object], bytes]
     """The result as the JSON text of an object."""
+    largest: int = 4 << 20
+    """Bytes that it may have at most."""

@@ -16,14 +16,17 @@ from trails.model.outcomes import Failure, Outcome
 from trails.model.resources import Completions, Content, ResourceList
 from trails.model.tools import ToolList
 from trails.projections.instructions import project_instructions
+from trails.registry.registry import Registry
 from trails.request.authorize import refuse
 from trails.request.catalog import Catalog
 from trails.request.dispatch import Dispatch
+from trails.request.entries import Entry
 from trails.request.failures import unknown_tool
 from trails.request.lists import listen_to_lists
 from trails.request.options import KernelOptions
 from trails.request.reading import Reader
 from trails.request.requests import Request
+from trails.request.transfers import Transfers
 from trails.request.watches import Watcher, Watches
 
 _logger: Final = logging.getLogger("trails")
@@ -39,6 +42,7 @@ class Kernel:
         self._reader = Reader(service, options.doctor)
         self._watches = Watches(service)
         self._catalog: Catalog | None = None
+        self.transfers = Transfers(service, options, self._perform)
 
     @property
     def name(self) -> str:
@@ -69,11 +73,22 @@ class Kernel:
         entry = catalog.find(name)
         if entry is None:
             return self._refused(Call(actor.name, name[:200], "runtime"), unknown_tool(name))
+        return await self._perform(actor, entry, arguments, catalog.registry)
+
+    async def _perform(
+        self,
+        actor: Actor,
+        entry: Entry,
+        arguments: Mapping[str, object],
+        registry: Registry | None = None,
+    ) -> Outcome:
+        """The rest of the path, once it is known what a request is for."""
         call = Call(actor.name, entry.tool.name, entry.kind)
         refused = refuse(actor, entry.tool)
         if refused is not None:
             return self._refused(call, refused)
-        return await self._dispatch.run(Request(catalog.registry, entry, call, arguments))
+        pinned = registry or self._service.registry
+        return await self._dispatch.run(Request(pinned, entry, call, arguments))
 
     def _pin(self) -> Catalog:
         """The catalog of the registry that is current now; a request keeps to it."""

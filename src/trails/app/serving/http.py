@@ -15,6 +15,7 @@ from trails.model.actors import Actor
 from trails.model.outcomes import Failure
 from trails.request.pipeline import Kernel
 from trails.surfaces.mcp.http import McpApp
+from trails.surfaces.rest.app import build_app
 
 _MCP_PATHS: Final = frozenset({"mcp", "sse", "messages"})
 
@@ -32,6 +33,7 @@ class HttpInterface:
         self._actor = actor
         self._policy = policy
         self._graphs = graphs
+        self._rest = build_app(graphs)
         self._endpoints = {
             name: McpApp(
                 graph,
@@ -66,10 +68,8 @@ class HttpInterface:
         parts = scope["path"].split("/")
         if len(parts) == 4 and parts[1] == "graphs" and parts[3] in _MCP_PATHS:
             await self._answer_mcp(parts[2], scope, receive, send)
-        elif scope["path"] == "/healthz":
-            await _answer(send, 200, {"status": "ok"})
         else:
-            await _answer(send, 404, {"code": "not_found", "message": "there is nothing here"})
+            await self._rest(scope, receive, send)
 
     async def _answer_mcp(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._endpoints.get(name)

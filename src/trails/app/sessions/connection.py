@@ -54,9 +54,9 @@ class Connection:
     def __init__(self, address: Address) -> None:
         self._address = address
 
-    def get(self, path: str, query: Mapping[str, object] | None = None) -> bytes:
-        """What a path holds."""
-        with self._answer("GET", path, query) as response:
+    def ask(self, method: str, path: str, query: Mapping[str, object] | None = None) -> bytes:
+        """What comes of a request without a body."""
+        with self._answer(method, path, query) as response:
             return response.read()
 
     def post(self, path: str, body: object) -> bytes:
@@ -93,7 +93,7 @@ class Connection:
         headers: Mapping[str, str] | None = None,
     ) -> Generator[HTTPResponse, None, None]:
         """A response that is fine; what is not is raised as what it was over there."""
-        asked = {name: value for name, value in (query or {}).items() if value is not None}
+        asked = {name: _spell(value) for name, value in (query or {}).items() if value is not None}
         target = f"{self._address.prefix}{path}{'?' if asked else ''}{urlencode(asked, doseq=True)}"
         connection = _open(self._address)
         try:
@@ -110,6 +110,11 @@ class Connection:
             ) from None
         finally:
             connection.close()
+
+
+def _spell(value: object) -> object:
+    """A truth value as it is written in a query string."""
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _send(

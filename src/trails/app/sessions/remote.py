@@ -17,6 +17,19 @@ from trails.model.tools import Tool
 from trails.surfaces.cli.operations import Listing, Page, View
 
 _BLOCK: Final = 1 << 18
+_ROUTES: Final = {
+    "branch_list": ("GET", "branches"),
+    "branch_create": ("POST", "branches"),
+    "branch_delete": ("DELETE", "branches/{name}"),
+    "branch_merge": ("POST", "branches/merge"),
+    "commit_list": ("GET", "commits"),
+    "commit_get": ("GET", "commits/{commit}"),
+    "graph_diff": ("GET", "diff"),
+    "graph_query": ("POST", "query"),
+    "graph_mutate": ("POST", "mutate"),
+    "stored_query_list": ("GET", "queries"),
+    "stored_query_run": ("POST", "queries/{name}"),
+}
 _CODINGS: Final = {".gz": "gzip", ".zst": "zstd"}
 
 
@@ -37,7 +50,7 @@ class _Tools(msgspec.Struct):
 
 def list_graphs(connection: Connection) -> dict[str, str]:
     """The graphs of a server, and the base of the IRIs of each."""
-    found = msgspec.json.decode(connection.get("/graphs"), type=_Graphs)
+    found = msgspec.json.decode(connection.ask("GET", "/graphs"), type=_Graphs)
     return {each.graph_id: each.uri for each in found.graphs}
 
 
@@ -52,7 +65,7 @@ class RemoteDoor:
 
     def tools(self) -> Sequence[Tool]:
         """The tools, by name."""
-        found = self._connection.get(f"{self._root}/capabilities")
+        found = self._connection.ask("GET", f"{self._root}/capabilities")
         return msgspec.json.decode(found, type=_Tools).capabilities
 
     def execute(self, name: str, arguments: Mapping[str, object]) -> bytes:
@@ -63,25 +76,26 @@ class RemoteDoor:
         """A page of a type's instances."""
         query = {**_place(view), **msgspec.structs.asdict(wanted)}
         del query["type"]
-        found = self._connection.get(f"{self._root}/kg/{quote(wanted.type, safe='')}", query)
+        found = self._connection.ask("GET", f"{self._root}/kg/{quote(wanted.type, safe='')}", query)
         return msgspec.json.decode(found, type=Page)
 
     def instance(self, view: View, type_name: str, identifier: str) -> bytes:
         """One instance as JSON-LD."""
         path = f"kg/{quote(type_name, safe='')}/{quote(identifier, safe='')}"
-        return self._connection.get(f"{self._root}/{path}", _place(view))
+        return self._connection.ask("GET", f"{self._root}/{path}", _place(view))
 
-    def queries(self) -> bytes:
-        """The stored queries."""
-        return self._connection.get(f"{self._root}/queries")
-
-    def run(self, name: str, arguments: Mapping[str, object]) -> bytes:
-        """Run a stored query."""
-        return self._connection.post(f"{self._root}/queries/{quote(name, safe='')}", arguments)
-
-    def diff(self, arguments: Mapping[str, object]) -> bytes:
-        """Compare two states."""
-        return self._connection.get(f"{self._root}/diff", arguments)
+    def record(self, name: str, arguments: Mapping[str, object]) -> bytes:
+        """What a built-in gives to programs: the route that stands for it says."""
+        method, path = _ROUTES[name]
+        given = dict(arguments)
+        parts = [
+            quote(str(given.pop(part[1:-1])), safe="") if part.startswith("{") else part
+            for part in path.split("/")
+        ]
+        target = "/".join((self._root, *parts))
+        if method == "POST":
+            return self._connection.post(target, given)
+        return self._connection.ask(method, target, given)
 
     def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
         """Send files, as one; what is wrong is told with the file that it is in."""

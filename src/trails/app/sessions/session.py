@@ -7,6 +7,8 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from trails.app.sessions.params import write_params
+from trails.errors import ConflictError
 from trails.model.answers import Answer
 from trails.model.capabilities import StoredQuery
 from trails.model.loads import LoadRequest, LoadResult
@@ -37,14 +39,8 @@ class Door(Protocol):
     def instance(self, view: View, type_name: str, identifier: str) -> bytes:
         """One instance as JSON-LD."""
 
-    def queries(self) -> bytes:
-        """The stored queries."""
-
-    def run(self, name: str, arguments: Mapping[str, object]) -> bytes:
-        """Run a stored query."""
-
-    def diff(self, arguments: Mapping[str, object]) -> bytes:
-        """Compare two states."""
+    def record(self, name: str, arguments: Mapping[str, object]) -> bytes:
+        """What a built-in gives to programs."""
 
     def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
         """Load files in one commit."""
@@ -55,6 +51,10 @@ class Door(Protocol):
 
 class _Branches(msgspec.Struct):
     branches: list[BranchInfo]
+
+
+class _Branch(msgspec.Struct):
+    branch: BranchInfo
 
 
 class _Queries(msgspec.Struct):
@@ -75,7 +75,7 @@ class GraphSession:
 
     def call(self, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Call a capability, a stored query or a built-in."""
-        return self._ask(dict[str, object], name, arguments)
+        return msgspec.json.decode(self._door.execute(name, arguments), type=dict[str, object])
 
     def instances(self, view: View, wanted: Listing) -> Page:
         """A page of a type's instances."""
@@ -88,57 +88,70 @@ class GraphSession:
 
     def branches(self) -> list[BranchInfo]:
         """All branches."""
-        return self._ask(_Branches, "branch_list", {}).branches
+        return self._record(_Branches, "branch_list", {}).branches
 
     def create_branch(self, name: str, source: str) -> BranchInfo:
         """Make a branch where another branch is, or at a commit."""
-        return self._ask(BranchInfo, "branch_create", {"name": name, "from": source})
+        return self._record(_Branch, "branch_create", {"name": name, "from": source}).branch
 
     def delete_branch(self, name: str, *, force: bool) -> BranchInfo:
         """Delete a branch."""
-        return self._ask(BranchInfo, "branch_delete", {"name": name, "force": force})
+        return self._record(_Branch, "branch_delete", {"name": name, "force": force}).branch
 
     def merge(self, request: MergeRequest) -> MergeResult:
         """Merge a branch or commit into a branch."""
-        return self._ask(MergeResult, "branch_merge", _said(request))
+        given = msgspec.structs.asdict(request)
+        given["resolutions"] = [
+            {"conflict": conflict, "take": each.take, "value": each.value}
+            for conflict, each in request.resolutions.items()
+        ]
+        try:
+            return self._record(MergeResult, "branch_merge", given)
+        except ConflictError as error:
+            if "conflicts" not in error.data:
+                raise
+            return msgspec.convert(error.data, MergeResult)
 
     def commits(self, wanted: CommitFilter, *, after: str | None, limit: int) -> CommitPage:
         """A page of commits, newest first."""
-        return self._ask(
-            CommitPage, "commit_list", {**_said(wanted), "after": after, "limit": limit}
-        )
+        given = {**msgspec.structs.asdict(wanted), "after": after, "limit": limit}
+        if wanted.branch is None:
+            given["all_branches"] = True
+        return self._record(CommitPage, "commit_list", given)
 
     def commit(self, reference: str, *, limit: int) -> CommitDetail:
         """A commit and what it changed."""
-        return self._ask(CommitDetail, "commit_get", {"commit": reference, "limit": limit})
+        return self._record(CommitDetail, "commit_get", {"commit": reference, "limit": limit})
 
     def diff(self, start: str, end: str, *, limit: int) -> Difference:
         """What turns one state into another."""
-        found = self._door.diff({"from": start, "to": end, "limit": limit})
-        return msgspec.json.decode(found, type=Difference)
+        given = {"from": start, "to": end, "limit": limit}
+        return self._record(Difference, "graph_diff", given)
 
     def queries(self) -> Sequence[StoredQuery]:
         """The stored queries, by name."""
-        return msgspec.json.decode(self._door.queries(), type=_Queries).queries
+        return self._record(_Queries, "stored_query_list", {}).queries
 
     def ask(self, view: View, text: str, params: Mapping[str, object]) -> Answer:
         """Run a query text."""
-        return self._ask(Answer, "graph_query", {"query": text, "params": params, **_said(view)})
+        given = {"query": text, "params": write_params(params), **_place(view)}
+        return self._record(Answer, "graph_query", given)
 
     def run(self, view: View, name: str, params: Mapping[str, object]) -> Answer | str | None:
         """Run a stored query; one that changes data gives its commit."""
-        found = self._door.run(name, {"params": params, **_said(view)})
-        value = msgspec.json.decode(found, type=dict[str, object])
-        if "commit" in value:
-            return msgspec.convert(value["commit"], str | None)
-        return msgspec.convert(value, Answer)
+        given = {"name": name, "params": params, **_place(view)}
+        found = self._record(dict[str, object], "stored_query_run", given)
+        if "commit" in found:
+            return msgspec.convert(found["commit"], str | None)
+        return msgspec.convert(found, Answer)
 
     def mutate(
         self, branch: str, change: str | Sequence[object], options: WriteOptions
     ) -> Mutation:
         """Change the graph in one commit."""
         what = {"update" if isinstance(change, str) else "operations": change}
-        return self._ask(Mutation, "graph_mutate", {**what, "branch": branch, **_said(options)})
+        given = {**what, "branch": branch, **msgspec.structs.asdict(options)}
+        return self._record(Mutation, "graph_mutate", given)
 
     def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
         """Load files in one commit."""
@@ -146,18 +159,13 @@ class GraphSession:
 
     def export(self, view: View, format: str, types: Sequence[str]) -> Generator[bytes, None, None]:
         """A graph as a file, in blocks."""
-        return self._door.export({"format": format, "type": list(types), **_said(view)})
+        return self._door.export({"format": format, "type": list(types), **_place(view)})
 
-    def _ask(self, wanted: type[_T], name: str, arguments: Mapping[str, object]) -> _T:
+    def _record(self, wanted: type[_T], name: str, arguments: Mapping[str, object]) -> _T:
         given = {key: value for key, value in arguments.items() if value is not None}
-        return msgspec.json.decode(self._door.execute(name, given), type=wanted)
+        return msgspec.json.decode(self._door.record(name, given), type=wanted)
 
 
-def _said(value: msgspec.Struct) -> dict[str, object]:
-    """What a value says that is not said by saying nothing."""
-    return {
-        field.name: msgspec.to_builtins(given)
-        for field in msgspec.structs.fields(value)
-        if (given := getattr(value, field.name)) != field.default
-        and not (given == {} and field.default is msgspec.NODEFAULT)
-    }
+def _place(view: View) -> dict[str, object]:
+    """What a view says; a commit stands alone."""
+    return {"branch": view.branch} if view.snapshot is None else {"snapshot": view.snapshot}

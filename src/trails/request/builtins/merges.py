@@ -44,9 +44,8 @@ _RESOLUTION: Final = ShapeDescriptor(
 )
 
 
-def _merge(
-    desk: Desk, ctx: GraphContext, resolutions: Sequence[Mapping[str, object]], **given: object
-) -> object:
+def merge_request(resolutions: Sequence[Mapping[str, object]], **given: object) -> MergeRequest:
+    """What the arguments ask for."""
     settled = {
         str(each["conflict"]): msgspec.convert(
             {"take": each["take"], "value": each["value"]}, Resolution
@@ -54,7 +53,11 @@ def _merge(
         for each in resolutions
     }
     request = msgspec.convert({**given, "message": given["message"] or ""}, MergeRequest)
-    request = msgspec.structs.replace(request, resolutions=settled)
+    return msgspec.structs.replace(request, resolutions=settled)
+
+
+def _merge(desk: Desk, ctx: GraphContext, **given: object) -> object:
+    request = merge_request(**given)  # type: ignore[arg-type]
     result = desk.service.versions(ctx.actor, ctx.call).merge(request)
     if result.conflicts and not request.dry_run:
         raise _refused(result)

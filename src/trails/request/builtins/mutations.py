@@ -7,6 +7,7 @@ from typing import Final
 
 from trails.engine.context import GraphContext
 from trails.errors import FieldError, ValidationError
+from trails.model.mutations import Mutation
 from trails.projections.tools import BRANCH
 from trails.request.builtins.declare import (
     BOOLEAN,
@@ -25,7 +26,7 @@ from trails.request.builtins.declare import (
 )
 
 
-def _mutate(
+def mutate(
     desk: Desk,
     ctx: GraphContext,
     operations: Sequence[object],
@@ -33,17 +34,22 @@ def _mutate(
     message: str | None,
     expected_head: str | None,
     idempotency_key: str | None,
-) -> object:
+) -> Mutation:
+    """Make the change that the arguments say."""
     if bool(operations) == (update is not None):
         told = "give operations, or update, and not both"
         raise ValidationError([FieldError("operations", "required", f"operations: {told}")])
-    done = desk.service.mutate(
+    return desk.service.mutate(
         ctx,
         operations if update is None else update,
         message=message or "",
         expected_head=expected_head,
         idempotency_key=idempotency_key,
     )
+
+
+def _mutate(desk: Desk, ctx: GraphContext, **given: object) -> object:
+    done = mutate(desk, ctx, **given)  # type: ignore[arg-type]
     nodes = ctx.names.nodes
     return {
         "commit": done.commit,

@@ -8,30 +8,44 @@ from typing import Final
 from trails.engine.context import GraphContext
 from trails.errors import FieldError, ValidationError
 from trails.model.constraints import showable
-from trails.model.kinds import Iri
+from trails.model.kinds import KINDS, Iri, KindError
 from trails.projections.tools import BRANCH, SNAPSHOT
 from trails.request.answers import ANSWER, show_answer
 from trails.request.builtins.declare import READER, Builtin, Desk, field
 
 
 def _query(desk: Desk, ctx: GraphContext, query: str, params: object) -> object:
-    return show_answer(desk.service.ask(ctx, query, _bound(params)))
+    return show_answer(desk.service.ask(ctx, query, bound_params(params)))
 
 
-def _bound(params: object) -> dict[str, object]:
+def bound_params(params: object) -> dict[str, object]:
     """Parameters as SPARQL takes them."""
     if params is None:
         return {}
     if not isinstance(params, Mapping):
         message = "params must be an object of parameter names and values"
         raise ValidationError([FieldError("params", "datatype", message, showable(params))])
-    return {str(name): _term(value) for name, value in params.items()}
+    return {str(name): _term(str(name), value) for name, value in params.items()}
 
 
-def _term(value: object) -> object:
-    if isinstance(value, Mapping) and set(value) == {"@id"}:
+def _term(name: str, value: object) -> object:
+    if not isinstance(value, Mapping):
+        return value
+    if set(value) == {"@id"}:
         return Iri(str(value["@id"]))
-    return value
+    if set(value) == {"@value", "@type"}:
+        row = _BY_DATATYPE.get(str(value["@type"]))
+        try:
+            if row is not None:
+                return row.coerce(value["@value"])
+        except KindError:
+            pass
+    message = f'params.{name} must be a text, a number, true, false, {{"@id": …}}, or '
+    message += f'{{"@value": …, "@type": …}} with a value of that XML Schema type, not {value}'
+    raise ValidationError([FieldError(f"params.{name}", "datatype", message, showable(value))])
+
+
+_BY_DATATYPE: Final = {row.datatype: row for row in KINDS.values() if row.name != "Vector"}
 
 
 GRAPH_QUERY: Final = Builtin(
@@ -50,8 +64,9 @@ GRAPH_QUERY: Final = Builtin(
         field("query", "The SPARQL text.", required=True, min_length=1),
         field(
             "params",
-            "Values for $name in the text, by name: texts, numbers, truth values, or "
-            '{"@id": "<iri>"} for an IRI.',
+            "Values for $name in the text, by name: texts, numbers, truth values, "
+            '{"@id": "<iri>"} for an IRI, or {"@value": "2026-03-01", "@type": '
+            '"http://www.w3.org/2001/XMLSchema#date"} for a date.',
             "Json",
         ),
     ),

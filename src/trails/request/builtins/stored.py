@@ -60,12 +60,21 @@ def _shown(query: StoredQuery, registry: Registry, detail: str) -> dict[str, obj
 def run_stored(desk: Desk, query: StoredQuery, ctx: GraphContext, params: object) -> object:
     """Run a stored query with checked parameters, and show what came of it."""
     service = desk.service
-    found = run_query(service.graph, service.untrusted, ctx, query, params)
+    return _show(run_query(service.graph, service.untrusted, ctx, query, params))
+
+
+def _show(found: Answer | str | None) -> object:
     return show_answer(found) if isinstance(found, Answer) else show_change(found)
 
 
 def _run(desk: Desk, ctx: GraphContext, name: str, params: object) -> object:
-    known = exposed(ctx.registry)
+    return _show(run_by_name(desk, ctx, exposed(ctx.registry), name, params))
+
+
+def run_by_name(
+    desk: Desk, ctx: GraphContext, known: Mapping[str, StoredQuery], name: str, params: object
+) -> Answer | str | None:
+    """Run one of some stored queries: its answer, or the commit of one that changes data."""
     query = known.get(name)
     if query is None:
         hint = suggest(name, list(known)) if known else "this graph has none"
@@ -76,7 +85,8 @@ def _run(desk: Desk, ctx: GraphContext, name: str, params: object) -> object:
     if ctx.call is not None:
         ctx.call.name, ctx.call.kind = query.name, kind_of(query)
     given = checks_of(ctx.registry).of_query(query).prepare(ctx, {"params": params})
-    return run_stored(desk, query, ctx, given["params"])
+    service = desk.service
+    return run_query(service.graph, service.untrusted, ctx, query, given["params"])
 
 
 STORED_QUERY_LIST: Final = Builtin(

@@ -9,7 +9,7 @@ from trails.surfaces.rest.replies import refused
 from trails.surfaces.rest.routing import Call
 
 _NUMBERS: Final = frozenset({"limit", "offset"})
-_FLAGS: Final = frozenset({"force", "dry_run"})
+_FLAGS: Final = frozenset({"force", "dry_run", "all_branches"})
 _TRUTHS: Final = {"true": True, "false": False}
 
 

@@ -11,30 +11,15 @@ from trails.model.resources import Content
 from trails.model.tools import ToolList
 
 
-class Backend(Protocol):
-    """One graph. Every method is called on the event loop and raises nothing but cancellation."""
+class Transfers(Protocol):
+    """What a graph offers beside tools and resources."""
 
     @property
     def uri(self) -> str:
         """What the IRIs of the graph begin with."""
 
-    def tools(self, actor: Actor) -> ToolList:
-        """The tools that an actor may use."""
-
-    async def execute(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
-        """Call a tool."""
-
-    async def read(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
-        """Read a URI."""
-
-    async def queries(self, actor: Actor) -> Outcome:
-        """The stored queries, with their parameters."""
-
-    async def run(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
-        """Run a stored query: ``params``, ``branch``, ``snapshot``."""
-
-    async def diff(self, actor: Actor, arguments: Mapping[str, object]) -> Outcome:
-        """What turns one state into another."""
+    async def record(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
+        """What a built-in of that name gives to programs: the whole record."""
 
     async def load(
         self,
@@ -50,3 +35,20 @@ class Backend(Protocol):
         self, actor: Actor, arguments: Mapping[str, object]
     ) -> AsyncGenerator[bytes, None] | Failure:
         """A branch or snapshot as a file, in blocks."""
+
+
+class Backend(Protocol):
+    """One graph. Every method is called on the event loop and raises nothing but cancellation."""
+
+    @property
+    def transfers(self) -> Transfers:
+        """What is offered beside tools and resources."""
+
+    def tools(self, actor: Actor) -> ToolList:
+        """The tools that an actor may use."""
+
+    async def execute(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
+        """Call a tool."""
+
+    async def read(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
+        """Read a URI."""

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Final
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from trails.surfaces.rest.replies import JSON, Refused, refused
 
@@ -57,12 +57,15 @@ async def bounded(request: Request, limit: int) -> AsyncIterator[bytes]:
     if told.isdecimal() and len(told) < 20 and int(told) > limit:
         raise _too_large(limit)
     size = 0
-    async with aclosing(request.stream()) as stream:
-        async for block in stream:
-            size += len(block)
-            if size > limit:
-                raise _too_large(limit)
-            yield block
+    try:
+        async with aclosing(request.stream()) as stream:
+            async for block in stream:
+                size += len(block)
+                if size > limit:
+                    raise _too_large(limit)
+                yield block
+    except ClientDisconnect:
+        raise refused("disconnected", "the sender went away before it had sent all") from None
 
 
 def media_type(request: Request) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -9,6 +10,7 @@ from starlette.responses import Response
 
 from trails.surfaces.rest.arguments import query_arguments
 from trails.surfaces.rest.bodies import media_type, read_object, read_text
+from trails.surfaces.rest.records import record
 from trails.surfaces.rest.replies import JSON, reply
 from trails.surfaces.rest.routing import Call
 
@@ -39,25 +41,28 @@ async def invoke(call: Call) -> Response:
     return reply(await call.backend.execute(call.actor, call.part("name"), arguments))
 
 
-async def list_queries(call: Call) -> Response:
-    """The stored queries."""
-    return reply(await call.backend.queries(call.actor))
+async def snapshot(call: Call) -> Response:
+    """What the graph holds: types and counts."""
+    arguments = query_arguments(call)
+    return reply(await call.backend.execute(call.actor, "graph_snapshot", arguments))
 
 
 async def query_by_name(call: Call) -> Response:
     """Run a stored query; the body has ``params``, ``branch`` and ``snapshot``."""
-    return reply(
-        await call.backend.run(call.actor, call.part("name"), await read_object(call.request))
-    )
+    return await _run(call, await read_object(call.request))
 
 
 async def query_by_link(call: Call) -> Response:
-    """Run a stored query that reads; the query string has its parameters."""
+    """Run a stored query; the query string has its parameters, as JSON or as text."""
     given = query_arguments(call)
     around: dict[str, object] = {
         name: given.pop(name) for name in ("branch", "snapshot") if name in given
     }
-    return reply(await call.backend.run(call.actor, call.part("name"), {**around, "params": given}))
+    return await _run(call, {**around, "params": given})
+
+
+async def _run(call: Call, arguments: Mapping[str, object]) -> Response:
+    return await record(call, "stored_query_run", {**arguments, "name": call.part("name")})
 
 
 async def query(call: Call) -> Response:
@@ -76,4 +81,4 @@ async def _text_call(call: Call, name: str, media: str, argument: str) -> Respon
         arguments = {**query_arguments(call), argument: await read_text(call.request)}
     else:
         arguments = await read_object(call.request)
-    return reply(await call.backend.execute(call.actor, name, arguments))
+    return await record(call, name, arguments)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import parse_qs, quote, urlsplit
 
-import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from trails.model.outcomes import Failure
 from trails.model.resources import Content
 from trails.surfaces.rest.arguments import query_arguments
 from trails.surfaces.rest.bodies import bounded, media_type, wrong_type
-from trails.surfaces.rest.replies import Refused, refuse, refused, reply
+from trails.surfaces.rest.replies import JSON, Refused, refuse, refused, reply
 from trails.surfaces.rest.routing import Call
+from trails.surfaces.rest.uris import join_page, write_uri
 
 MAX_LOAD: Final = 64 << 30
 """Bytes of one load: they go to disk, and are never in memory together."""
@@ -39,10 +38,7 @@ _CODINGS: Final = {"": "", "identity": "", "gzip": "gzip", "zstd": "zstd"}
 
 async def list_instances(call: Call) -> Response:
     """A page of a type's instances, and the cursor of the next one."""
-    page, *rest = await _read(call, "type")
-    following = parse_qs(urlsplit(rest[0].uri).query)["cursor"][0] if rest else None
-    body = b'{"instances":%s,"next":%s}' % (page.text.encode(), msgspec.json.encode(following))
-    return Response(body, media_type=page.mime_type)
+    return Response(join_page(await _read(call, "type")), media_type=JSON)
 
 
 async def get_instance(call: Call) -> Response:
@@ -57,20 +53,12 @@ async def _read(call: Call, *parts: str) -> Sequence[Content]:
     branch, snapshot = given.pop("branch", None), given.pop("snapshot", None)
     if branch is not None and snapshot is not None:
         raise refused("query_string", "branch and snapshot exclude each other; give one of them")
-    place: tuple[str, ...] = () if branch is None else ("branch", branch)
-    if snapshot is not None:
-        place = ("at", snapshot)
-    path = "/".join(_encoded(each) for each in (*place, "kg", *map(call.part, parts)))
-    query = "&".join(f"{_encoded(name)}={_encoded(value)}" for name, value in given.items())
-    uri = f"trails://{path}?{query}" if query else f"trails://{path}"
+    named = [call.part(each) for each in parts]
+    uri = write_uri(named, given, branch=branch, snapshot=snapshot)
     found = await call.backend.read(call.actor, uri)
     if isinstance(found, Failure):
         raise Refused(found)
     return found
-
-
-def _encoded(text: str) -> str:
-    return quote(text, safe="")
 
 
 async def load(call: Call) -> Response:
@@ -85,13 +73,15 @@ async def load(call: Call) -> Response:
     if coding not in _CODINGS:
         raise refused("media_type", f"the coding {coding[:50]!r} can't be read; gzip and zstd can")
     body = bounded(call.request, MAX_LOAD)
-    return reply(await call.backend.load(call.actor, body, given, coding=_CODINGS[coding]))
+    return reply(
+        await call.backend.transfers.load(call.actor, body, given, coding=_CODINGS[coding])
+    )
 
 
 async def export(call: Call) -> Response:
     """A branch or snapshot as a file."""
     given = {"format": "ndjson", **query_arguments(call, lists=("type",))}
-    found = await call.backend.export(call.actor, given)
+    found = await call.backend.transfers.export(call.actor, given)
     if isinstance(found, Failure):
         return refuse(found)
     return StreamingResponse(found, media_type=_EXPORTS.get(str(given["format"])))

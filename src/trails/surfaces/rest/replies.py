@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from trails.errors import TrailsError
 from trails.model.outcomes import Failure, Outcome, Success
 from trails.surfaces.rest.statuses import status_of
 
@@ -18,11 +19,12 @@ _AGAIN: Final = {429: "60", 503: "1"}
 """Seconds after which it may be worth trying again."""
 
 
-class Refused(Exception):  # noqa: N818 - it carries a failure out of a handler
+class Refused(TrailsError):  # noqa: N818 - it carries a failure out of a handler
     """A request that goes no further."""
 
     def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
+        super().__init__(failure.message, **failure.data)
+        self.code = failure.code
         self.failure = failure
 
 

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from trails.model.outcomes import Failure
-from trails.surfaces.rest import calls, data, history
-from trails.surfaces.rest.history import ask, tell
+from trails.surfaces.rest import calls, data
+from trails.surfaces.rest.records import ask, diff_branch, tell
 from trails.surfaces.rest.replies import JSON
 from trails.surfaces.rest.routing import Graphs, Handler, Methods, SegmentRoute, graph_route
 
@@ -25,12 +25,12 @@ def build_routes(graphs: Graphs) -> list[BaseRoute]:
     return [
         SegmentRoute("/healthz", Methods({"GET": _health})),
         SegmentRoute("/graphs", Methods({"GET": _lister(graphs)})),
-        at("/snapshot", get=ask("graph_snapshot")),
+        at("/snapshot", get=calls.snapshot),
         at("/kg/{type}", get=data.list_instances),
         at("/kg/{type}/{id}", get=data.get_instance),
         at("/capabilities", get=calls.list_capabilities),
         at("/invoke/{name}", post=calls.invoke),
-        at("/queries", get=calls.list_queries),
+        at("/queries", get=ask("stored_query_list")),
         at("/queries/{name}", get=calls.query_by_link, post=calls.query_by_name),
         at("/query", post=calls.query),
         at("/mutate", post=calls.mutate),
@@ -43,10 +43,10 @@ def build_routes(graphs: Graphs) -> list[BaseRoute]:
             delete=ask("branch_delete", {"name": "merge"}),
         ),
         at("/branches/{branch}", delete=ask("branch_delete", name="branch")),
-        at("/branches/{branch}/diff", get=history.diff_branch),
+        at("/branches/{branch}/diff", get=diff_branch),
         at("/commits", get=ask("commit_list")),
         at("/commits/{commit}", get=ask("commit_get", commit="commit")),
-        at("/diff", get=history.diff),
+        at("/diff", get=ask("graph_diff")),
     ]
 
 
@@ -59,7 +59,7 @@ def _lister(graphs: Graphs) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         del request
         found = [
-            {"graph_id": name, "uri": graph.uri}
+            {"graph_id": name, "uri": graph.transfers.uri}
             for name, graph in graphs.items()
             if not isinstance(graph, Failure)
         ]

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 from urllib.parse import unquote
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
@@ -82,8 +82,6 @@ class Methods:
             response = await self._answer(request)
         except Refused as refused:
             response = refuse(refused.failure)
-        except ClientDisconnect:
-            return
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:

@@ -13,9 +13,8 @@ BY_KIND: Final[dict[FailureKind, int]] = {
     "scope": 403,
     "denied": 403,
     "budget": 429,
-    "internal": 500,
 }
-"""Of every kind but ``semantic``."""
+"""Of the kinds that say it all."""
 
 BY_CODE: Final[dict[str, int]] = {
     "not_found": 404,
@@ -35,11 +34,10 @@ BY_CODE: Final[dict[str, int]] = {
     "locked": 503,
     "corruption": 503,
 }
-"""Of semantic failures; a code that is not here is a request that can't be read: 400."""
+"""Of the others: semantic ones, and the disk's. A request that can't be read is 400."""
 
 
 def status_of(failure: Failure) -> int:
     """The status that tells a failure."""
-    if failure.kind != "semantic":
-        return BY_KIND[failure.kind]
-    return BY_CODE.get(failure.code, 400)
+    other = 500 if failure.kind == "internal" else 400
+    return BY_KIND.get(failure.kind) or BY_CODE.get(failure.code, other)

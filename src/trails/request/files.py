@@ -1,0 +1,79 @@
+"""Whole files in and out: what a load and an export take, and what they do with streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Generator, Mapping
+from pathlib import Path
+from typing import Final, cast
+
+import msgspec
+
+from trails.engine.context import GraphContext
+from trails.model.loads import LoadRequest, Mode
+from trails.projections.tools import BRANCH, SNAPSHOT
+from trails.request.builtins.declare import READER, Builtin, Desk, field
+from trails.request.builtins.loads import GRAPH_LOAD
+from trails.request.spooling import drop, spool
+
+Blocks = Generator[bytes, None, None]
+
+
+def _export(
+    desk: Desk, ctx: GraphContext, *, opened: list[Blocks], format: str, type: list[str]
+) -> object:
+    opened.append(desk.service.export(ctx, format, type))
+    return {}
+
+
+EXPORT: Final = Builtin(
+    name="graph_export",
+    title="Export",
+    description="A branch or snapshot as a file.",
+    fields=(
+        field("format", "ndjson, turtle, nquads or jsonld.", default="ndjson"),
+        field("type", "Only these types and what extends them.", many=True),
+    ),
+    controls=(BRANCH, SNAPSHOT),
+    output={"type": "object"},
+    hints=READER,
+    action="Export",
+    kind="export",
+    run=_export,
+)
+
+
+async def _load(
+    desk: Desk, ctx: GraphContext, *, body: AsyncIterator[bytes], suffix: str, **given: str | None
+) -> object:
+    file = await spool(body, suffix)
+    return await asyncio.to_thread(_load_file, desk, ctx, file, given)
+
+
+def _load_file(
+    desk: Desk, ctx: GraphContext, file: Path, given: Mapping[str, str | None]
+) -> object:
+    request = LoadRequest(
+        files=(file,),
+        format=given["format"],
+        mode=cast(Mode, given["mode"]),
+        type_name=given["type"],
+        branch=str(given["branch"]),
+        source=given["from"],
+        message=given["message"] or "",
+        expected_head=given["expected_head"],
+        idempotency_key=given["idempotency_key"],
+    )
+    try:
+        return desk.service.load(ctx.actor, request, registry=ctx.registry, call=ctx.call)
+    finally:
+        drop(file)
+
+
+LOAD: Final = msgspec.structs.replace(
+    GRAPH_LOAD,
+    fields=tuple(each for each in GRAPH_LOAD.fields if each.name != "data"),
+    output={"type": "object"},
+    place="loop",
+    run=_load,
+)

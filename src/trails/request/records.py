@@ -1,0 +1,133 @@
+"""Records: built-ins for programs, which want all that is known and not what a model reads best.
+
+Each takes what the tool of its name takes, is gated as that is, and leaves the same
+activity; only the result is the whole record, in the form of ``trails.model``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+import msgspec
+
+from trails.engine.context import GraphContext
+from trails.engine.versions import Versions
+from trails.errors import ConflictError
+from trails.model.answers import Answer
+from trails.request.builtins.branches import BRANCH_CREATE, BRANCH_DELETE, BRANCH_LIST
+from trails.request.builtins.commits import COMMIT_GET, COMMIT_LIST, MOST
+from trails.request.builtins.declare import READER, Builtin, Desk, field
+from trails.request.builtins.merges import BRANCH_MERGE, merge_request
+from trails.request.builtins.mutations import GRAPH_MUTATE, mutate
+from trails.request.builtins.queries import GRAPH_QUERY, bound_params
+from trails.request.builtins.stored import STORED_QUERY_LIST, STORED_QUERY_RUN, run_by_name
+
+_ANYTHING: Final[Mapping[str, object]] = {"type": "object"}
+
+
+def _versions(desk: Desk, ctx: GraphContext) -> Versions:
+    return desk.service.versions(ctx.actor, ctx.call)
+
+
+# --- branches ---------------------------------------------------------------------
+
+
+def _list_branches(desk: Desk, ctx: GraphContext) -> object:
+    return {"branches": _versions(desk, ctx).branches()}
+
+
+def _create_branch(desk: Desk, ctx: GraphContext, **given: str) -> object:
+    return {"branch": _versions(desk, ctx).create_branch(given["name"], given["from"])}
+
+
+def _delete_branch(desk: Desk, ctx: GraphContext, name: str, *, force: bool) -> object:
+    return {"branch": _versions(desk, ctx).delete_branch(name, force=force), "deleted": True}
+
+
+def _merge(desk: Desk, ctx: GraphContext, **given: object) -> object:
+    request = merge_request(**given)  # type: ignore[arg-type]
+    result = _versions(desk, ctx).merge(request)
+    if result.conflicts and not request.dry_run:
+        told = "; ".join(f"{each.id}: {each.message}" for each in result.conflicts[:20])
+        raise ConflictError(
+            f"{len(result.conflicts)} conflict(s), nothing was written; settle each with a "
+            f"resolution, or resolve them on a branch: {told}",
+            **msgspec.to_builtins(result),
+        )
+    return result
+
+
+# --- history ----------------------------------------------------------------------
+
+
+def _list_commits(desk: Desk, ctx: GraphContext, **given: object) -> object:
+    return _versions(desk, ctx).commits(
+        None if given["all_branches"] else cast(str, given["branch"]),
+        actor=cast(str | None, given["actor"]),
+        node=cast(str | None, given["node"]),
+        after=cast(str | None, given["after"]),
+        limit=cast(int, given["limit"]),
+    )
+
+
+def _get_commit(desk: Desk, ctx: GraphContext, commit: str, limit: int) -> object:
+    return _versions(desk, ctx).commit(commit, limit=limit)
+
+
+def _diff(desk: Desk, ctx: GraphContext, **given: object) -> object:
+    start, end = str(given["from"]), str(given["to"])
+    return _versions(desk, ctx).diff(start, end, limit=cast(int, given["limit"]))
+
+
+_DIFF: Final = Builtin(
+    name="graph_diff",
+    title="Difference",
+    description="What turns one state into another, node by node and field by field.",
+    fields=(
+        field("from", "A branch or commit.", required=True, min_length=1, max_length=100),
+        field("to", "Another one.", required=True, min_length=1, max_length=100),
+        field("limit", "Nodes to show at most.", "Int", default=200, min_value=1, max_value=MOST),
+    ),
+    output=_ANYTHING,
+    hints=READER,
+    action="Read",
+    run=_diff,
+)
+
+
+# --- queries and changes ------------------------------------------------------------
+
+
+def _query(desk: Desk, ctx: GraphContext, query: str, params: object) -> object:
+    return desk.service.ask(ctx, query, bound_params(params))
+
+
+def _list_queries(desk: Desk, ctx: GraphContext) -> object:
+    del desk
+    found = ctx.registry.queries
+    return {"queries": [found[name] for name in sorted(found)]}
+
+
+def _run_query(desk: Desk, ctx: GraphContext, name: str, params: object) -> object:
+    found = run_by_name(desk, ctx, ctx.registry.queries, name, params)
+    return found if isinstance(found, Answer) else {"commit": found}
+
+
+_replace = msgspec.structs.replace
+RECORDS: Final[Mapping[str, Builtin]] = {
+    each.name: _replace(each, output=_ANYTHING)
+    for each in (
+        _DIFF,
+        _replace(BRANCH_LIST, run=_list_branches),
+        _replace(BRANCH_CREATE, run=_create_branch),
+        _replace(BRANCH_DELETE, run=_delete_branch),
+        _replace(BRANCH_MERGE, run=_merge),
+        _replace(COMMIT_LIST, run=_list_commits),
+        _replace(COMMIT_GET, run=_get_commit),
+        _replace(GRAPH_QUERY, run=_query),
+        _replace(GRAPH_MUTATE, run=mutate),
+        _replace(STORED_QUERY_LIST, fields=(), run=_list_queries),
+        _replace(STORED_QUERY_RUN, run=_run_query),
+    )
+}

@@ -1,0 +1,80 @@
+"""Transfers: what REST and the command line offer beside tools and resources.
+
+Whole records, and whole files in and out. Each is an entry as a tool is, so it goes down the
+same path: authorize, check the arguments, dispatch, leave an activity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from trails.engine.service import GraphService
+from trails.model.actors import Actor
+from trails.model.outcomes import Failure, Outcome
+from trails.request.builtins.declare import Desk
+from trails.request.catalog import builtin_entry
+from trails.request.entries import Entry
+from trails.request.files import EXPORT, LOAD, Blocks
+from trails.request.options import KernelOptions
+from trails.request.records import RECORDS
+from trails.request.spooling import stream
+
+Perform = Callable[[Actor, Entry, Mapping[str, object]], Awaitable[Outcome]]
+"""The path of a request, once it is known what it is for."""
+_LARGEST: Final = 64 << 20
+"""Bytes of the largest record; a program can take more than a model."""
+_SUFFIXES: Final = {"": "", "gzip": ".gz", "zstd": ".zst"}
+
+
+class Transfers:
+    """The transfers of one graph."""
+
+    def __init__(self, service: GraphService, options: KernelOptions, perform: Perform) -> None:
+        self._service = service
+        self._desk = Desk(service, options)
+        self._perform = perform
+
+    @property
+    def uri(self) -> str:
+        """What the IRIs of the graph begin with."""
+        return self._service.graph.names.base
+
+    async def record(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
+        """What a built-in gives to programs; ``name`` is one of RECORDS."""
+        entry = builtin_entry(RECORDS[name], self._desk)
+        return await self._perform(
+            actor, msgspec.structs.replace(entry, largest=_LARGEST), arguments
+        )
+
+    async def load(
+        self,
+        actor: Actor,
+        body: AsyncIterator[bytes],
+        arguments: Mapping[str, object],
+        *,
+        coding: str = "",
+    ) -> Outcome:
+        """Load what is sent in one commit, or not at all; ``coding`` is gzip, zstd or empty.
+
+        It is taken to disk before anything is locked: nobody waits for a slow sender.
+        """
+        entry = _given(builtin_entry(LOAD, self._desk), body=body, suffix=_SUFFIXES[coding])
+        return await self._perform(actor, entry, arguments)
+
+    async def export(
+        self, actor: Actor, arguments: Mapping[str, object]
+    ) -> AsyncGenerator[bytes, None] | Failure:
+        """A branch or snapshot as a file, in blocks; what is wrong is told before the first."""
+        opened: list[Blocks] = []
+        entry = _given(builtin_entry(EXPORT, self._desk), opened=opened)
+        outcome = await self._perform(actor, entry, arguments)
+        return outcome if isinstance(outcome, Failure) else stream(opened[0])
+
+
+def _given(entry: Entry, **more: object) -> Entry:
+    """An entry for one request, whose handler is handed more than arguments."""
+    return msgspec.structs.replace(entry, handler=partial(entry.handler, **more))
