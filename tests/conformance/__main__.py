@@ -6,10 +6,12 @@ one that is foreseen and passes, and when the suite can't be run at all.
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
@@ -40,23 +42,24 @@ def main() -> int:
     """Run everything, tell what was found; the exit code says whether all is as foreseen."""
     try:
         node = install()
-        found = [finding for run in RUNS for finding in examine_and_judge(node, *run)]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            judged = list(pool.map(lambda run: examine_and_judge(node, *run), RUNS))
     except UnavailableError as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 1
-    for finding in found:
-        print(f"  {finding}", file=sys.stderr)
-    return 1 if found else 0
+    for line, findings in judged:
+        print(line, *(f"  {finding}" for finding in findings), sep="\n")
+    return 1 if any(findings for _line, findings in judged) else 0
 
 
-def examine_and_judge(node: Path, server: str, revision: str) -> Iterator[str]:
-    """Run one revision against one server."""
+def examine_and_judge(node: Path, server: str, revision: str) -> tuple[str, list[str]]:
+    """Run one revision against one server: a line that sums it up, and what is wrong."""
     required = scored(revision)
-    with serving(server) as url:
-        report = examine(node, url, revision, FOLDER / "results" / f"{server}-{revision}")
-    found = list(judge(server, report, required, read_expected(HERE / "expected.toml")))
-    print(f"{server:9} {revision}  {summarise(report, required)}")
-    return (f"{server}, {revision}: {finding}" for finding in found)
+    out = FOLDER / f"{server}-{revision}"
+    with serving(server, out.with_suffix(".log")) as url:
+        report = examine(node, url, revision, out)
+    findings = judge(server, report, required, read_expected(HERE / "expected.toml"))
+    return f"{server:5} {revision}  {summarise(report, required)}", list(findings)
 
 
 def summarise(report: Report, required: frozenset[str]) -> str:
@@ -71,14 +74,14 @@ def summarise(report: Report, required: frozenset[str]) -> str:
 
 
 @contextmanager
-def serving(server: str) -> Iterator[str]:
+def serving(server: str, log: Path) -> Iterator[str]:
     """A server of the fixture, while the block runs; gives its URL."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "tests.conformance.app", server, str(port)]
-    with (FOLDER / f"{server}.log").open("wb") as log:
-        process = subprocess.Popen(command, stderr=log)
+    with log.open("wb") as said:
+        process = subprocess.Popen(command, stderr=said)
         try:
             wait_for(port, process)
             yield f"http://127.0.0.1:{port}/mcp"

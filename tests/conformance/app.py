@@ -21,7 +21,7 @@ from tests.conformance.extras import APART, install
 from tests.conformance.fixture import FixtureBackend
 
 from trails.app.serving.hosts import HostPolicy
-from trails.surfaces.mcp import fast, http
+from trails.surfaces.mcp import fast, http, sessions
 from trails.surfaces.mcp.http import McpApp
 
 SERVERS: Final[Mapping[str, Mapping[str, bool]]] = {
@@ -46,7 +46,7 @@ def make(server: str) -> ASGIApp:
         return None if ticket is not None and ticket.name in APART else ticket
 
     class Streaming(StreamableHTTPSessionManager):
-        """Answers that can carry progress, which no tool of ours reports."""
+        """Answers that can carry progress and questions, which no tool of ours sends."""
 
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **{**options, "json_response": False})
@@ -55,6 +55,7 @@ def make(server: str) -> ASGIApp:
     fast.FastDoor.admit = admit_own  # type: ignore[method-assign]
     if server != "plain":
         http.StreamableHTTPSessionManager = Streaming  # type: ignore[misc]
+        sessions.StreamableHTTPSessionManager = Streaming  # type: ignore[misc]
     return guard(McpApp(FixtureBackend(), **SERVERS[server]))
 
 
