@@ -83,11 +83,11 @@ PARTS = {"tools": tools, "resources": resources, "failures": failures}
 
 @pytest.mark.parametrize("name", PARTS)
 def test_a_table_is_what_the_code_says(name):
-    """A tool, resource or failure without its row fails (TRAILS_GOLDEN=1 writes them anew)."""
+    """What lacks its row fails; TRAILS_UPDATE_GOLDEN=1 writes the rows anew."""
     part = re.compile(rf"(<!-- made: {name} -->\n)(.*?)(\n<!-- end -->)", re.DOTALL)
     wanted = "\n".join(PARTS[name]())
     text = PAGE.read_text(encoding="utf-8")
-    if os.environ.get("TRAILS_GOLDEN"):
+    if os.environ.get("TRAILS_UPDATE_GOLDEN"):
         text = part.sub(lambda found: found[1] + wanted + found[3], text)
         PAGE.write_text(text, encoding="utf-8")
     assert part.search(text)[2] == wanted
