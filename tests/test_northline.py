@@ -1,9 +1,12 @@
 """The example application: its data loads, its capabilities and queries work."""
 
+import fcntl
 import os
+import pty
 import shutil
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -127,11 +130,52 @@ def test_capabilities_work_end_to_end(tmp_path):
 def test_the_tour_runs_to_its_end():
     """What ``make demo`` runs exits cleanly and loses nothing to a kill."""
     done = subprocess.run(
-        [sys.executable, NORTHLINE / "tour.py"], check=False, capture_output=True, text=True
+        [sys.executable, NORTHLINE / "tour.py"],
+        check=False,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert "0 of them are missing" in done.stdout
     assert "✗" not in done.stdout
+    assert "ResourceUpdated trails://kg/Requirement" in done.stdout
+    assert "Ctrl-C" not in done.stdout
+
+
+def test_the_demo_is_served_until_ctrl_c(app_with_data):
+    """On a terminal the server stays, tells how to let a client in, and goes with one key."""
+    project = app_with_data.folder
+    app_with_data.close()
+    ours, theirs = pty.openpty()
+    code = f"import tour; tour.show_agent(tour.Path({str(project)!r}), stay=True)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=NORTHLINE,
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=lambda: take_terminal(theirs),  # noqa: PLW1509 - no threads here
+        text=True,
+    ) as demo:
+        said = ""
+        for line in demo.stdout:
+            said += line
+            if "Ctrl-C" in line:
+                os.write(ours, b"\x03")
+        assert demo.wait(timeout=30) == 0, said
+    for each in (ours, theirs):
+        os.close(each)
+    assert "claude mcp add --transport http northline http://127.0.0.1:" in said
+    assert "Traceback" not in said
+    with App.open(project) as again:  # nobody holds the folder any more
+        assert again.registry().types
+
+
+def take_terminal(terminal):
+    """Be the process to which keys like Ctrl-C go."""
+    os.setsid()
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
 
 
 def test_the_reference_is_what_the_registry_says(app_registry):

@@ -19,7 +19,7 @@ console = Console(highlight=False, soft_wrap=True)
 
 async def work(url: str) -> None:
     """Look around, call, make a mistake and mend it, watch, and read who did what."""
-    async with Client(url) as client:
+    async with asyncio.timeout(60), Client(url) as client:
         await look_around(client)
         await call(client)
         await mend(client)
@@ -35,10 +35,11 @@ async def look_around(client: Client) -> None:
         f"Connected to [bold]{info.name if info else '?'}[/], revision {client.protocol_version}: "
         f"{len(tools)} tools."
     )
-    for tool in tools[:4]:
-        first = (tool.description or "").split(". ")[0]
-        console.print(f"  {tool.name}: {escape(first)}.")
-    console.print(f"  … and {len(tools) - 4} more")
+    own = [tool.name for tool in tools if "." in tool.name]
+    console.print(f"  capabilities: {', '.join(own)}")
+    console.print(
+        f"  stored queries and built-ins: {', '.join(t.name for t in tools if t.name not in own)}"
+    )
 
 
 async def call(client: Client) -> None:
@@ -66,7 +67,7 @@ async def watch(client: Client) -> None:
     async with client.listen(resource_subscriptions=[uri]) as events:
         await ask(client, "requirements.accept", {"req": found[0]["iri"]})
         async for event in events:
-            console.print(f"← {escape(repr(event))}")
+            console.print(f"← {type(event).__name__} {getattr(event, 'uri', '')}")
             break
 
 

@@ -43,9 +43,9 @@ def spell(client, server):
 @pytest.mark.req("G20")
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=list(CLIENTS))
 def test_each_client_is_as_its_golden_file_says(client):
-    """Where the file is and what is written into it (TRAILS_GOLDEN=1 writes it anew)."""
+    """Where the file is and what is written into it (TRAILS_UPDATE_GOLDEN=1 writes it anew)."""
     file = GOLDEN / f"{client.name}.txt"
-    if os.environ.get("TRAILS_GOLDEN"):
+    if os.environ.get("TRAILS_UPDATE_GOLDEN"):
         file.write_text(describe(client), encoding="utf-8")
     assert describe(client) == file.read_text(encoding="utf-8")
 

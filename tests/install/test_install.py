@@ -304,7 +304,7 @@ def test_a_graph_beside_main_has_a_name_of_its_own(home):
     assert home.install("cursor", graph="archive").name == "acme-archive"
     said = json.loads(home.file(".cursor/mcp.json").read_text())["mcpServers"]
     assert [entry["args"][-3] for entry in said.values()] == ["main", "archive"]
-    with pytest.raises(NotFoundError, match="did you mean 'archive'"):
+    with pytest.raises(NotFoundError, match="this project has main, archive"):
         home.install("cursor", graph="archiv")
 
 

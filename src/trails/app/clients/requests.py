@@ -8,8 +8,8 @@ from trails.app.clients.catalog import CLIENTS, Client, find_client
 from trails.app.clients.entries import Entry, make_entry
 from trails.app.clients.install import aim, install, show, uninstall
 from trails.app.clients.places import Places
-from trails.app.clients.servers import choose_graph, entry_name, launch_server, server_address
-from trails.app.settings import Settings, read_settings
+from trails.app.clients.servers import entry_name, launch_server, server_address
+from trails.app.settings import Settings, choose_graph, read_settings
 from trails.errors import InstallError
 from trails.model.clients import ClientPlace, Installation, InstallRequest
 
@@ -33,7 +33,7 @@ def install_client(folder: Path, request: InstallRequest, *, dry: bool) -> Insta
     """Write a graph into a client's configuration; ``dry``: only say what would be written."""
     client = find_client(request.client)
     settings = read_settings(folder)
-    graph = choose_graph(settings, request.graph)
+    graph = choose_graph(settings.graphs, request.graph)
     name = request.name or entry_name(settings, graph)
     target = aim(client, request.scope, name, folder, Places.here())
     entry = _entry(client, folder, settings, graph, http=request.http)
@@ -49,7 +49,7 @@ def uninstall_client(folder: Path, request: InstallRequest) -> Installation:
     if request.name is not None and request.force:
         return uninstall(aim(client, request.scope, request.name, folder, Places.here()), ())
     settings = read_settings(folder)
-    graph = choose_graph(settings, request.graph)
+    graph = choose_graph(settings.graphs, request.graph)
     name = request.name or entry_name(settings, graph)
     target = aim(client, request.scope, name, folder, Places.here())
     entries = [_entry(client, folder, settings, graph, http=False)]

@@ -4,30 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from difflib import get_close_matches
 from pathlib import Path
 
 from trails.app.clients.entries import Address, Launch
 from trails.app.settings import Settings
-from trails.errors import InstallError, NotFoundError
-
-
-def choose_graph(settings: Settings, graph: str | None) -> str:
-    """The graph that is meant: the named one, the only one, or ``main``."""
-    known = list(settings.graphs)
-    if graph is None:
-        if len(known) == 1:
-            return known[0]
-        if "main" in known:
-            return "main"
-        raise NotFoundError(
-            f"this project has several graphs: {', '.join(known)}; say which with --graph"
-        )
-    if graph not in known:
-        near = get_close_matches(graph, known, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise NotFoundError(f"no graph is called {graph!r}; {hint}Known are {', '.join(known)}")
-    return graph
+from trails.errors import InstallError
 
 
 def entry_name(settings: Settings, graph: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import uvloop
 
+from trails.app.clients.servers import entry_name
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.ports import bind_port, url_of
 from trails.app.serving.scopes import local_actor
@@ -71,11 +72,10 @@ def serve_http(
 
 def _endpoints(settings: Settings, url: str, without: Mapping[str, str]) -> list[Endpoint]:
     """Where each graph's MCP endpoint is, and how a client is told of it."""
-    project = settings.project.name
     endpoints = []
     for graph in settings.graphs:
         if graph not in without:
-            name = project if len(settings.graphs) == 1 else f"{project}-{graph}"
+            name = entry_name(settings, graph)
             at = f"{url}/graphs/{graph}/mcp"
             endpoints.append(Endpoint(graph, at, f"claude mcp add --transport http {name} {at}"))
     return endpoints
