@@ -12,7 +12,7 @@ from trails.app.clients.requests import install_client, list_clients, uninstall_
 from trails.app.health import examine_project
 from trails.app.serving.owners import OwnerAddress, find_owner
 from trails.app.sessions.connection import Address, Connection, parse_address
-from trails.app.sessions.local import LocalSession, LocalUpkeep
+from trails.app.sessions.local import LocalDoor, LocalUpkeep
 from trails.app.sessions.remote import RemoteDoor, list_graphs
 from trails.app.sessions.session import GraphSession
 from trails.app.settings import choose_graph
@@ -69,8 +69,8 @@ class LocalOperations:
                 if owner is None:
                     raise
             else:
-                with app:
-                    yield LocalSession(app, choose_graph(app.settings.graphs, graph))
+                with app, LocalDoor(app, choose_graph(app.settings.graphs, graph)) as door:
+                    yield GraphSession(door)
                 return
         yield _remote(_address(owner), graph)
 
