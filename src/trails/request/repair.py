@@ -15,7 +15,8 @@ from typing import Final
 import msgspec
 
 from trails.errors import FieldError
-from trails.model.constraints import compile_field
+from trails.model.constraints import Coerce, compile_field
+from trails.model.kinds import KindError
 from trails.model.types import JSON, LIST, OBJECT, REF, PredicateDescriptor, ValueType
 from trails.projections.json_schema import Declarations
 
@@ -224,10 +225,16 @@ def _members(
 
 def _broken_rules(field: PredicateDescriptor, value: object) -> set[str]:
     """Which of its own rules a value breaks; what is in objects is judged with all the rest."""
-    anything = dict.fromkeys((REF, OBJECT, JSON), lambda each: each)
+    special: dict[str, Coerce] = {REF: str, OBJECT: _as_object, JSON: lambda each: each}
     errors: list[FieldError] = []
-    compile_field(field, anything, stored=False)(value, "value", errors)
+    compile_field(field, special, stored=False)(value, "value", errors)
     return {error.code for error in errors}
+
+
+def _as_object(value: object) -> object:
+    if not isinstance(value, dict):
+        raise KindError
+    return value
 
 
 def _near(given: object, field: PredicateDescriptor) -> Iterator[object]:

@@ -1,0 +1,160 @@
+"""Repair: suggestions for wrong arguments, and the call that would have passed."""
+
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.request.conftest import Calls
+from tests.request.library import DECLARED
+
+from trails import App
+from trails.model.outcomes import Failure
+
+BOOK: Final = {"isbn": "0001", "title": "Emma"}
+
+
+@pytest.fixture(scope="module")
+def shop():
+    """A library with a book, for tests that change nothing."""
+    made = Calls(App(*DECLARED))
+    made.result("books.add", {"book": BOOK})
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggestions", "corrected"),
+    [
+        ({"stars": "5"}, {"stars": 5}, {"stars": 5}),
+        ({"stars": 9}, {"stars": 5}, {"stars": 5}),
+        ({"stars": -3}, {"stars": 1}, {"stars": 1}),
+        ({"stars": "77"}, {"stars": 5}, {"stars": 5}),
+        ({"stars": [4]}, {"stars": 4}, {"stars": 4}),
+        ({"stars": 4.5}, {}, None),
+        ({"stars": "many"}, {}, None),
+        ({"stars": True}, {}, None),
+        ({}, {}, None),
+        ({"star": 3}, {"star": "stars"}, {"stars": 3}),
+        ({"Stars": "3"}, {"Stars": "stars", "stars": 3}, {"stars": 3}),
+        ({"stars": 3, "zzz": 1}, {}, None),
+        ({"stars": 3, "mood": "hapy"}, {"mood": "happy"}, {"stars": 3, "mood": "happy"}),
+        ({"stars": 3, "mood": " HAPPY "}, {"mood": "happy"}, {"stars": 3, "mood": "happy"}),
+        ({"stars": 3, "mood": "q"}, {}, None),
+        ({"stars": 3, "code": " ABC "}, {"code": "abc"}, {"stars": 3, "code": "abc"}),
+        ({"stars": 3, "code": "abcd"}, {}, None),
+        ({"stars": 3, "tags": "one"}, {"tags": ["one"]}, {"stars": 3, "tags": ["one"]}),
+        ({"stars": 3, "tags": ["a", 5]}, {"tags[1]": "5"}, {"stars": 3, "tags": ["a", "5"]}),
+        (
+            {"stars": 3, "window": {"start": "2026-3-1", "days": 99}},
+            {"window.start": "2026-03-01", "window.days": 30},
+            {"stars": 3, "window": {"start": "2026-03-01", "days": 30}},
+        ),
+        (
+            {"stars": 3, "window": {"stat": "2026-03-01"}},
+            {"window.stat": "start"},
+            {"stars": 3, "window": {"start": "2026-03-01"}},
+        ),
+        (
+            {"stars": 3, "window": '{"start": "2026-03-01"}'},
+            {"window": {"start": "2026-03-01"}},
+            {"stars": 3, "window": {"start": "2026-03-01"}},
+        ),
+        ({"stars": 3, "window": {"start": "2026-02-30"}}, {}, None),
+        ({"stars": "3", "mood": "q"}, {"stars": 3}, None),
+        ({"stars": 3, "brnch": "main"}, {"brnch": "branch"}, None),
+    ],
+)
+def test_what_was_probably_meant_is_suggested(shop, arguments, suggestions, corrected):
+    """Near values only; a whole call only when every field could be repaired."""
+    failure = shop.failure("books.rate", arguments)
+    found = {
+        each["field"]: each["suggestion"] for each in failure.data["fields"] if "suggestion" in each
+    }
+    assert found == suggestions
+    assert failure.data.get("corrected_arguments") == corrected
+    if corrected is not None:
+        assert failure.message.count("These arguments would pass: {") == 1
+
+
+def test_a_text_is_never_cut(shop):
+    """Too long a text has no suggestion."""
+    wrong = {"book": {"isbn": "0002", "title": "x" * 41}}
+    failure = shop.failure("books.add", wrong)
+    assert [each["code"] for each in failure.data["fields"]] == ["max_length"]
+    assert "suggestion" not in failure.data["fields"][0]
+    assert "corrected_arguments" not in failure.data
+
+
+@pytest.mark.parametrize("given", ["0001", "trails://app/main/Book/0002", "000", "Book/00011"])
+def test_a_reference_is_repaired_by_a_look_into_the_graph(shop, given):
+    """The id alone, or one that is nearly right, becomes the IRI."""
+    failure = shop.failure("books.rename", {"book": given, "title": "Emma"})
+    iri = "trails://app/main/Book/0001"
+    assert failure.data["fields"][0]["suggestion"] == iri
+    assert failure.data["corrected_arguments"] == {"book": iri, "title": "Emma"}
+
+
+@pytest.mark.parametrize("given", ["zzzz", "", 7, "trails://app/main/Author/ann", "x" * 1000])
+def test_a_reference_to_nothing_like_it_has_no_suggestion(shop, given):
+    """No node is offered that was surely not meant."""
+    failure = shop.failure("books.rename", {"book": given, "title": "Emma"})
+    assert "suggestion" not in failure.data["fields"][0]
+
+
+def test_what_the_graph_refuses_has_suggestions_too(shop):
+    """Where the violation alone says what is legal."""
+    operation = {"op": "update", "type": "Book", "id": "0001", "data": {"year": 3, "status": "lst"}}
+    failure = shop.failure("graph_mutate", {"operations": [operation]})
+    assert {each["code"]: each.get("suggestion") for each in failure.data["fields"]} == {
+        "min_value": 1450,
+        "one_of": "lost",
+    }
+    assert "corrected_arguments" not in failure.data
+
+
+def test_large_or_odd_arguments_are_left_alone(shop):
+    """No time is spent on them, and nothing breaks."""
+    for wrong in (
+        {"stars": "5", "mood": "x" * 100_000},
+        {"stars": "5", "tags": [{}] * 60},
+        {"stars": object()},
+        {"stars": "5", "a.b[0]": 1, "": 2, "[": 3},
+    ):
+        failure = shop.failure("books.rate", wrong)
+        assert failure.kind == "validation"
+        assert "corrected_arguments" not in failure.data
+
+
+NAMES: Final = ["stars", "star", "mood", "code", "window", "tags", "Tags", "days", "x"]
+SCALARS: Final = (
+    st.none()
+    | st.booleans()
+    | st.integers(-10, 200)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from(["5", "happy", " Neutral", "unhapy", "ABC", "abc", "2026-3-1", "[1]", "é"])
+    | st.text(max_size=5)
+)
+VALUES: Final = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["start", "days", "stat", "y"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4))
+def test_a_corrected_call_is_always_accepted(shop, arguments):
+    """Whatever was sent: what is offered instead passes."""
+    outcome = shop.outcome("books.rate", arguments)
+    if isinstance(outcome, Failure):
+        assert outcome.kind == "validation"
+        corrected = outcome.data.get("corrected_arguments")
+        if corrected is not None:
+            again = shop.outcome("books.rate", corrected)
+            assert not isinstance(again, Failure), (arguments, corrected, again)
