@@ -15,7 +15,7 @@ import msgspec
 from trails.errors import FieldError
 from trails.model.kinds import KINDS, KindError
 from trails.model.patterns import compile_pattern
-from trails.model.types import JSON, LIST, OBJECT, REF, PredicateDescriptor, ValueType
+from trails.model.types import JSON, LIST, MAP, OBJECT, REF, PredicateDescriptor, ValueType
 
 Coerce = Callable[[object], object]
 Check = Callable[[object, str, list[FieldError]], object]
@@ -73,6 +73,7 @@ _EXPECTED: Final = {
     REF: "a reference to a {} (its IRI)",
     OBJECT: "an object with the fields of {}",
     JSON: "a JSON value",
+    MAP: "an object",
 }
 
 

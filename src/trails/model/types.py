@@ -19,6 +19,7 @@ LIST = "List"
 REF = "Ref"
 OBJECT = "Object"
 JSON = "Json"
+MAP = "Map"
 _LABELS = ("label", "title", "name")
 """What people call the field that names a thing."""
 
@@ -26,7 +27,8 @@ _LABELS = ("label", "title", "name")
 class ValueType(msgspec.Struct, frozen=True, omit_defaults=True):
     """The type of a value: a kind of the table, a Ref, a List of items, or an Object.
 
-    ``target`` names the node type of a Ref, or the node type or shape of an Object.
+    ``target`` names the node type of a Ref, or the node type or shape of an Object. Json is
+    any JSON value, Map any JSON object.
     """
 
     kind: str

@@ -17,6 +17,7 @@ from trails.model.constraints import RULES, Rule
 from trails.model.types import (
     JSON,
     LIST,
+    MAP,
     OBJECT,
     REF,
     PredicateDescriptor,
@@ -279,6 +280,13 @@ def _project_json(
     return {}
 
 
+def _project_map(
+    value_type: ValueType, declared: Declarations, inside: tuple[str, ...]
+) -> Document:
+    del value_type, declared, inside
+    return {"type": "object"}
+
+
 def _project_target(
     value_type: ValueType, declared: Declarations, inside: tuple[str, ...]
 ) -> Document:
@@ -295,6 +303,7 @@ _FORMS: Final[Mapping[str, Callable[[ValueType, Declarations, tuple[str, ...]], 
     REF: _project_reference,
     OBJECT: _project_target,
     JSON: _project_json,
+    MAP: _project_map,
 }
 """The values that are no row of the kind table."""
 

@@ -99,7 +99,9 @@ _DIFF: Final = Builtin(
 # --- queries and changes ------------------------------------------------------------
 
 
-def _query(desk: Desk, ctx: GraphContext, query: str, params: object) -> object:
+def _query(
+    desk: Desk, ctx: GraphContext, query: str, params: Mapping[str, object] | None
+) -> object:
     return desk.service.ask(ctx, query, bound_params(params))
 
 

@@ -17,7 +17,7 @@ import msgspec
 from trails.errors import FieldError
 from trails.model.constraints import Coerce, compile_field
 from trails.model.kinds import KindError
-from trails.model.types import JSON, LIST, OBJECT, REF, PredicateDescriptor, ValueType
+from trails.model.types import JSON, LIST, MAP, OBJECT, REF, PredicateDescriptor, ValueType
 from trails.projections.json_schema import Declarations
 
 Nearest = Callable[[str, object], str | None]
@@ -225,7 +225,12 @@ def _members(
 
 def _broken_rules(field: PredicateDescriptor, value: object) -> set[str]:
     """Which of its own rules a value breaks; what is in objects is judged with all the rest."""
-    special: dict[str, Coerce] = {REF: str, OBJECT: _as_object, JSON: lambda each: each}
+    special: dict[str, Coerce] = {
+        REF: str,
+        OBJECT: _as_object,
+        MAP: _as_object,
+        JSON: lambda each: each,
+    }
     errors: list[FieldError] = []
     compile_field(field, special, stored=False)(value, "value", errors)
     return {error.code for error in errors}
@@ -269,7 +274,9 @@ def _converted(given: object, wanted: ValueType) -> Iterable[object]:
         yield given[0]
     elif isinstance(given, str):
         text = given.strip()
-        if kind in {OBJECT, "Vector"} or (kind in {"Int", "Float"} and _NUMBER.fullmatch(text)):
+        if kind in {OBJECT, MAP, "Vector"} or (
+            kind in {"Int", "Float"} and _NUMBER.fullmatch(text)
+        ):
             yield _parsed(text)
         elif kind == "Bool" and text.lower() in {"true", "false"}:
             yield text.lower() == "true"

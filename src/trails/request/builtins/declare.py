@@ -11,10 +11,12 @@ from trails.authoring.predicates import Predicate, describe
 from trails.engine.arguments import Arguments, Special
 from trails.engine.service import GraphService
 from trails.model.constraints import Coerce
+from trails.model.kinds import KindError
 from trails.model.tools import Action, Hints
 from trails.model.types import (
     JSON,
     LIST,
+    MAP,
     OBJECT,
     PredicateDescriptor,
     Schema,
@@ -77,7 +79,7 @@ class OwnShapes(msgspec.Struct, frozen=True):
         checks: dict[str, Arguments] = {}
 
         def special(wanted: ValueType) -> Mapping[str, Coerce]:
-            own: dict[str, Coerce] = {JSON: _same}
+            own: dict[str, Coerce] = {JSON: _same, MAP: _object}
             if wanted.target in checks:
                 own[OBJECT] = checks[wanted.target].read_object
             return own
@@ -88,6 +90,12 @@ class OwnShapes(msgspec.Struct, frozen=True):
 
 
 def _same(value: object) -> object:
+    return value
+
+
+def _object(value: object) -> object:
+    if not isinstance(value, Mapping):
+        raise KindError
     return value
 
 

@@ -81,7 +81,7 @@ GRAPH_MUTATE: Final = Builtin(
             "operations",
             "Typed operations, taken in order: objects with op, type, id or iri, and data; a "
             "delete may say cascade.",
-            "Json",
+            "Map",
             many=True,
             max_count=10_000,
         ),

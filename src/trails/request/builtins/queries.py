@@ -14,18 +14,15 @@ from trails.request.answers import ANSWER, show_answer
 from trails.request.builtins.declare import READER, Builtin, Desk, field
 
 
-def _query(desk: Desk, ctx: GraphContext, query: str, params: object) -> object:
+def _query(
+    desk: Desk, ctx: GraphContext, query: str, params: Mapping[str, object] | None
+) -> object:
     return show_answer(desk.service.ask(ctx, query, bound_params(params)))
 
 
-def bound_params(params: object) -> dict[str, object]:
+def bound_params(params: Mapping[str, object] | None) -> dict[str, object]:
     """Parameters as SPARQL takes them."""
-    if params is None:
-        return {}
-    if not isinstance(params, Mapping):
-        message = "params must be an object of parameter names and values"
-        raise ValidationError([FieldError("params", "datatype", message, showable(params))])
-    return {str(name): _term(str(name), value) for name, value in params.items()}
+    return {name: _term(name, value) for name, value in (params or {}).items()}
 
 
 def _term(name: str, value: object) -> object:
@@ -67,7 +64,7 @@ GRAPH_QUERY: Final = Builtin(
             "Values for $name in the text, by name: texts, numbers, truth values, "
             '{"@id": "<iri>"} for an IRI, or {"@value": "2026-03-01", "@type": '
             '"http://www.w3.org/2001/XMLSchema#date"} for a date.',
-            "Json",
+            "Map",
         ),
     ),
     controls=(BRANCH, SNAPSHOT),

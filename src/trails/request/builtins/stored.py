@@ -137,7 +137,7 @@ STORED_QUERY_RUN: Final = Builtin(
     ),
     fields=(
         field("name", "The query.", required=True, min_length=1, max_length=200),
-        field("params", "Its parameters, by name.", "Json"),
+        field("params", "Its parameters, by name.", "Map"),
     ),
     controls=(BRANCH, SNAPSHOT),
     output={
