@@ -103,6 +103,48 @@ def test_nothing_is_advertised_that_could_not_be_delivered(revision):
     }
 
 
+def test_the_newest_revision_can_be_told_of_changes():
+    """A listen stream delivers, so changes of lists and resources are offered."""
+    offered = capabilities(McpApp(TrivialBackend()), MODERN)
+    assert offered["tools"] == {"listChanged": True}
+    assert offered["resources"] == {"listChanged": True, "subscribe": True}
+
+
+@pytest.mark.parametrize("revision", LEGACY)
+def test_a_session_can_be_told_of_changes(revision):
+    """Where there is a session, older revisions are offered what it delivers."""
+    offered = capabilities(McpApp(TrivialBackend(), legacy_sessions=True), revision)
+    assert offered["tools"] == {"listChanged": True}
+    assert offered["resources"] == {"listChanged": True, "subscribe": True}
+
+
+class Changing(TrivialBackend):
+    """Has other things to say each time."""
+
+    @property
+    def instructions(self):
+        """Say how often it was asked."""
+        self.calls.append("asked")
+        return f"asked {len(self.calls)} times"
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", MODERN])
+def test_instructions_are_those_of_now(revision):
+    """What a server says of itself follows its registry."""
+    app = McpApp(Changing())
+    method, params = ("server/discover", {}) if revision == MODERN else ("initialize", HELLO)
+    headers, body = headers_of(revision, method, params), body_of(revision, method, params)
+
+    async def scenario(app):
+        return [
+            (await ask_app(app, headers, [body])).message["result"]["instructions"]
+            for _ in range(2)
+        ]
+
+    first, second = run(app, scenario)
+    assert first != second
+
+
 def test_a_body_may_come_in_parts():
     """Parts are put together."""
     headers, body = headers_of(MODERN, "tools/call", CALL), body_of(MODERN, "tools/call", CALL)

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from trails.model.actors import Actor
 from trails.model.outcomes import Failure, Outcome
 from trails.surfaces.mcp.backend import Backend
-from trails.surfaces.mcp.failures import Asked, ErrorResult, conceal, map_failure
+from trails.surfaces.mcp.failures import ErrorResult, conceal, map_failure
 from trails.surfaces.mcp.results import (
     add_alias,
     list_resources,
@@ -47,6 +47,8 @@ _HINTS: Final[Mapping[CacheableMethod, CacheHint]] = {
     "resources/read": _FRESH,
     "server/discover": _FRESH,
 }
+_GREETINGS: Final = frozenset({"initialize", "server/discover"})
+"""What a server says of itself may change with its registry, so it is looked up here."""
 
 
 class Handlers:
@@ -83,7 +85,7 @@ class Handlers:
         """``resources/read``."""
         contents = await self._backend.read(self._actor_of(context), params.uri)
         if isinstance(contents, Failure):
-            raise self._error(contents, context, "resource")
+            raise error_of(contents, context)
         return show_contents(contents)
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> Json:
@@ -102,7 +104,7 @@ class Handlers:
             given or {},
         )
         if isinstance(completions, Failure):
-            raise self._error(completions, context, "resource")
+            raise error_of(completions, context)
         return show_completions(completions)
 
     def _show(self, outcome: Outcome, context: Context) -> Json:
@@ -113,11 +115,6 @@ class Handlers:
                 return mapped.result
             raise MCPError(mapped.code, mapped.message, mapped.data)
         return show_success(outcome.body.decode(), msgspec.json.decode(outcome.body))
-
-    def _error(self, failure: Failure, context: Context, asked: Asked) -> MCPError:
-        mapped = map_failure(failure, context.protocol_version, self._validation, asked)
-        assert not isinstance(mapped, ErrorResult)  # noqa: S101 -- reading has no isError
-        return MCPError(mapped.code, mapped.message, mapped.data)
 
 
 def build_server(
@@ -146,25 +143,39 @@ def build_server(
     add("resources/templates/list", types.PaginatedRequestParams, handlers.list_templates)
     add("resources/read", types.ReadResourceRequestParams, handlers.read)
     add("completion/complete", types.CompleteRequestParams, handlers.complete)
-    server.middleware[:] = [_guard]
+    server.middleware[:] = [Guard(server, backend)]
     return server
 
 
-async def _guard(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """Let only known errors out, and finish what the SDK's sieve dropped."""
-    try:
-        result = await call_next(ctx)
-    except MCPError:
-        raise
-    except ValidationError as error:
-        raise _refuse_params(ctx.method, error) from None
-    except Exception as error:  # noqa: BLE001 -- on older wires the SDK would send its text
-        mapped = map_failure(conceal(error), ctx.protocol_version, "protocol", "resource")
-        assert not isinstance(mapped, ErrorResult)  # noqa: S101 -- reading has no isError
-        raise MCPError(mapped.code, mapped.message, mapped.data) from None
-    if ctx.method == "tools/list" and isinstance(result, dict):
-        add_alias(result)
-    return result
+class Guard:
+    """What every message passes: lets only known errors out, and finishes what is sent."""
+
+    def __init__(self, server: Server[dict[str, Any]], backend: Backend) -> None:
+        self._server = server
+        self._backend = backend
+
+    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Let a message pass."""
+        try:
+            if ctx.method in _GREETINGS:
+                self._server.instructions = self._backend.instructions
+            result = await call_next(ctx)
+            if ctx.method == "tools/list" and isinstance(result, dict):
+                add_alias(result)
+        except MCPError:
+            raise
+        except ValidationError as error:
+            raise _refuse_params(ctx.method, error) from None
+        except Exception as error:  # noqa: BLE001 -- on older wires the SDK would send its text
+            raise error_of(conceal(error), ctx) from None
+        return result
+
+
+def error_of(failure: Failure, context: Context) -> MCPError:
+    """A failure where there is no ``isError``."""
+    mapped = map_failure(failure, context.protocol_version, "protocol", "resource")
+    assert not isinstance(mapped, ErrorResult)  # noqa: S101 -- such requests have none
+    return MCPError(mapped.code, mapped.message, mapped.data)
 
 
 def _refuse_params(method: str, error: ValidationError) -> MCPError:

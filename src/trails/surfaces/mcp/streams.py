@@ -15,8 +15,10 @@ from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import (
     INVALID_REQUEST,
     PARSE_ERROR,
+    JSONRPCError,
     JSONRPCMessage,
     JSONRPCRequest,
+    JSONRPCResponse,
     jsonrpc_message_adapter,
 )
 from pydantic import ValidationError
@@ -69,7 +71,7 @@ class _Session:
         self._receive = receive
         self._send = send
         self._turn = anyio.Lock()
-        self._owed: set[str | int] = set()
+        self._owed: set[str | int | None] = set()
         self._settled = anyio.Event()
 
     async def pump_in(self, stream: _Read) -> None:
@@ -90,7 +92,8 @@ class _Session:
             async for session_message in stream:
                 message = session_message.message
                 await self._write(message.model_dump(by_alias=True, exclude_unset=True))
-                self._owed.discard(getattr(message, "id", None) or "")
+                if isinstance(message, JSONRPCResponse | JSONRPCError):
+                    self._owed.discard(message.id)
                 self._settled.set()
 
     async def _understand(self, line: bytes) -> JSONRPCMessage | None:
