@@ -265,6 +265,13 @@ def test_a_branch_and_the_past_are_read_by_uri(versioned):
     assert reading.body(f"{branch}/schema") == reading.body("trails://schema")
 
 
+def test_a_snapshot_is_no_branch(versioned):
+    """The past is named by its commit alone, not by the name that it has inside."""
+    reading, empty = versioned
+    assert labels(reading, f"trails://at/{empty}/kg/Note") == []
+    assert reading.failure(f"trails://branch/@{empty}/kg/Note").kind == "unknown"
+
+
 def test_the_past_has_its_own_types(versioned):
     """A type that came later is unknown at a commit before it."""
     reading, empty = versioned

@@ -97,6 +97,17 @@ def test_any_completion_is_answered(northline, loop, question):
     check_completion(northline, loop, question)
 
 
+@pytest.mark.parametrize("character", ["a", "%", "é", "\ud800", "?", "/", "\n"])
+def test_endless_texts_are_answered_at_once(northline, loop, character):
+    """A text of megabytes is refused before anything is made of it."""
+    text = character * 2_000_000
+    for start in ("", "trails://kg/Requirement/", "trails://kg/Requirement?where=title="):
+        check_read(northline, loop, start + text)
+    one = "trails://kg/Requirement/{id}"
+    for question in ((one, "id", text, {}), (text, "id", "", {}), (one, text, "", {})):
+        check_completion(northline, loop, question)
+
+
 @pytest.mark.long
 @given(URIS)
 @CAMPAIGN
