@@ -176,6 +176,48 @@ def test_a_query_tells_its_parameters(northline):
     )
 
 
+@pytest.mark.req("T22")
+def test_the_latest_activities_tell_who_read_what():
+    """Each read leaves an activity with its outcome, and none tells a value that was asked for."""
+    with App(Note) as app:
+        Note(text="one").save(app.context(actor="writer"), message="first")
+        reading = Reading(app)
+        reading.body("trails://kg/Note?where=text=secret")
+        reading.failure("trails://kg/Note/absent")
+        reading.failure("trails://kg/Note?where=secret")
+        reading.failure("trails://kg/Note/\ud800")
+        asyncio.run(reading.reader.read(Actor("other", frozenset()), "trails://schema"))
+        latest = reading.body("trails://prov/latest")
+        told = [(each["agent"], each["outcome"], each["detail"]) for each in latest["activities"]]
+        assert told == [
+            ("other", "scope", "trails://schema"),
+            ("local", "validation", "'trails://kg/Note/\\ud800'"),
+            ("local", "validation", "trails://kg/Note"),
+            ("local", "not_found", "trails://kg/Note/absent"),
+            ("local", "ok", "trails://kg/Note"),
+        ]
+        assert {each["activity"] for each in latest["activities"]} == {"resources/read"}
+        assert all(each["started"] <= each["ended"] for each in latest["activities"])
+        newest = latest["commits"][0]
+        assert (newest["agent"], newest["message"]) == ("writer", "first")
+        assert "secret" not in json.dumps(latest)
+
+
+@pytest.mark.req("T22")
+def test_the_latest_activities_are_bounded():
+    """However much was done, the document has the last fifty calls and twenty commits."""
+    with App(Note) as app:
+        for number in range(25):
+            Note(text=str(number)).save(app.context())
+        reading = Reading(app)
+        for number in range(60):
+            reading.body(f"trails://kg/Note/{number % 25}")
+        latest = reading.body("trails://prov/latest")
+        assert len(latest["activities"]) == 50
+        assert latest["activities"][0]["detail"] == "trails://kg/Note/9"
+        assert len(latest["commits"]) == 20
+
+
 @pytest.fixture
 def versioned():
     """A note on main, another on a branch, and the commit at which main was empty of both."""
@@ -221,6 +263,13 @@ def test_a_branch_and_the_past_are_read_by_uri(versioned):
     assert reading.body(f"trails://at/{empty}/stats")["instances"] == 0
     assert reading.body(f"trails://at/{empty}/stats")["snapshot"] == empty
     assert reading.body(f"{branch}/schema") == reading.body("trails://schema")
+
+
+def test_a_snapshot_is_no_branch(versioned):
+    """The past is named by its commit alone, not by the name that it has inside."""
+    reading, empty = versioned
+    assert labels(reading, f"trails://at/{empty}/kg/Note") == []
+    assert reading.failure(f"trails://branch/@{empty}/kg/Note").kind == "unknown"
 
 
 def test_the_past_has_its_own_types(versioned):

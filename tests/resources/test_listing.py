@@ -462,6 +462,7 @@ def test_an_instance_is_called_by_its_most_telling_field():
         Marked(code="c", title="t", number=7).save(ctx)
         Keyed(note="n", code="c").save(ctx)
         Worded(words="w").save(ctx)
+        Worded(words="w" * 501).save(ctx)
         reading = Reading(app)
         labels = {
             name: [item["label"] for item in reading.body(f"trails://kg/{name}")]
@@ -472,5 +473,5 @@ def test_an_instance_is_called_by_its_most_telling_field():
             "Titled": ["t", untitled.id],
             "Marked": ["7"],
             "Keyed": ["c"],
-            "Worded": ["w"],
+            "Worded": ["w", "w" * 500 + "…"],
         }

@@ -143,7 +143,7 @@ class Graph:
     def line(self, branch: str) -> Line:
         """A branch; on its first use here its index is made or brought up."""
         found = self._lines.get(branch)
-        if found is not None:
+        if found is not None and not found.fixed:
             return found
         head = self.log.head(branch) if not branch.startswith(SNAPSHOT) else None
         if head is None:

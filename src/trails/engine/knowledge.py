@@ -125,7 +125,7 @@ class Knowledge:
 
     def ids_from(self, type_name: str, start: str, limit: int) -> list[str]:
         """The first few ids that begin so, of nodes of a type and of those that extend it."""
-        begin = encode_id(start)
+        begin = encode_id(normal_id(start))
 
         def read(nodes: NodeIndex) -> list[str]:
             with self._connection(nodes, self._mine()) as db:

@@ -19,7 +19,7 @@ from trails.model.constraints import shorten
 from trails.model.names import suggest
 from trails.model.resources import Completions, ResourceList
 from trails.model.types import PredicateDescriptor, TypeDescriptor
-from trails.model.uris import Place
+from trails.model.uris import MAX_URI_BYTES, Place
 from trails.request.documents import offered_queries
 
 MOST: Final = 100
@@ -43,6 +43,8 @@ def complete_variable(
     """Values for one variable, the nearest first."""
     variable, value, given = typed.variable, typed.value, typed.given
     _check_template(offered, template, variable)
+    if len(value) > MAX_URI_BYTES:
+        return Completions(())
     if variable == "branch":
         return _starting(value, sorted({MAIN, *graph.log.branches()}, key=_main_first))
     if variable == "commit":
@@ -66,15 +68,16 @@ def complete_variable(
 def _check_template(offered: ResourceList, template: str, variable: str) -> None:
     known = [each.uri_template for each in offered.templates]
     if template not in known:
+        asked = template[:200]
+        hint = suggest(asked, known[:40])
         raise NotFoundError(
-            f"there is no template {shorten(template, 200)}; {suggest(template, known[:40])}",
-            template=shorten(template, 200),
+            f"there is no template {shorten(asked)}; {hint}", template=shorten(asked)
         )
     if variable not in variables_of(template):
-        message = f"{template} has no variable {shorten(variable)}; it has " + ", ".join(
+        message = f"{template} has no variable {shorten(variable[:200])}; it has " + ", ".join(
             variables_of(template)
         )
-        raise ValidationError([FieldError("argument", "one_of", message, shorten(variable))])
+        raise ValidationError([FieldError("argument", "one_of", message, shorten(variable[:200]))])
 
 
 def variables_of(template: str) -> list[str]:

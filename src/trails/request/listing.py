@@ -21,6 +21,9 @@ from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
 from trails.model.uris import DEFAULT_LIMIT, Clause, ListAddress, format_address
 from trails.projections.resources import JSON, TEXT
 
+_LONGEST: Final = 500
+"""Characters of a label; the first text of a type may be a whole report."""
+
 
 class Item(msgspec.Struct, frozen=True, gc=False):
     """One instance in a list."""
@@ -77,7 +80,10 @@ class Labels:
         if known is None:
             known = self._fields[row.type] = self._field(row.type)
         value = row.values.get(known[0])
-        return row.id if value is None else known[1](value)
+        if value is None:
+            return row.id
+        text = known[1](value)
+        return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
     def _field(self, type_name: str) -> tuple[str, Callable[..., str]]:
         field = self._schema.by_name[type_name].label

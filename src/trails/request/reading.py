@@ -31,7 +31,9 @@ from trails.model.reports import Report
 from trails.model.resources import Completions, Content, ResourceList
 from trails.model.types import Schema
 from trails.model.uris import (
+    DEFAULT_LIMIT,
     HERE,
+    MAX_URI_BYTES,
     Address,
     DocumentAddress,
     InstanceAddress,
@@ -52,6 +54,7 @@ from trails.request.listing import read_page
 READ: Final = "resources/read"
 NOTHING: Final = ResourceList("nothing", (), ())
 """For those who may read nothing."""
+_CHEAP_LIMIT: Final = 200
 _CHEAP_OFFSET: Final = 1000
 _SHOWN: Final = 5
 """Ids that a message offers instead of one that does not exist."""
@@ -127,7 +130,8 @@ class Reader:
 
     def _end(self, call: Call, outcome: str, uri: str) -> None:
         """Leave an activity: what was read, but not which values were asked for."""
-        told = uri.partition("?")[0] if uri.isprintable() else shorten(uri)
+        start = uri[:MAX_URI_BYTES]
+        told = start.partition("?")[0] if start.isprintable() else shorten(start)
         with suppress(StorageError):  # then reading goes on, as long as there is something to read
             self._service.graph.activities.end(call, outcome, told)
 
@@ -138,7 +142,9 @@ class Reader:
         if not _is_open(self._service.graph, address.place):
             return False
         return isinstance(address, InstanceAddress) or (
-            address.where is None and (address.offset or 0) <= _CHEAP_OFFSET
+            address.where is None
+            and (address.limit or DEFAULT_LIMIT) <= _CHEAP_LIMIT
+            and (address.offset or 0) <= _CHEAP_OFFSET
         )
 
     def _read(self, actor: Actor, uri: str, address: Address) -> Sequence[Content]:
