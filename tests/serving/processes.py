@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import queue
 import signal
 import subprocess
@@ -11,7 +12,11 @@ import threading
 import time
 from itertools import count
 
-PATIENCE = 60
+from tests.serving.forks import Fork
+
+from trails.app.serving.owners import find_owner
+
+PATIENCE = 120
 """Seconds until something that should happen did not."""
 OLD = "2025-06-18"
 NEW = "2026-07-28"
@@ -37,24 +42,32 @@ def wait_until(condition, what="it"):
 
 
 class Process:
-    """A trails process whose standard streams are pipes."""
+    """A trails process whose standard streams are pipes; ``cold``: one that imports everything."""
 
-    def __init__(self, *arguments, env=None):
+    def __init__(self, *arguments, env=None, cold=False):
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        self.process = subprocess.Popen(
-            command(*arguments),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env=env,
-        )
+        theirs_in, ours_in = os.pipe()
+        ours_out, theirs_out = os.pipe()
+        streams = [theirs_in, theirs_out, self._errors.fileno()]
+        if cold:
+            stdin, stdout, stderr = streams
+            environment = {**os.environ, **(env or {})}
+            self.process = subprocess.Popen(
+                command(*arguments), stdin=stdin, stdout=stdout, stderr=stderr, env=environment
+            )
+        else:
+            self.process = Fork([*map(str, arguments)], streams, env or {})
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self.stdin = os.fdopen(ours_in, "wb")
+        self.stdout = os.fdopen(ours_out, "rb")
         self.pid = self.process.pid
         self._lines = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self):
-        for line in self.process.stdout:
+        for line in self.stdout:
             self._lines.put(line)
         self._lines.put(None)
 
@@ -77,7 +90,7 @@ class Process:
         """End it in order: by the end of its input, or by a signal; its exit code."""
         if number is None:
             with contextlib.suppress(OSError):
-                self.process.stdin.close()
+                self.stdin.close()
         elif self.process.poll() is None:
             self.process.send_signal(number)
         return self.process.wait(PATIENCE)
@@ -90,7 +103,7 @@ class Process:
             self.process.kill()
         self.process.wait()
         self._reader.join()
-        for stream in (self.process.stdin, self.process.stdout, self._errors):
+        for stream in (self.stdin, self.stdout, self._errors):
             with contextlib.suppress(OSError):
                 stream.close()
 
@@ -98,16 +111,17 @@ class Process:
 class Stdio(Process):
     """``trails serve --stdio`` and its client."""
 
-    def __init__(self, folder, *arguments, env=None):
-        super().__init__("serve", "--stdio", "-p", folder, *arguments, env=env)
+    def __init__(self, folder, *arguments, **options):
+        super().__init__("serve", "--stdio", "-p", folder, *arguments, **options)
         self._ids = count(1)
         self.notified = []
+        self._answers = {}
 
     def send(self, message):
         """Send a message, or a line as it is."""
         line = message if isinstance(message, bytes) else json.dumps(message).encode()
-        self.process.stdin.write(line + b"\n")
-        self.process.stdin.flush()
+        self.stdin.write(line + b"\n")
+        self.stdin.flush()
 
     def receive(self):
         """The next message; every line is one."""
@@ -123,10 +137,17 @@ class Stdio(Process):
         return id_
 
     def answer(self, id_):
-        """Wait for the answer to a request; notifications on the way are kept."""
-        while (message := self.receive()).get("id") != id_ or "method" in message:
+        """Wait for the answer to a request; what else comes on the way is kept."""
+        while id_ not in self._answers:
+            self._take()
+        return self._answers.pop(id_)
+
+    def _take(self):
+        message = self.receive()
+        if "method" in message:
             self.notified.append(message)
-        return message
+        else:
+            self._answers[message["id"]] = message
 
     def request(self, method, params=None):
         """Send a request and wait for its result."""
@@ -154,14 +175,14 @@ class Stdio(Process):
     def wait_for(self, method):
         """Wait for a notification."""
         while not any(each.get("method") == method for each in self.notified):
-            self.notified.append(self.receive())
+            self._take()
 
 
 class Web(Process):
     """``trails serve`` on a free port."""
 
-    def __init__(self, folder, *arguments, env=None):
-        super().__init__("serve", "-p", folder, "--port", "0", "--json", *arguments, env=env)
+    def __init__(self, folder, *arguments, **options):
+        super().__init__("serve", "-p", folder, "--port", "0", "--json", *arguments, **options)
         self.served = self.next_served()
 
     def next_served(self):
@@ -173,3 +194,9 @@ class Web(Process):
     def close(self, number=signal.SIGTERM):
         """End it by a signal."""
         return super().close(number)
+
+
+def owner_first(folder, *processes):
+    """Processes on a folder, the one that owns it first."""
+    pid = wait_until(lambda: find_owner(folder), "an owner").pid
+    return sorted(processes, key=lambda each: each.pid != pid)

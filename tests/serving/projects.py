@@ -44,6 +44,12 @@ def look(ctx: Context, begun: str) -> int:
     return Note.objects(ctx).count()
 
 
+@capability("notes.measure", idempotent=True)
+async def measure(ctx: Context, text: str) -> int:
+    """How long a text is."""
+    return len(text)
+
+
 @capability("notes.count", idempotent=True)
 async def count(ctx: Context) -> int:
     """How many notes there are."""

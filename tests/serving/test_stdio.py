@@ -4,7 +4,7 @@ import json
 import signal
 
 import pytest
-from tests.serving.processes import META, Process, Stdio, wait_until
+from tests.serving.processes import META, Process, Stdio, owner_first, wait_until
 from tests.serving.projects import make_project
 
 from trails import App
@@ -21,12 +21,11 @@ def test_a_session_is_served_and_ends_with_its_input(folder):
     """Odd lines cost one answer, prints go elsewhere, and the folder is free after."""
     with Stdio(folder) as client:
         assert client.initialize()["serverInfo"]["name"] == "notebook/main"
-        assert client.call("notes_add", text="one") == {"result": "one"}
+        assert client.call("notes.add", text="one") == {"result": "one"}
         for garbage in (b"garbage", b"[]", b'"x"', b"{}", b"\xff\xfe", b'{"id":1}', b"1" * 5000):
             client.send(garbage)
-        large = client.call("notes_add", text="x" * 10_000_000)
-        assert len(large["result"]) == 10_000_000
-        assert client.call("notes_count") == {"result": 2}
+        assert client.call("notes.measure", text="x" * 10_000_000) == {"result": 10_000_000}
+        assert client.call("notes.count") == {"result": 1}
         owner = find_owner(folder)
         assert owner.pid == client.pid
         assert client.close() == 0
@@ -39,28 +38,28 @@ def test_a_session_is_served_and_ends_with_its_input(folder):
 def test_sessions_go_through_the_first_process_and_survive_it(folder, tmp_path):
     """Whatever stood and ran when the owner was killed stands and runs again, or is told."""
     begun = tmp_path / "begun"
-    with Stdio(folder) as first, Stdio(folder) as second:
-        first.initialize()
-        second.initialize()
-        assert find_owner(folder).pid == first.pid
-        first.call("notes_add", text="one")
-        assert second.call("notes_count") == {"result": 1}
+    with Stdio(folder) as one, Stdio(folder) as two:
+        one.initialize()
+        two.initialize()
+        first, second = owner_first(folder, one, two)
+        first.call("notes.add", text="one")
+        assert second.call("notes.count") == {"result": 1}
         second.request("tools/list")
         second.request("resources/subscribe", {"uri": "trails://kg/Note"})
-        slow = second.ask("tools/call", _call("notes_slow", text="two", begun=str(begun)))
-        look = second.ask("tools/call", _call("notes_look", begun=f"{begun}-look"))
+        slow = second.ask("tools/call", _call("notes.slow", text="two", begun=str(begun)))
+        look = second.ask("tools/call", _call("notes.look", begun=f"{begun}-look"))
         wait_until(begun.exists)
         wait_until((tmp_path / "begun-look").exists)
         first.kill()
         unknown = second.answer(slow)["result"]
         assert unknown["isError"] is True
         assert "commit_list" in unknown["content"][0]["text"]
-        assert second.answer(look)["result"]["structuredContent"] == {"result": 2}
+        assert second.answer(look)["result"].get("structuredContent") == {"result": 2}
         assert (tmp_path / "begun-look").read_text() == "xx"
         assert find_owner(folder).pid == second.pid
         second.wait_for("notifications/resources/updated")
         second.notified.clear()
-        second.call("notes_add", text="three")
+        second.call("notes.add", text="three")
         second.wait_for("notifications/resources/updated")
         assert second.close() == 0
 
@@ -72,31 +71,32 @@ def _call(name, **arguments):
 def test_an_owner_that_ends_in_order_answers_first(folder, tmp_path):
     """Calls that run are finished, those that it did not take are made by the next owner."""
     begun = tmp_path / "begun"
-    with Stdio(folder) as first, Stdio(folder, "--graph", "main") as second:
-        first.initialize()
-        second.initialize()
-        slow = second.ask("tools/call", _call("notes_slow", text="one", begun=str(begun)))
+    with Stdio(folder) as one, Stdio(folder, "--graph", "main") as two:
+        one.initialize()
+        two.initialize()
+        first, second = owner_first(folder, one, two)
+        slow = second.ask("tools/call", _call("notes.slow", text="one", begun=str(begun)))
         wait_until(begun.exists)
         first.process.send_signal(signal.SIGTERM)
-        more = [second.ask("tools/call", _call("notes_add", text=str(n))) for n in range(20)]
+        more = [second.ask("tools/call", _call("notes.add", text=str(n))) for n in range(20)]
         assert second.answer(slow)["result"]["structuredContent"] == {"result": "one"}
         for n, id_ in enumerate(more):
             assert second.answer(id_)["result"]["structuredContent"] == {"result": str(n)}
-        assert second.call("notes_count") == {"result": 21}
+        assert second.call("notes.count") == {"result": 21}
         assert first.close() == 0
 
 
 def test_the_newest_revision_goes_on_too(folder):
     """Without a handshake there is nothing to repeat but streams of changes."""
-    with Stdio(folder) as first, Stdio(folder) as second:
-        first.initialize()
+    with Stdio(folder) as one, Stdio(folder) as two:
+        first, second = owner_first(folder, one, two)
         wanted = {"resourceSubscriptions": ["trails://kg/Note"]}
         stream = second.ask("subscriptions/listen", {"notifications": wanted, "_meta": META})
         second.wait_for("notifications/subscriptions/acknowledged")
         first.kill()
         second.wait_for("notifications/resources/updated")
         second.notified.clear()
-        call = {"name": "notes_add", "arguments": {"text": "one"}, "_meta": META}
+        call = {"name": "notes.add", "arguments": {"text": "one"}, "_meta": META}
         assert second.request("tools/call", call)["structuredContent"] == {"result": "one"}
         second.wait_for("notifications/resources/updated")
         (told,) = [each for each in second.notified if each["method"].endswith("/updated")]
@@ -109,7 +109,7 @@ def test_a_folder_that_a_program_has_for_itself_is_waited_for(folder):
     """The reason is told on standard error, and the session begins when the folder is free."""
     with Stdio(folder) as client:
         with App.open(folder):
-            asked = client.ask("ping", {"_meta": META})
+            asked = client.ask("tools/list", {"_meta": META})
             wait_until(lambda: "waiting" in client.errors, "a message")
             assert "does not serve" in client.errors
         assert "result" in client.answer(asked)
@@ -125,7 +125,7 @@ def test_a_graph_that_is_broken_is_refused_and_others_are_served(tmp_path):
         assert "nothing_like_this" in refused["message"]
         assert "error" in bad.answer(bad.ask("tools/list"))
         assert bad.close() == 0
-        assert good.call("notes_add", text="one") == {"result": "one"}
+        assert good.call("notes.add", text="one") == {"result": "one"}
 
 
 @pytest.mark.parametrize(
@@ -137,11 +137,9 @@ def test_a_graph_that_is_broken_is_refused_and_others_are_served(tmp_path):
         ([], {"TRAILS_MCP_SCOPES": "root"}, "'root'"),
     ],
 )
-def test_what_can_not_be_served_is_told(folder, monkeypatch, arguments, environment, says):
+def test_what_can_not_be_served_is_told(folder, arguments, environment, says):
     """On standard error, with exit code 2 and nothing on standard output."""
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    with Process("serve", "--stdio", "-p", folder, *arguments) as process:
+    with Process("serve", "--stdio", "-p", folder, *arguments, env=environment) as process:
         assert process.line() is None
         assert process.close() == 2
         assert says in process.errors
@@ -153,7 +151,9 @@ def test_a_file_can_be_the_input(folder, tmp_path):
 
     from tests.serving.processes import command
 
-    asked = [{"jsonrpc": "2.0", "id": n, "method": "ping", "params": {"_meta": META}} for n in "ab"]
+    asked = [
+        {"jsonrpc": "2.0", "id": n, "method": "tools/list", "params": {"_meta": META}} for n in "ab"
+    ]
     given = tmp_path / "asked"
     given.write_text("\n".join(map(json.dumps, asked)))
     with given.open("rb") as file:

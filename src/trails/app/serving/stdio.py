@@ -84,6 +84,8 @@ class StdioFront:
             if line is None:
                 break
             await self._say(line)
+        while self._link is None and not self._conversation.idle:
+            await self._wait_for_move()
         with suppress(TimeoutError):
             async with asyncio.timeout(_GRACE):
                 while not self._conversation.idle:
@@ -110,6 +112,7 @@ class StdioFront:
     async def _refuse(self, error: TrailsError) -> None:
         data = {"code": error.code, **error.data}
         await self._answer(self._conversation.refuse(error.message, data))
+        self._moved.set()
 
     # --- the owner
 

@@ -1,0 +1,134 @@
+"""Start ``trails`` processes from a parent that has imported everything already.
+
+This file is that parent: for each request on its standard input, a socket, it forks a
+process that is the command, with the descriptors that came along, and one that waits for
+its end and tells it.
+"""
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+
+_NUMBER = struct.Struct("i")
+
+
+class Fork:
+    """A process that was forked elsewhere, used like a Popen."""
+
+    def __init__(self, arguments, descriptors, environment):
+        self._status, told = os.pipe()
+        asked = json.dumps({"arguments": arguments, "environment": environment})
+        socket.send_fds(_parent(), [asked.encode()], [*descriptors, told])
+        os.close(told)
+        (self.pid,) = _NUMBER.unpack(os.read(self._status, _NUMBER.size))
+        self.returncode = None
+
+    def wait(self, timeout=None):
+        """Its exit code; minus a signal's number where one ended it."""
+        if self.returncode is None:
+            ready, _, _ = select.select([self._status], [], [], timeout)
+            if not ready:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            (self.returncode,) = _NUMBER.unpack(os.read(self._status, _NUMBER.size))
+            os.close(self._status)
+        return self.returncode
+
+    def poll(self):
+        """Its exit code, if it has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def send_signal(self, number):
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
+    def kill(self):
+        """End it without warning."""
+        self.send_signal(signal.SIGKILL)
+
+
+_parents = []
+
+
+def _parent():
+    if not _parents:
+        ours, theirs = socket.socketpair()
+        process = subprocess.Popen([sys.executable, __file__], stdin=theirs)
+        theirs.close()
+        _parents.append(ours)
+        atexit.register(_end, ours, process)
+    return _parents[0]
+
+
+def _end(requests, process):
+    requests.close()
+    process.wait()
+
+
+def be_command(arguments, environment, descriptors):
+    """Be the command; never returns."""
+    from trails.app.main import main
+
+    os.environ.update(environment)
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+    os.closerange(3, 64)
+    sys.argv = ["trails", *arguments]
+    code = 1
+    try:
+        main()
+        code = 0
+    except SystemExit as ended:
+        code = ended.code or 0
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def mind(asked, descriptors):
+    """Start the command, tell its number, and then its end; never returns."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    *standard, told = descriptors
+    pid = os.fork()
+    if pid == 0:
+        be_command(asked["arguments"], asked["environment"], standard)
+    for descriptor in (0, *standard):
+        os.close(descriptor)
+    os.write(told, _NUMBER.pack(pid))
+    _, status = os.waitpid(pid, 0)
+    os.write(told, _NUMBER.pack(os.waitstatus_to_exitcode(status)))
+    os._exit(0)
+
+
+def serve():
+    """Fork for each request, until nobody can make one."""
+    import trails.app.main
+    import trails.app.serving.commands
+    import trails.app.serving.http
+    import trails.app.serving.http_servers
+    import trails.app.serving.stdio
+    import trails.app.serving.web  # noqa: F401 - so that the forks need not
+
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    requests = socket.socket(fileno=0)
+    while True:
+        asked, descriptors, _, _ = socket.recv_fds(requests, 1 << 16, 4)
+        if not asked:
+            return
+        if os.fork() == 0:
+            mind(json.loads(asked), descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+if __name__ == "__main__":
+    serve()
