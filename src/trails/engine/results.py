@@ -10,6 +10,7 @@ import msgspec
 from trails.errors import TrailsError
 from trails.model.constraints import shorten
 from trails.model.iris import Names
+from trails.model.kinds import BigInt
 from trails.model.types import (
     LIST,
     REF,
@@ -60,9 +61,11 @@ def hook_of(names: Names) -> Hook:
             if handle is not None:
                 return {"iri": names.nodes + handle, "type": descriptor.name, **body}
             return body
+        if isinstance(value, BigInt | str):
+            return str(value)
         if isinstance(value, Mapping):
             return dict(value)
-        raise NotImplementedError(f"{type(value).__name__} has none")
+        raise TypeError(f"{type(value).__name__} has none")
 
     return hook
 

@@ -15,6 +15,7 @@ from trails.engine.context import GraphContext
 from trails.engine.versions import Versions
 from trails.errors import ConflictError
 from trails.model.answers import Answer
+from trails.request.answers import plain_rows
 from trails.request.builtins.branches import BRANCH_CREATE, BRANCH_DELETE, BRANCH_LIST
 from trails.request.builtins.commits import COMMIT_GET, COMMIT_LIST, MOST
 from trails.request.builtins.declare import READER, Builtin, Desk, field
@@ -100,7 +101,12 @@ _DIFF: Final = Builtin(
 
 
 def _query(desk: Desk, ctx: GraphContext, query: str, params: object) -> object:
-    return desk.service.ask(ctx, query, bound_params(params))
+    return _plain(desk.service.ask(ctx, query, bound_params(params)))
+
+
+def _plain(answer: Answer) -> Answer:
+    """An answer whose rows have JSON values."""
+    return msgspec.structs.replace(answer, rows=tuple(plain_rows(answer)))
 
 
 def _list_queries(desk: Desk, ctx: GraphContext) -> object:
@@ -111,7 +117,7 @@ def _list_queries(desk: Desk, ctx: GraphContext) -> object:
 
 def _run_query(desk: Desk, ctx: GraphContext, name: str, params: object) -> object:
     found = run_by_name(desk, ctx, ctx.registry.queries, name, params)
-    return found if isinstance(found, Answer) else {"commit": found}
+    return _plain(found) if isinstance(found, Answer) else {"commit": found}
 
 
 _replace = msgspec.structs.replace
