@@ -1,4 +1,4 @@
-"""A project here, one that another process serves, and a server: the same commands, the same words."""
+"""A project here, one that another process serves, a server: the same commands, the same words."""
 
 import json
 import shutil
@@ -79,14 +79,15 @@ def test_what_can_be_called_is_called(place):
 
 def test_what_is_wrong_is_told_field_by_field(place):
     """With code, value, rule and, where there is one, a suggestion; the same everywhere."""
-    error = place.json("call", "tasks.finish", "-a", "task=Task/t9", "-a", "tusk=1", code=2)["error"]
+    wrong = ("call", "tasks.finish", "-a", "task=Task/t9", "-a", "tusk=1")
+    error = place.json(*wrong, code=2)["error"]
     assert error["code"] == "validation"
     assert {each["field"]: each["code"] for each in error["data"]["fields"]} == {
         "task": "reference",
         "tusk": "unknown_field",
     }
     said = place.error("call", "tasks.finish", "-a", "tusk=Task/t2")
-    assert "task" in said
+    assert '(try "task")' in said
     change = place.write("bad.json", [{"op": "create", "type": "Task", "data": {"priority": 9}}])
     error = place.json("mutate", "--operations", change, code=2)["error"]
     assert {each["code"] for each in error["data"]["fields"]} == {"required", "max_value"}
