@@ -49,7 +49,7 @@ def show_answer(answer: Answer) -> dict[str, object]:
     """The answer of a query that reads."""
     body: dict[str, object] = {
         "columns": answer.variables,
-        "rows": [{name: _cell(value) for name, value in row.items()} for row in answer.rows],
+        "rows": plain_rows(answer),
         "truncated": answer.truncated is not None,
     }
     if answer.truth is not None:
@@ -60,6 +60,11 @@ def show_answer(answer: Answer) -> dict[str, object]:
             f"OFFSET {len(answer.rows)} and a LIMIT"
         )
     return body
+
+
+def plain_rows(answer: Answer) -> list[dict[str, object]]:
+    """Its rows as JSON values."""
+    return [{name: _cell(value) for name, value in row.items()} for row in answer.rows]
 
 
 def show_change(commit: str | None) -> dict[str, object]:

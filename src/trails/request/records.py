@@ -6,7 +6,7 @@ activity; only the result is the whole record, in the form of ``trails.model``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 import msgspec
@@ -15,6 +15,8 @@ from trails.engine.context import GraphContext
 from trails.engine.versions import Versions
 from trails.errors import ConflictError
 from trails.model.answers import Answer
+from trails.model.texts import read_texts
+from trails.request.answers import plain_rows
 from trails.request.builtins.branches import BRANCH_CREATE, BRANCH_DELETE, BRANCH_LIST
 from trails.request.builtins.commits import COMMIT_GET, COMMIT_LIST, MOST
 from trails.request.builtins.declare import READER, Builtin, Desk, field
@@ -23,6 +25,7 @@ from trails.request.builtins.mutations import GRAPH_MUTATE, mutate
 from trails.request.builtins.queries import GRAPH_QUERY, bound_params
 from trails.request.builtins.stored import STORED_QUERY_LIST, STORED_QUERY_RUN, run_by_name
 
+LINK: Final = "stored_query_link"
 _ANYTHING: Final[Mapping[str, object]] = {"type": "object"}
 
 
@@ -102,7 +105,12 @@ _DIFF: Final = Builtin(
 def _query(
     desk: Desk, ctx: GraphContext, query: str, params: Mapping[str, object] | None
 ) -> object:
-    return desk.service.ask(ctx, query, bound_params(params))
+    return _plain(desk.service.ask(ctx, query, bound_params(params)))
+
+
+def _plain(answer: Answer) -> Answer:
+    """An answer whose rows have JSON values."""
+    return msgspec.structs.replace(answer, rows=tuple(plain_rows(answer)))
 
 
 def _list_queries(desk: Desk, ctx: GraphContext) -> object:
@@ -113,7 +121,19 @@ def _list_queries(desk: Desk, ctx: GraphContext) -> object:
 
 def _run_query(desk: Desk, ctx: GraphContext, name: str, params: object) -> object:
     found = run_by_name(desk, ctx, ctx.registry.queries, name, params)
-    return found if isinstance(found, Answer) else {"commit": found}
+    return _plain(found) if isinstance(found, Answer) else {"commit": found}
+
+
+def _run_link(desk: Desk, ctx: GraphContext, name: str, params: object) -> object:
+    """With parameters as texts, several of each: the query's declaration says what they mean."""
+    query = ctx.registry.queries.get(name)
+    declared = {} if query is None else {each.name: each for each in query.params}
+    texts = cast(Mapping[str, Sequence[str]], params)
+    read = {
+        each: read_texts(declared[each], said) if each in declared else said[0]
+        for each, said in texts.items()
+    }
+    return _run_query(desk, ctx, name, read)
 
 
 _replace = msgspec.structs.replace
@@ -131,5 +151,6 @@ RECORDS: Final[Mapping[str, Builtin]] = {
         _replace(GRAPH_MUTATE, run=mutate),
         _replace(STORED_QUERY_LIST, fields=(), run=_list_queries),
         _replace(STORED_QUERY_RUN, run=_run_query),
+        _replace(STORED_QUERY_RUN, name=LINK, run=_run_link),
     )
 }

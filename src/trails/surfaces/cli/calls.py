@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
-import msgspec
 import typer
 from rich.markup import escape
 from rich.padding import Padding
 
 from trails.errors import NotFoundError, QueryError
 from trails.model.names import suggest
+from trails.model.texts import read_json
 from trails.model.tools import Tool
 from trails.surfaces.cli.operations import Operations
 from trails.surfaces.cli.options import (
@@ -23,7 +23,7 @@ from trails.surfaces.cli.options import (
     place_of,
 )
 from trails.surfaces.cli.reporting import Reporting
-from trails.surfaces.cli.texts import read_json
+from trails.surfaces.cli.texts import read_json as read_document
 from trails.surfaces.cli.values import show_result
 
 _PLAIN: Final = frozenset({"string"})
@@ -122,17 +122,17 @@ def read_arguments(given: Sequence[str], schema: Mapping[str, object]) -> dict[s
         elif name in found:
             raise QueryError(f"--arg {name} is given twice, and it is not a list")
         else:
-            found[name] = value if types & _PLAIN else _json(value)
+            found[name] = value if types & _PLAIN else read_json(value)
     return found
 
 
 def _items(wanted: object, text: str) -> Sequence[object]:
     if text.startswith("["):
-        items = _json(text)
+        items = read_json(text)
         if isinstance(items, list):
             return items
     inner = wanted.get("items") if isinstance(wanted, Mapping) else None
-    return [text if _types(inner) & _PLAIN else _json(text)]
+    return [text if _types(inner) & _PLAIN else read_json(text)]
 
 
 def _types(schema: object) -> frozenset[str]:
@@ -149,15 +149,8 @@ def _types(schema: object) -> frozenset[str]:
     return frozenset(found)
 
 
-def _json(text: str) -> object:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return text
-
-
 def _object(file: Path) -> dict[str, object]:
-    content = read_json(file)
+    content = read_document(file)
     if not isinstance(content, dict):
         raise QueryError(f"{file} must hold an object of arguments: {{…}}")
     return content

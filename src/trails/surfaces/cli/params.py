@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-
-import msgspec
+from collections.abc import Mapping, Sequence
 
 from trails.errors import QueryError
 from trails.model.capabilities import StoredQuery
 from trails.model.kinds import KINDS, Iri, KindError
 from trails.model.names import suggest
-from trails.model.types import PredicateDescriptor, ValueType
+from trails.model.texts import read_json, read_texts
 
 
 def split_params(given: Sequence[str]) -> list[tuple[str, str]]:
@@ -25,46 +23,18 @@ def split_params(given: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def typed_params(given: Sequence[str], query: StoredQuery) -> dict[str, object]:
-    """The parameters of a stored query in JSON form: its declaration says what a text means.
-
-    A list is a JSON array, or the same parameter several times. What can't be read stays text,
-    so that the query's own check says what is expected.
-    """
+    """The parameters of a stored query in JSON form: its declaration says what a text means."""
     declared = {param.name: param for param in query.params}
-    found: dict[str, object] = {}
+    texts: dict[str, list[str]] = {}
     for name, text in split_params(given):
         param = declared.get(name)
-        if param is not None and param.many:
-            known = found.setdefault(name, [])
-            assert isinstance(known, list)  # noqa: S101 - set by the line above
-            known.extend(_items(param, text))
-        elif name in found:
+        if name in texts and (param is None or not param.many):
             raise QueryError(f"--param {name} is given twice, and it is not a list")
-        else:
-            found[name] = text if param is None else _value(param.type, text)
-    return found
-
-
-def _items(param: PredicateDescriptor, text: str) -> Iterable[object]:
-    if text.startswith("["):
-        items = _json(text)
-        if isinstance(items, list):
-            return items
-    return [_value(param.type.scalar, text)]
-
-
-def _value(wanted: ValueType, text: str) -> object:
-    row = wanted.row
-    if row is None or row.schema.get("type") == "string":
-        return text
-    return _json(text)
-
-
-def _json(text: str) -> object:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return text
+        texts.setdefault(name, []).append(text)
+    return {
+        name: read_texts(declared[name], said) if name in declared else said[0]
+        for name, said in texts.items()
+    }
 
 
 def guessed_params(given: Sequence[str]) -> Mapping[str, object]:
@@ -85,7 +55,7 @@ def guessed_params(given: Sequence[str]) -> Mapping[str, object]:
 def _guess(text: str) -> object:
     if text.startswith("<") and text.endswith(">"):
         return Iri(text[1:-1])
-    value = _json(text)
+    value = read_json(text)
     return value if isinstance(value, bool | int | float | str) else text
 
 
@@ -94,7 +64,7 @@ def _of_kind(name: str, kind: str, text: str) -> object:
     if row is None or row.name == "Vector":
         known = [each for each in KINDS if each != "Vector"]
         raise QueryError(f"--param {name}: there is no kind {kind!r}; {suggest(kind, known)}")
-    raw = text if row.schema.get("type") == "string" else _json(text)
+    raw = text if row.schema.get("type") == "string" else read_json(text)
     try:
         return row.coerce(raw)
     except KindError:

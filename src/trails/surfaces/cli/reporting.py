@@ -91,12 +91,25 @@ class Reporting:
             print_json({"error": body})
         elif isinstance(error, ValidationError) and len(error.fields) > 1:
             complain(f"nothing was written: {len(error.fields)} problems")
-            for field in error.fields[:_SHOWN]:
-                complain(field.message, mark="  -")
+            suggestions = _suggestions(error)
+            for at, field in enumerate(error.fields[:_SHOWN]):
+                complain(f"{field.message}{suggestions.get(at, '')}", mark="  -")
             if len(error.fields) > _SHOWN:
                 complain(f"and {len(error.fields) - _SHOWN} more; --json lists them", mark="  -")
         else:
-            complain(error.message)
+            complain(error.message + "".join(_suggestions(error).values()))
+
+
+def _suggestions(error: TrailsError) -> dict[int, str]:
+    """What to give instead, by the place of the problem; for those of which that is known."""
+    told = error.data.get("fields")
+    if not isinstance(told, list):
+        return {}
+    return {
+        at: f" (try {msgspec.json.encode(each['suggestion'], enc_hook=_spell).decode()})"
+        for at, each in enumerate(told)
+        if isinstance(each, dict) and "suggestion" in each
+    }
 
 
 def _as_trails(error: OSError) -> TrailsError:

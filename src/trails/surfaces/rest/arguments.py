@@ -28,6 +28,14 @@ def query_arguments(call: Call, *, lists: Collection[str] = ()) -> dict[str, obj
     return found
 
 
+def query_texts(call: Call) -> dict[str, list[str]]:
+    """The query string as it is: every text of every name."""
+    found: dict[str, list[str]] = {}
+    for name, text in call.request.query_params.multi_items():
+        found.setdefault(name, []).append(text)
+    return found
+
+
 def _value(name: str, text: str) -> object:
     if name in _NUMBERS and text.isascii() and text.isdecimal() and len(text) < 19:
         return int(text)

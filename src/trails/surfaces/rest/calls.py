@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from trails.surfaces.rest.arguments import query_arguments
+from trails.surfaces.rest.arguments import query_arguments, query_texts
 from trails.surfaces.rest.bodies import media_type, read_object, read_text
 from trails.surfaces.rest.records import record
 from trails.surfaces.rest.replies import JSON, reply
@@ -53,12 +53,13 @@ async def query_by_name(call: Call) -> Response:
 
 
 async def query_by_link(call: Call) -> Response:
-    """Run a stored query; the query string has its parameters, as JSON or as text."""
-    given = query_arguments(call)
+    """Run a stored query; the query string has its parameters."""
+    texts = query_texts(call)
     around: dict[str, object] = {
-        name: given.pop(name) for name in ("branch", "snapshot") if name in given
+        name: texts.pop(name)[0] for name in ("branch", "snapshot") if name in texts
     }
-    return await _run(call, {**around, "params": given})
+    given = {**around, "params": texts, "name": call.part("name")}
+    return await record(call, "stored_query_link", given)
 
 
 async def _run(call: Call, arguments: Mapping[str, object]) -> Response:

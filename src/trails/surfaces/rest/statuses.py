@@ -13,8 +13,9 @@ BY_KIND: Final[dict[FailureKind, int]] = {
     "scope": 403,
     "denied": 403,
     "budget": 429,
+    "internal": 500,
 }
-"""Of the kinds that say it all."""
+"""Of every kind but ``semantic``."""
 
 BY_CODE: Final[dict[str, int]] = {
     "not_found": 404,
@@ -34,10 +35,12 @@ BY_CODE: Final[dict[str, int]] = {
     "locked": 503,
     "corruption": 503,
 }
-"""Of the others: semantic ones, and the disk's. A request that can't be read is 400."""
+"""Of semantic failures, and of a disk that refuses; any other code is a request that can't be
+read: 400."""
 
 
 def status_of(failure: Failure) -> int:
     """The status that tells a failure."""
-    other = 500 if failure.kind == "internal" else 400
-    return BY_KIND.get(failure.kind) or BY_CODE.get(failure.code, other)
+    if failure.kind in {"semantic", "internal"}:
+        return BY_CODE.get(failure.code, BY_KIND.get(failure.kind, 400))
+    return BY_KIND[failure.kind]
