@@ -11,7 +11,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench import branches, bulk, load, reads, sandbox, save, startup, validation
+from bench import branches, bulk, load, mcp, reads, sandbox, save, startup, validation
 from bench.measure import OUT, Result
 
 BENCHMARKS = {
@@ -23,6 +23,7 @@ BENCHMARKS = {
     "reads": reads.run,
     "branches": branches.run,
     "sandbox": sandbox.run,
+    "mcp": mcp.run,
 }
 
 
