@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import branches, bulk, load, reads, sandbox, save, startup, subscribers, validation
+from bench import branches, bulk, load, mcp, reads, sandbox, save, startup, validation
 from bench.measure import OUT, Result
 
 BENCHMARKS = {
@@ -24,6 +25,7 @@ BENCHMARKS = {
     "branches": branches.run,
     "sandbox": sandbox.run,
     "subscribers": subscribers.run,
+    "mcp": mcp.run,
 }
 
 

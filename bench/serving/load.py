@@ -8,8 +8,9 @@ generator held the server up shows.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Final, cast
 
@@ -17,7 +18,6 @@ import msgspec
 import uvloop
 
 CONNECTIONS: Final = 16
-TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -119,6 +119,10 @@ def load(case: Case, seconds: float) -> Slice:
     return uvloop.run(_load(case, seconds))
 
 
+def _same(client: Client) -> Client:
+    return client
+
+
 async def _load(case: Case, seconds: float) -> Slice:
     loop = asyncio.get_running_loop()
     clients: list[Client] = []
@@ -127,7 +131,7 @@ async def _load(case: Case, seconds: float) -> Slice:
     for _ in range(CONNECTIONS):
         ended: asyncio.Future[None] = loop.create_future()
         client = Client(case, start + seconds, ended)
-        await loop.create_connection(lambda client=client: client, "127.0.0.1", case.port)  # type: ignore[misc]
+        await loop.create_connection(partial(_same, client), "127.0.0.1", case.port)
         clients.append(client)
         ends.append(ended)
     async with asyncio.timeout(seconds + 60):
@@ -138,25 +142,14 @@ async def _load(case: Case, seconds: float) -> Slice:
 
 
 def processor_seconds(pid: int) -> float:
-    """What a process and its threads have used so far."""
-    with open(f"/proc/{pid}/schedstat", encoding="ascii") as file:  # noqa: PTH123
-        main = int(file.read().split()[0]) / 1e9
-    return main if _single(pid) else _all_threads(pid)
+    """What a process has used so far, in all its threads."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(each.read_text(encoding="ascii").split()[0]) for each in threads) / 1e9
 
 
-def _single(pid: int) -> bool:
-    return len(os.listdir(f"/proc/{pid}/task")) == 1  # noqa: PTH208
-
-
-def _all_threads(pid: int) -> float:
-    total = 0
-    for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-        with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="ascii") as file:  # noqa: PTH123
-            total += int(file.read().split()[0])
-    return total / 1e9
-
-
-def take_turns(cases: Mapping[str, Case], seconds: float, rounds: int) -> dict[str, Sequence[Slice]]:
+def take_turns(
+    cases: Mapping[str, Case], seconds: float, rounds: int
+) -> dict[str, Sequence[Slice]]:
     """Load several servers in turns, so that a slow moment of the machine hits all alike."""
     names = list(cases)
     for name in names:

@@ -43,10 +43,10 @@ def make_sdk(tools: int) -> object:
         cache_scope="private",
     )
 
-    async def list_tools(ctx: object, params: object) -> types.ListToolsResult:
+    async def list_tools(_ctx: object, _params: object) -> types.ListToolsResult:
         return listed
 
-    async def call_tool(ctx: object, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def call_tool(_ctx: object, params: types.CallToolRequestParams) -> types.CallToolResult:
         if params.name == "large":
             text = json.dumps(LARGE, separators=(",", ":"))
             return types.CallToolResult(
@@ -60,7 +60,7 @@ def make_sdk(tools: int) -> object:
         version="1",
         on_list_tools=list_tools,
         on_call_tool=call_tool,
-        get_tool_input_schema=lambda name: SCHEMA,
+        get_tool_input_schema=lambda _name: SCHEMA,
     )
     return server.streamable_http_app(json_response=True, stateless_http=True)
 
@@ -81,7 +81,7 @@ def make_fastmcp(tools: int) -> object:
     return server.http_app(json_response=True, stateless_http=True)
 
 
-def make_route(tools: int) -> object:
+def make_route(_tools: int) -> object:
     """A bare Starlette route."""
     from starlette.applications import Starlette
     from starlette.requests import Request
@@ -112,6 +112,8 @@ def main() -> None:
         port=port,
         log_level="warning",
         access_log=False,
+        proxy_headers=False,
+        server_header=False,
         loop="uvloop",
         http="httptools",
     )
