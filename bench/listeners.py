@@ -16,6 +16,8 @@ import uvloop
 
 from bench.serving.requests import modern
 
+ABREAST: Final = 50
+"""So many subscribe at a time."""
 PATH: Final = "/graphs/main/mcp"
 REQUEST: Final = modern(
     PATH,
@@ -54,12 +56,13 @@ async def main(port: int, count: int) -> None:
     """Subscribe, and report when asked."""
     loop = asyncio.get_running_loop()
     listeners: list[Listener] = []
-    for _ in range(count):
-        acknowledged: asyncio.Future[None] = loop.create_future()
-        listener = Listener(acknowledged)
-        await loop.create_connection(lambda one=listener: one, "127.0.0.1", port)  # type: ignore[misc]
-        await asyncio.wait_for(acknowledged, 60)
-        listeners.append(listener)
+    for start in range(0, count, ABREAST):
+        acknowledged = [loop.create_future() for _ in range(min(ABREAST, count - start))]
+        for each in acknowledged:
+            listener = Listener(each)
+            await loop.create_connection(lambda one=listener: one, "127.0.0.1", port)  # type: ignore[misc]
+            listeners.append(listener)
+        await asyncio.wait_for(asyncio.gather(*acknowledged), 60)
     print("ready", flush=True)
     while await asyncio.to_thread(sys.stdin.readline):
         times = [(each.told_at, each.told) for each in listeners]

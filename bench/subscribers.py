@@ -44,7 +44,7 @@ def touch(ctx: Context, number: int) -> int:
 
 def run(*, quick: bool) -> list[Result]:
     """Rounds with and without subscribers, in turns."""
-    count, calls, rounds = (50, 60, 1) if quick else (SUBSCRIBERS, 300, 4)
+    count, calls, rounds = (50, 60, 1) if quick else (SUBSCRIBERS, 200, 3)
     with TemporaryDirectory(dir=OUT) as folder, serving(Path(folder) / "project") as (port, pid):
         writer = Writer(port)
         writer.write(calls)  # everything is loaded and compiled
