@@ -51,9 +51,9 @@ def _start(folder: Path, stack: ExitStack) -> Servers:
     python = fastmcp_python()
     enter = stack.enter_context
     return Servers(
-        ours=enter(ours(make_project(folder / "few", 3))),
+        ours=enter(ours(make_project(folder / "few", 4))),
         ours_many=enter(ours(make_project(folder / "many", TOOLS))),
-        sdk=enter(peer("sdk", 3)),
+        sdk=enter(peer("sdk", 4)),
         sdk_many=enter(peer("sdk", TOOLS)),
         route=enter(peer("route", 1)),
         fastmcp=enter(peer("fastmcp", 1, python)) if python is not None else None,
@@ -90,13 +90,14 @@ def _others(servers: Servers) -> dict[str, Case]:
     def listing(server: Server) -> Case:
         return server.case(modern(server.path, "tools/list", {}), b"echo_150")
 
-    def large(server: Server) -> Case:
-        return server.case(call(server.path, "large", HELLO), b"P-00000199")
+    def large(server: Server, tool: str = "large") -> Case:
+        return server.case(call(server.path, tool, HELLO), b"P-00000999")
 
     return {
         "ours list": listing(servers.ours_many),
         "sdk list": listing(servers.sdk_many),
         "ours large": large(servers.ours),
+        "ours shapes": large(servers.ours, "shapes"),
         "sdk large": large(servers.sdk),
     }
 
@@ -124,10 +125,11 @@ def _judge(slices: Mapping[str, Sequence[Slice]]) -> Iterator[Result]:
     yield compare("tools/call, async", "ours", "route", Goal(">=", 0.5), versus)
     yield compare("tools/call, def", "ours def", "sdk", Goal(">=", 1))
     yield compare("tools/call, legacy revision", "ours old", "sdk old", Goal(">=", 3))
-    versus = "our own with 3 tools · bare Starlette route"
+    versus = "our own with 4 tools · bare Starlette route"
     yield compare(f"tools/call among {TOOLS}", "ours many", "ours", Goal(">=", 0.9), versus)
     yield compare(f"tools/list of {TOOLS}", "ours list", "sdk list", Goal(">=", 15))
     yield compare("tools/call, 100 KB", "ours large", "sdk large", Goal(">=", 10))
+    yield compare("tools/call, 100 KB of shapes", "ours shapes", "sdk large", Goal(">=", 2))
 
 
 def capacity(slices: Sequence[Slice]) -> float:

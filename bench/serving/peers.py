@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 TOOLS: Final = 200
-ROWS: Final = 200
-NOTE: Final = "Measured at the second bearing after forty hours of running in. " * 6
+ROWS: Final = 1_000
 SCHEMA: Final[Mapping[str, object]] = {
     "type": "object",
     "properties": {"text": {"type": "string", "maxLength": 1000}},
@@ -22,7 +21,13 @@ SCHEMA: Final[Mapping[str, object]] = {
 }
 LARGE: Final[Mapping[str, object]] = {
     "result": [
-        {"code": f"P-{n:08}", "title": f"valve {n}", "note": NOTE, "lot": n, "score": n / 4}
+        {
+            "code": f"P-{n:08}",
+            "title": f"valve housing {n:06}",
+            "lot": n % 97,
+            "score": n / 8,
+            "open": True,
+        }
         for n in range(ROWS)
     ]
 }

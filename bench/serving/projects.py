@@ -23,9 +23,9 @@ class Row(Shape):
 
     code: str = predicate()
     title: str = predicate()
-    note: str = predicate()
     lot: int = predicate()
     score: float = predicate()
+    open: bool = predicate()
 
 
 @capability("echo", idempotent=True)
@@ -44,8 +44,14 @@ ROWS = [Row(**row) for row in LARGE["result"]]
 
 
 @capability("large", idempotent=True)
-async def large(ctx: Context, text: str = predicate(max_length=1000)) -> list[Row]:
-    """Return two hundred rows."""
+async def large(ctx: Context, text: str = predicate(max_length=1000)) -> dict[str, object]:
+    """Return a thousand rows as they are, like the peer."""
+    return LARGE
+
+
+@capability("shapes", idempotent=True)
+async def shapes(ctx: Context, text: str = predicate(max_length=1000)) -> list[Row]:
+    """Return a thousand rows as declared shapes."""
     return ROWS
 '''
 MORE: Final = '''
@@ -63,6 +69,6 @@ def make_project(folder: Path, tools: int) -> Path:
     (folder / "trails.toml").write_text(
         '[project]\nname = "bench"\n\n[graphs.main]\napp = "app.py"\n', encoding="utf-8"
     )
-    more = "".join(MORE.format(number=number) for number in range(tools - 3))
+    more = "".join(MORE.format(number=number) for number in range(tools - 4))
     (folder / "app.py").write_text(APP + more, encoding="utf-8")
     return folder
