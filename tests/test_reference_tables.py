@@ -15,7 +15,7 @@ from trails.request.builtins import BUILTINS
 from trails.request.builtins.stored import BY_NAME
 from trails.surfaces.mcp.failures import ErrorResult, map_failure
 from trails.surfaces.mcp.wire import MODERN
-from trails.surfaces.rest.statuses import BY_CODE, BY_KIND
+from trails.surfaces.rest.statuses import BY_CODE, BY_KIND, status_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 OLDER, NEWEST = "2025-11-25", max(MODERN)
@@ -60,10 +60,10 @@ def failures():
     for kind in get_args(FailureKind):
         failure = Failure(kind, kind, "message")
         said = [said_by_mcp(failure, revision) for revision in (OLDER, NEWEST)]
-        status = BY_KIND.get(kind) or "by its code, see below"
+        status = BY_KIND.get(kind) or f"by its code, else {status_of(failure)}"
         yield f"| {kind} | {said[0]} | {said[1]} | {status} |"
     yield ""
-    yield "Status of a semantic failure, by its code; 400 for all others:"
+    yield "By its code:"
     yield ""
     by_status = {}
     for code, status in BY_CODE.items():
