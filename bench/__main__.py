@@ -11,8 +11,18 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench import branches, bulk, load, reads, sandbox, save, startup, subscribers, validation
-from bench import branches, bulk, load, mcp, reads, sandbox, save, startup, validation
+from bench import (
+    branches,
+    bulk,
+    load,
+    mcp,
+    reads,
+    sandbox,
+    save,
+    startup,
+    subscribers,
+    validation,
+)
 from bench.measure import OUT, Result
 
 BENCHMARKS = {
