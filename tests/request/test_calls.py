@@ -40,7 +40,6 @@ def test_a_result_is_an_object(calls, tool, arguments, body):
     assert calls.result(tool, arguments) == body
 
 
-@pytest.mark.req("G12")
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
