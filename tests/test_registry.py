@@ -514,7 +514,7 @@ def test_a_pinned_snapshot_and_a_context_outlive_registration():
                 pinned.schema.types,
                 [],
                 [each.descriptor for each in pinned.capabilities.values()],
-                [],
+                [[each.descriptor, each.meta] for each in pinned.metas.values()],
                 [],
             ]
         )

@@ -15,7 +15,7 @@ from trails.errors import RegistryError, ValidationError
 from trails.model.actors import LOCAL, Actor
 from trails.model.names import portable_name
 from trails.model.outcomes import Failure, Success
-from trails.request.dispatch import LARGEST
+from trails.request.entries import LARGEST
 
 BUILDER = Actor("bob", frozenset({"runtime", "builder"}))
 BOOK = {"isbn": "0001", "title": "Emma", "year": 1815}
@@ -40,7 +40,6 @@ def test_a_result_is_an_object(calls, tool, arguments, body):
     assert calls.result(tool, arguments) == body
 
 
-@pytest.mark.req("G12")
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [

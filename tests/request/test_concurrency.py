@@ -61,6 +61,37 @@ def test_each_request_sees_one_registry_snapshot():
         kernel.close()
 
 
+def test_a_request_that_waits_keeps_the_registry_it_began_with():
+    """What is registered before its thread is free does not reach it."""
+
+    def tell(number: int):
+        @capability("versions.tell", version=str(number))
+        def tell(ctx: Context) -> str:
+            """Tell."""
+            known = ctx.registry.capabilities["versions.tell"].descriptor.version
+            return f"{number} {known}"
+
+        return tell
+
+    with App(tell(1)) as app:
+        kernel = kernel_of(app)
+        hold = threading.Event()
+        threads = kernel._dispatch._threads
+        for _ in range(threads._max_workers):
+            threads.submit(hold.wait)
+
+        async def main():
+            waiting = asyncio.create_task(kernel.execute(LOCAL, "versions.tell", {}))
+            await asyncio.sleep(0.01)
+            app.register(tell(2))
+            hold.set()
+            return await waiting, await kernel.execute(LOCAL, "versions.tell", {})
+
+        first, second = asyncio.run(main())
+        assert (first.body, second.body) == (b'{"result":"1 1"}', b'{"result":"2 2"}')
+        kernel.close()
+
+
 def test_calls_from_many_tasks_do_not_meet():
     """Each gets its own answer, in threads and on the loop, reads and writes mixed."""
     with App(*DECLARED) as app:

@@ -69,7 +69,6 @@ def test_data_of_an_error_is_ready_for_json():
     assert json.loads(json.dumps(failure.data))["thing"]["b"] == [2]
 
 
-@pytest.mark.req("T16")
 def test_all_violations_come_at_once_with_codes_of_the_closed_list(calls):
     """From arguments: paths, codes, values, constraints, and the fields in the message."""
     wrong = {
@@ -96,7 +95,6 @@ def test_all_violations_come_at_once_with_codes_of_the_closed_list(calls):
     assert calls.result("graph_snapshot")["nodes"] == 0
 
 
-@pytest.mark.req("T16")
 def test_the_graph_reports_its_violations_like_arguments(calls):
     """Uniqueness and dangling references are found when it is saved, and told the same way."""
     calls.result("books.add", {"book": BOOK})

@@ -1,8 +1,8 @@
 """Repair: the nearest legal value for a wrong one, and the call that would have been right.
 
 Pure. Nothing is guessed that loses what the caller said: a text is never cut, a value
-never dropped. Corrected arguments are given only when every violation could be
-repaired and the result passes the check that refused the first ones.
+never dropped. Corrected arguments are given only when they pass the very check that
+refused the first ones: when every violation could be repaired.
 """
 
 from __future__ import annotations
@@ -62,13 +62,12 @@ def repair(
     suggestions: Suggestions = {}
     if corrected is None or len(errors) > _MOST:
         return Repaired(suggestions)
-    renamed: set[str] = set()
     for at, error in enumerate(errors):
         place = _find(corrected, wanted, error.field)
         if place is None:
             continue
         if error.code == "unknown_field":
-            name = place.rename(renamed)
+            name = place.rename()
             if name is not None:
                 suggestions[at] = name
         elif error.code != "max_length" and place.field is not None:
@@ -76,13 +75,7 @@ def repair(
                 suggestions[at] = value
                 place.put(value)
                 break
-    open_errors = (
-        error
-        for at, error in enumerate(errors)
-        if at not in suggestions and error.field not in renamed
-    )
-    whole = accepts is not None and next(open_errors, None) is None
-    if whole and accepts is not None and accepts(corrected):
+    if accepts is not None and accepts(corrected):
         return Repaired(suggestions, corrected)
     return Repaired(suggestions)
 
@@ -120,13 +113,11 @@ class _Place:
         self,
         holder: dict[str, object] | list[object],
         key: str | int,
-        path: str,
         siblings: Sequence[PredicateDescriptor],
         field: PredicateDescriptor | None,
     ) -> None:
         self._holder = holder
         self._key = key
-        self._path = path
         self._siblings = siblings
         self.field = field
 
@@ -141,7 +132,7 @@ class _Place:
         """Give something else."""
         self._holder[self._key] = value  # type: ignore[index]
 
-    def rename(self, renamed: set[str]) -> str | None:
+    def rename(self) -> str | None:
         """Move the value to the parameter whose name is nearest and that has none."""
         holder, name = self._holder, str(self._key)
         if not isinstance(holder, dict) or name not in holder:
@@ -153,7 +144,6 @@ class _Place:
             return None
         found = folded[near[0]]
         holder[found] = holder.pop(name)
-        renamed.add(self._path.removesuffix(name) + found)
         return found
 
     def candidates(self, nearest: Nearest) -> Iterator[object]:
@@ -191,7 +181,7 @@ def _find(arguments: dict[str, object], wanted: Parameters, path: str) -> _Place
                 return None
             field = next((each for each in siblings if each.name == step[1]), None)
             if last:
-                return _Place(holder, step[1], path, siblings, field)
+                return _Place(holder, step[1], siblings, field)
             holder = holder.get(step[1])
         else:
             at = int(step[2])
@@ -199,7 +189,7 @@ def _find(arguments: dict[str, object], wanted: Parameters, path: str) -> _Place
                 return None
             field = _item_of(field)
             if last:
-                return _Place(holder, at, path, (), field)
+                return _Place(holder, at, (), field)
             holder = holder[at]
         siblings = _members(field, wanted.declared)
     return None
