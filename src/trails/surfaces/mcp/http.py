@@ -103,19 +103,23 @@ class McpApp:
 
     async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Answer at the fast door, or let the SDK do it."""
-        is_sse = self._sse is not None and scope["path"].endswith(MESSAGES)
-        if self._fast is not None and not is_sse:
-            actor = caller_of(scope)
-            ticket = self._fast.admit(scope, body, actor)
-            if ticket is not None and ticket.method == "subscriptions/listen":
-                stream = self._listening.open(ticket, actor)
-                if stream is not None:
-                    await stream.serve(receive, send)
-                    return
-            elif ticket is not None:
-                status, answer = await until_gone(receive, self._fast.answer(ticket, actor))
-                await send_json(send, status, answer)
-                return
+        if self._sse is not None and scope["path"].endswith(MESSAGES):
+            await self._ask_sdk(scope, body, receive, send)
+            return
+        actor = caller_of(scope)
+        ticket = None if self._fast is None else self._fast.admit(scope, body, actor)
+        if self._fast is None or ticket is None:
+            await self._ask_sdk(scope, body, receive, send)
+        elif ticket.method != "subscriptions/listen":
+            status, answer = await until_gone(receive, self._fast.answer(ticket, actor))
+            await send_json(send, status, answer)
+        elif (stream := self._listening.open(ticket, actor)) is not None:
+            await stream.serve(receive, send)
+        else:
+            await self._ask_sdk(scope, body, receive, send)
+
+    async def _ask_sdk(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Let the SDK answer; it sees JSON that is sound, and headers without white space."""
         try:
             message = parse(body)
         except ValueError as error:
@@ -123,7 +127,7 @@ class McpApp:
             return
         scope = {**scope, "headers": [(name, value.strip()) for name, value in scope["headers"]]}
         replayed = _Replay(body, receive)
-        if self._sse is not None and is_sse:
+        if self._sse is not None and scope["path"].endswith(MESSAGES):
             await self._sse.take(scope, replayed, send)
         elif self._sessions is not None and self._sessions.takes(scope, message):
             await self._sessions.handle(scope, replayed, send)
