@@ -374,6 +374,8 @@ EXTRAS = [
     {"name": "m", "arguments": {"a": "x"}},
     {"name": "m", "arguments": {}},
     {"name": "größe"},
+    {"name": "=?base64?ZWNobw==?="},
+    {"name": "=?base64?"},
 ]
 
 
@@ -389,6 +391,24 @@ def test_parameters_of_every_kind(doors, revision):
             body = encode({**message_of(revision, method, params), **extra})
             fast, slow = doors.ask(headers_of(revision, method, params), body)
             assert fast == slow, extra
+
+
+@pytest.mark.parametrize("revision", [None, "2025-06-18", MODERN])
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"progressToken": 1},
+        {"io.modelcontextprotocol/logLevel": "debug"},
+        {"traceparent": "00-00-00-00"},
+        {"com.example/x": 1},
+    ],
+    ids=lambda wish: next(iter(wish)),
+)
+def test_wishes_are_left_to_the_sdk(plain_doors, revision, wish):
+    """A progress token, a log level or anything unknown is not for the fast door to judge."""
+    message = message_of(revision, "tools/call", CALL)
+    message["params"] = {**CALL, "_meta": {**envelope(revision), **wish}}
+    assert not plain_doors.is_fast(headers_of(revision, "tools/call", CALL), encode(message))
 
 
 RAW_METAS = [

@@ -342,10 +342,28 @@ class TestSse:
     """The paths of the HTTP+SSE transport."""
 
     def test_without_the_setting_there_is_no_such_path(self):
-        """The path is an endpoint like the other one, without a stream."""
+        """Neither a stream nor a second endpoint is there."""
         app = McpApp(TrivialBackend())
-        reply = run(app, lambda app: ask_app(app, PLAIN, [b""], method="GET", path="/g/sse"))
-        assert reply.status == 405
+        body = body_of(None, "tools/call", CALL)
+
+        async def scenario(app):
+            for method, path in (("GET", "/g/sse"), ("POST", "/g/sse"), ("POST", "/g/messages")):
+                reply = await ask_app(app, PLAIN, [body], method=method, path=path)
+                assert reply.status == 404
+
+        run(app, scenario)
+
+    def test_a_message_is_posted(self):
+        """The other path takes nothing but messages, and only JSON."""
+        app = McpApp(TrivialBackend(), legacy_sse=True)
+
+        async def scenario(app):
+            got = await ask_app(app, PLAIN, [b""], method="GET", path="/g/messages")
+            assert (got.status, got.headers[0]) == (405, (b"allow", b"POST"))
+            bad = await ask_app(app, PLAIN, [b"{"], path="/g/messages")
+            assert (bad.status, bad.message["error"]["code"]) == (400, -32700)
+
+        run(app, scenario)
 
     @pytest.mark.parametrize(
         ("query", "status"), [(b"", 400), (b"session_id=x", 400), (b"session_id=" + b"0" * 32, 404)]

@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, cast
 
 import msgspec
+from mcp_types.jsonrpc import INVALID_REQUEST, PARSE_ERROR
 from starlette.types import Message, Receive
 
 from trails.surfaces.mcp.disconnects import Gone
@@ -29,10 +30,11 @@ _TOO_DEEP: Final = f"arrays and objects nest deeper than {MAX_DEPTH} levels"
 class BodyError(Exception):
     """A body that is not taken, with the HTTP status that says so."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, code: int = INVALID_REQUEST) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
+        self.code = code
 
 
 async def read_body(receive: Receive, limit: int) -> bytes:
@@ -68,6 +70,29 @@ def _part(message: Message, limit: int) -> bytes:
     if len(part) > limit:
         raise BodyError(413, "the body is larger than the server takes; send less at a time")
     return part
+
+
+class Replay:
+    """A ``receive`` that gives a body again."""
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        """The whole body, then whatever comes."""
+        if self._body is None:
+            return await self._receive()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+
+def parse_body(body: bytes) -> object:
+    """The JSON value of a body."""
+    try:
+        return parse(body)
+    except ValueError as error:
+        raise BodyError(400, f"the body is not JSON: {error}", PARSE_ERROR) from None
 
 
 def parse(body: bytes) -> object:

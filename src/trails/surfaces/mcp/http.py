@@ -11,25 +11,26 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
+from typing import Final
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp_types.jsonrpc import INVALID_REQUEST, PARSE_ERROR
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from trails.model.actors import LOCAL, Actor
 from trails.surfaces.mcp.backend import Backend
-from trails.surfaces.mcp.bodies import BodyError, parse, read_body
+from trails.surfaces.mcp.bodies import BodyError, Replay, parse_body, read_body
 from trails.surfaces.mcp.callers import actor_of, caller_of
 from trails.surfaces.mcp.disconnects import Gone, until_gone
 from trails.surfaces.mcp.fast import FastDoor
 from trails.surfaces.mcp.listening import Listening
-from trails.surfaces.mcp.responses import Reencoder, send_empty, send_error, send_json
+from trails.surfaces.mcp.responses import Reencoder, refuse_body, send_empty, send_json
 from trails.surfaces.mcp.server import build_server
 from trails.surfaces.mcp.sessions import Sessions
 from trails.surfaces.mcp.sse import MESSAGES, STREAM, SseTransport
 from trails.surfaces.mcp.subscriptions import Subscriptions
 from trails.surfaces.mcp.wire import MAX_BODY, ValidationErrors
 
+_SSE_PATHS: Final = (STREAM, MESSAGES)
 _caller: ContextVar[Actor] = ContextVar("trails_mcp_caller", default=LOCAL)
 
 
@@ -80,8 +81,8 @@ class McpApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
-        if self._sse is not None and scope["path"].endswith(STREAM):
-            await self._sse.stream(scope, receive, send)
+        if scope["path"].endswith(_SSE_PATHS):
+            await self._answer_sse(scope, receive, send)
         elif scope["method"] == "POST":
             await self._post(scope, receive, send)
         elif self._sessions is not None and scope["method"] in {"GET", "DELETE"}:
@@ -89,6 +90,15 @@ class McpApp:
         else:
             allowed = b"POST" if self._sessions is None else b"GET, POST, DELETE"
             await send_empty(send, 405, [(b"allow", allowed)])
+
+    async def _answer_sse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer on a path of the HTTP+SSE transport, where it was asked for."""
+        if self._sse is None:
+            await send_empty(send, 404, [])
+        elif scope["path"].endswith(STREAM):
+            await self._sse.stream(scope, receive, send)
+        else:
+            await self._sse.take(scope, receive, send)
 
     async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read a body, and answer it."""
@@ -98,34 +108,28 @@ class McpApp:
         except Gone:
             return
         except BodyError as error:
-            more = [(b"connection", b"close")]
-            await send_error(send, error.status, INVALID_REQUEST, error.message, more=more)
+            await refuse_body(send, error)
 
     async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Answer at the fast door, or let the SDK do it."""
-        is_sse = self._sse is not None and scope["path"].endswith(MESSAGES)
-        if self._fast is not None and not is_sse:
-            actor = caller_of(scope)
-            ticket = self._fast.admit(scope, body, actor)
-            if ticket is not None and ticket.method == "subscriptions/listen":
-                stream = self._listening.open(ticket, actor)
-                if stream is not None:
-                    await stream.serve(receive, send)
-                    return
-            elif ticket is not None:
-                status, answer = await until_gone(receive, self._fast.answer(ticket, actor))
-                await send_json(send, status, answer)
-                return
-        try:
-            message = parse(body)
-        except ValueError as error:
-            await send_error(send, 400, PARSE_ERROR, f"the body is not JSON: {error}")
-            return
+        actor = caller_of(scope)
+        ticket = None if self._fast is None else self._fast.admit(scope, body, actor)
+        if self._fast is None or ticket is None:
+            await self._ask_sdk(scope, body, receive, send)
+        elif ticket.method != "subscriptions/listen":
+            status, answer = await until_gone(receive, self._fast.answer(ticket, actor))
+            await send_json(send, status, answer)
+        elif (stream := self._listening.open(ticket, actor)) is not None:
+            await stream.serve(receive, send)
+        else:
+            await self._ask_sdk(scope, body, receive, send)
+
+    async def _ask_sdk(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Let the SDK answer; it sees JSON that is sound, and headers without white space."""
+        message = parse_body(body)
         scope = {**scope, "headers": [(name, value.strip()) for name, value in scope["headers"]]}
-        replayed = _Replay(body, receive)
-        if self._sse is not None and is_sse:
-            await self._sse.take(scope, replayed, send)
-        elif self._sessions is not None and self._sessions.takes(scope, message):
+        replayed = Replay(body, receive)
+        if self._sessions is not None and self._sessions.takes(scope, message):
             await self._sessions.handle(scope, replayed, send)
         elif isinstance(message, dict) and message.get("method") == "subscriptions/listen":
             await self._handle(scope, replayed, send)
@@ -141,18 +145,3 @@ class McpApp:
         """The schema of a tool that the caller may use; asked before there is a context."""
         tools = self._backend.tools(_caller.get()).tools
         return next((tool.input_schema for tool in tools if tool.name == name), None)
-
-
-class _Replay:
-    """A ``receive`` that gives a body again."""
-
-    def __init__(self, body: bytes, receive: Receive) -> None:
-        self._body: bytes | None = body
-        self._receive = receive
-
-    async def __call__(self) -> Message:
-        """The whole body, then whatever comes."""
-        if self._body is None:
-            return await self._receive()
-        body, self._body = self._body, None
-        return {"type": "http.request", "body": body, "more_body": False}

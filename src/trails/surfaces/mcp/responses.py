@@ -7,8 +7,10 @@ and encoded again, so that a response has the same bytes whichever door made it.
 from __future__ import annotations
 
 import msgspec
+from mcp_types.jsonrpc import PARSE_ERROR
 from starlette.types import Message, Send
 
+from trails.surfaces.mcp.bodies import BodyError
 from trails.surfaces.mcp.wire import encode, error_message
 
 Headers = list[tuple[bytes, bytes]]
@@ -30,11 +32,11 @@ async def send_json(send: Send, status: int, body: bytes, more: Headers | None =
     await send({"type": "http.response.body", "body": body})
 
 
-async def send_error(
-    send: Send, status: int, code: int, message: str, *, more: Headers | None = None
-) -> None:
-    """Send a JSON-RPC error about a request whose id is not known."""
-    await send_json(send, status, encode(error_message(None, code, message)), more)
+async def refuse_body(send: Send, error: BodyError) -> None:
+    """Say why a body is not taken; what is left of it is not read either."""
+    more = [] if error.code == PARSE_ERROR else [(b"connection", b"close")]
+    message = error_message(None, error.code, error.message)
+    await send_json(send, error.status, encode(message), more)
 
 
 async def send_empty(send: Send, status: int, headers: Headers) -> None:

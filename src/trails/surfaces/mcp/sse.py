@@ -12,8 +12,10 @@ from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
 from starlette.types import Receive, Scope, Send
 
+from trails.surfaces.mcp.bodies import BodyError, Replay, parse_body, read_body
 from trails.surfaces.mcp.callers import name_caller
-from trails.surfaces.mcp.responses import send_empty
+from trails.surfaces.mcp.disconnects import Gone
+from trails.surfaces.mcp.responses import refuse_body, send_empty
 
 STREAM: Final = "/sse"
 MESSAGES: Final = "/messages"
@@ -24,6 +26,7 @@ class SseTransport:
 
     def __init__(self, server: Server[Any], max_body: int) -> None:
         self._server = server
+        self._max_body = max_body
         self._transport = SseServerTransport(MESSAGES, max_request_body_size=max_body)
 
     async def stream(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -38,4 +41,17 @@ class SseTransport:
 
     async def take(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take a message of a session."""
-        await self._transport.handle_post_message(name_caller(scope), receive, send)
+        if scope["method"] != "POST":
+            await send_empty(send, 405, [(b"allow", b"POST")])
+            return
+        try:
+            body = await read_body(receive, self._max_body)
+            parse_body(body)
+        except Gone:
+            return
+        except BodyError as error:
+            await refuse_body(send, error)
+            return
+        # Not ended with its request: the message is handed on after the answer.
+        replayed = Replay(body, receive)
+        await self._transport.handle_post_message(name_caller(scope), replayed, send)
