@@ -74,3 +74,14 @@ def test_any_text_and_any_id_survive(text):
     (quad,) = ox.parse(lines[1].encode(), format=ox.RdfFormat.N_QUADS)
     assert quad.object.value == text
     assert TERMS.handle_of(quad.subject) == make_handle("Thing", text or "x")
+
+
+@pytest.mark.parametrize(
+    "number", [2.0**49 + 0.25, -(2.0**49) - 0.25, 2.0**49 + 0.75, 2.0**60, 5e-324]
+)
+def test_a_float_halfway_between_two_texts_is_written_as_the_store_does(number):
+    """Where two shortest texts are equally near, the larger is taken, as by the store."""
+    store = ox.Store()
+    line = TERMS.statements(NodeState("Thing", "x", {"real": number}))[-1]
+    store.load(line.encode(), format=ox.RdfFormat.N_QUADS)
+    assert [f"{quad.triple} .\n" for quad in store] == [line]

@@ -13,9 +13,9 @@ from trails import App
 NORTHLINE = Path(__file__).parents[2] / "examples" / "northline"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def northline(tmp_path_factory):
-    """Northline with its data, in a folder of its own."""
+    """Northline with its data, in a folder of its own; no test writes to it."""
     folder = tmp_path_factory.mktemp("resources") / "northline"
     shutil.copytree(NORTHLINE, folder, ignore=shutil.ignore_patterns(".trails", "__pycache__"))
     subprocess.run([sys.executable, "seed.py"], cwd=folder, check=True, capture_output=True)

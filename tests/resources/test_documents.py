@@ -8,6 +8,7 @@ from tests.resources.readings import Reading
 
 from trails import App, Node, node_type, predicate
 from trails.model.actors import LOCAL, Actor
+from trails.model.capabilities import StoredQuery
 from trails.model.merges import MergeRequest
 from trails.model.reports import Finding, Report
 from trails.model.uris import parse_address
@@ -204,6 +205,34 @@ def test_the_latest_activities_tell_who_read_what():
 
 
 @pytest.mark.req("T22")
+def test_what_was_just_done_is_among_the_latest():
+    """Activities that still wait to be written are told too."""
+    with App(Note) as app:
+        reader = Reader(app.service())
+
+        async def ask():
+            await reader.read(LOCAL, "trails://kg/Note")
+            return await reader.read(LOCAL, "trails://prov/latest")
+
+        latest = json.loads(asyncio.run(ask())[0].text)
+        assert [each["detail"] for each in latest["activities"]] == ["trails://kg/Note"]
+
+
+@pytest.mark.req("G18")
+def test_a_query_that_is_not_offered_is_unknown():
+    """A query that no tool is made of has no document and no completion either."""
+    with App(Note) as app:
+        hidden = StoredQuery("hidden", "Secret.", "SELECT * {}", expose=False)
+        app.service().cell.register(queries=[hidden, StoredQuery("shown", "Open.", "SELECT * {}")])
+        reading = Reading(app)
+        assert reading.body("trails://queries/shown")["description"] == "Open."
+        failure = reading.failure("trails://queries/hidden")
+        assert failure.kind == "unknown"
+        assert failure.message == "there is no stored query 'hidden'; it has shown"
+        assert reading.complete("trails://queries/{name}", "name").values == ("shown",)
+
+
+@pytest.mark.req("T22")
 def test_the_latest_activities_are_bounded():
     """However much was done, the document has the last fifty calls and twenty commits."""
     with App(Note) as app:
@@ -340,12 +369,15 @@ def test_completion_is_bounded_and_finds_any_text():
             assert reading.complete("trails://kg/Note/{id}", "id", text).values == (text,)
         app.versions().create_branch("b")
         Note(text="only here").save(app.context(branch="b"))
+        Note(text="n140x").save(app.context(branch="b"))
         Note.get(app.context(branch="b"), "n149").delete(app.context(branch="b"))
         template = "trails://branch/{branch}/kg/{type}/{id}"
         at = {"branch": "b", "type": "Note"}
         assert reading.complete(template, "id", "o", **at).values == ("only here",)
-        assert reading.complete(template, "id", "n14", **at).values == tuple(
-            f"n{at}" for at in range(140, 149)
+        assert reading.complete(template, "id", "n14", **at).values == (
+            "n140",
+            "n140x",
+            *(f"n{at}" for at in range(141, 149)),
         )
 
 

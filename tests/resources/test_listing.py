@@ -334,6 +334,9 @@ MISMATCHES = [
     ("priority", "", "xsd:integer"),
     ("big", "1e3", "xsd:integer"),
     ("weight", "nan", "xsd:double"),
+    ("weight", "1_0", "xsd:double"),
+    ("weight", " 1", "xsd:double"),
+    ("weight", "\u0661", "xsd:double"),
     ("weight", "inf", "xsd:double"),
     ("weight", "1e999", "xsd:double"),
     ("weight", "0x10", "xsd:double"),
@@ -419,8 +422,9 @@ class Plain(Node):
 
 @node_type
 class Titled(Node):
-    """A title and a name."""
+    """A title, a name and a key."""
 
+    code: str = predicate(key=True)
     name: str = predicate()
     title: str | None = predicate()
 
@@ -456,9 +460,8 @@ def test_an_instance_is_called_by_its_most_telling_field():
         ctx = app.context()
         plain = Plain(count=1)
         plain.save(ctx)
-        Titled(name="n", title="t").save(ctx)
-        untitled = Titled(name="n")
-        untitled.save(ctx)
+        Titled(code="1", name="n", title="t").save(ctx)
+        Titled(code="2", name="n").save(ctx)
         Marked(code="c", title="t", number=7).save(ctx)
         Keyed(note="n", code="c").save(ctx)
         Worded(words="w").save(ctx)
@@ -470,7 +473,7 @@ def test_an_instance_is_called_by_its_most_telling_field():
         }
         assert labels == {
             "Plain": [plain.id],
-            "Titled": ["t", untitled.id],
+            "Titled": ["t", "2"],
             "Marked": ["7"],
             "Keyed": ["c"],
             "Worded": ["w", "w" * 500 + "…"],

@@ -176,9 +176,31 @@ def _coerce_float(value: object) -> float:
 def _lexical_float(value: float) -> str:
     """The shortest digits that round-trip, without an exponent, as Oxigraph writes them."""
     text = repr(value)
+    if len(text) > _TELLING:
+        text = _rounded_up(value, text)
     if "e" in text:
         text = format(Decimal(text), "f")
     return text.removesuffix(".0")
+
+
+_TELLING: Final = 16
+"""A number whose shortest digits are a tie has at least so many, and a point."""
+
+
+def _rounded_up(value: float, text: str) -> str:
+    """Of two shortest texts that are equally near, Python takes the even one, Oxigraph the larger.
+
+    Larger by magnitude: 2**49 + 0.25 is ``…312.2`` to one and ``…312.3`` to the other.
+    """
+    number, power = abs(value).as_integer_ratio()
+    if "e" not in text and power != 1 << (len(text) - text.index(".")):
+        return text  # halfway between two texts would be one digit more than they have
+    sign, digits, exponent = Decimal(text).as_tuple()
+    shortest, places = int("".join(map(str, digits))), int(exponent)
+    halfway = (2 * shortest + 1) * power * 10 ** max(places, 0)
+    if 2 * number * 10 ** max(-places, 0) != halfway:
+        return text
+    return f"{'-' * sign}{shortest + 1}e{places}"
 
 
 def _coerce_decimal(value: object) -> Decimal:
