@@ -43,7 +43,13 @@ def app():
 class Exchange:
     """One HTTP request to an endpoint, in this process; ``gate`` can hold up what is sent."""
 
-    def __init__(self, endpoint: McpApp, body: bytes, headers: dict[str, str] | None = None):
+    def __init__(
+        self,
+        endpoint: McpApp,
+        body: bytes,
+        headers: dict[str, str] | None = None,
+        method: str = "POST",
+    ) -> None:
         self.sent: list[dict] = []
         self.left = asyncio.Event()
         self.gate = asyncio.Event()
@@ -51,7 +57,7 @@ class Exchange:
         self._body: bytes | None = body
         scope = {
             "type": "http",
-            "method": "POST",
+            "method": method,
             "path": "/mcp",
             "raw_path": b"/mcp",
             "query_string": b"",
