@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 import anyio
 import uvicorn
 from mcp.client.client import Client
+from mcp.client.sse import sse_client
 from mcp.client.subscriptions import ServerEvent
 from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import jsonrpc_message_adapter
@@ -100,11 +101,26 @@ async def served(backend: Stage, **options: object) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def over_http(
-    backend: Stage, serving: Mapping[str, object] | None = None, **options: object
-) -> AsyncIterator[Client]:
+async def over_http(backend: Stage, **options: object) -> AsyncIterator[Client]:
     """A client on an endpoint over HTTP."""
-    async with served(backend, **(serving or {})) as url, Client(url, **options) as client:
+    async with served(backend) as url, Client(url, **options) as client:
+        yield client
+
+
+@asynccontextmanager
+async def over_sessions(backend: Stage, **options: object) -> AsyncIterator[Client]:
+    """A client on an endpoint that keeps sessions."""
+    async with served(backend, legacy_sessions=True) as url, Client(url, **options) as client:
+        yield client
+
+
+@asynccontextmanager
+async def over_sse(backend: Stage, **options: object) -> AsyncIterator[Client]:
+    """A client that knows HTTP+SSE alone."""
+    async with (
+        served(backend, legacy_sse=True) as url,
+        Client(sse_client(url.replace("/mcp", "/sse")), **options) as client,
+    ):
         yield client
 
 

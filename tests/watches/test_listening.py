@@ -11,7 +11,6 @@ from tests.watches.stage import Stage, until
 from tests.watches.test_subscriptions import make_capability, make_type
 
 from trails import App
-from trails.request import watches as watches_module
 from trails.surfaces.mcp import listening
 from trails.surfaces.mcp.http import McpApp
 
@@ -43,7 +42,13 @@ def app():
 class Exchange:
     """One HTTP request to an endpoint, in this process; ``gate`` can hold up what is sent."""
 
-    def __init__(self, endpoint: McpApp, body: bytes, headers: dict[str, str] | None = None):
+    def __init__(
+        self,
+        endpoint: McpApp,
+        body: bytes,
+        headers: dict[str, str] | None = None,
+        method: str = "POST",
+    ) -> None:
         self.sent: list[dict] = []
         self.left = asyncio.Event()
         self.gate = asyncio.Event()
@@ -51,7 +56,7 @@ class Exchange:
         self._body: bytes | None = body
         scope = {
             "type": "http",
-            "method": "POST",
+            "method": method,
             "path": "/mcp",
             "raw_path": b"/mcp",
             "query_string": b"",
@@ -321,20 +326,29 @@ def test_a_stream_after_the_end_is_ended_at_once(app):
 
 
 @pytest.mark.parametrize("fast", [True, False])
-def test_too_many_watches_are_refused_in_words(app, monkeypatch, fast):
+@pytest.mark.parametrize(
+    ("limit", "asked", "says"),
+    [
+        ("trails.request.watches.MAX_WATCHES", "one type", "1 watches already"),
+        ("trails.surfaces.mcp.subscribers.MAX_SUBSCRIBERS", "nothing", "1 streams are open"),
+        ("trails.surfaces.mcp.subscriptions.MAX_URIS", "an empty id", "1 URIs, not 2"),
+        ("trails.request.watches.MAX_URIS", "an empty id", "1 URIs"),
+    ],
+)
+def test_too_much_is_refused_in_words(app, monkeypatch, fast, limit, asked, says):
     """The refusal is an error of the budget, before anything is acknowledged."""
-    monkeypatch.setattr(watches_module, "MAX_WATCHES", 1)
+    monkeypatch.setattr(limit, 1)
 
     async def run() -> None:
         endpoint = McpApp(Stage(app), fast=fast)
         async with endpoint.run():
             first = Exchange(endpoint, REQUESTS["one type"])
             await until(lambda: b"acknowledged" in first.body)
-            second = Exchange(endpoint, REQUESTS["one type"])
+            second = Exchange(endpoint, REQUESTS[asked])
             await asyncio.wait_for(second.task, 10)
             error = json.loads(second.body)["error"]
             assert error["code"] == -32003
-            assert "1 watches already" in error["message"]
+            assert says in error["message"]
             endpoint.end_streams()
             await first.task
 

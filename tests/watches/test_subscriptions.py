@@ -6,6 +6,7 @@ import asyncio
 
 import mcp.client.session
 import pytest
+from mcp.client import Client
 from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from tests.watches.shelf import Book, Shelf, branch, make_app, save
@@ -15,11 +16,13 @@ from tests.watches.stage import (
     event_of,
     next_events,
     over_http,
+    over_sessions,
+    over_sse,
     over_stream,
     until,
 )
 
-from trails import Context, Node, capability, node_type, predicate
+from trails import App, Context, Node, capability, node_type, predicate
 
 BOOKS = "trails://kg/Book"
 BOOK = "trails://kg/Book/b"
@@ -50,6 +53,7 @@ def kinds(messages: list[object]) -> set[str]:
 # --- the newest revision -----------------------------------------------------------------
 
 
+@pytest.mark.req("T13")
 @pytest.mark.parametrize("connect", [over_stream, over_http])
 def test_listening_tells_what_was_asked_for(app, connect):
     """Types, instances and branches; what can't be watched is not acknowledged."""
@@ -77,6 +81,7 @@ def test_listening_tells_what_was_asked_for(app, connect):
     asyncio.run(run())
 
 
+@pytest.mark.req("T8")
 @pytest.mark.parametrize("connect", [over_stream, over_http])
 def test_listening_tells_which_list_changed(app, connect):
     """A capability that is registered at run time changes the tools, a type the resources."""
@@ -144,46 +149,58 @@ def revision(request, monkeypatch):
     return request.param
 
 
+async def watch_in_session(app: App, client: Client, heard: Heard) -> None:
+    """Subscribe, be told, unsubscribe, be refused, and hear of lists."""
+    assert client.server_capabilities.resources.subscribe is True
+    assert client.server_capabilities.resources.list_changed is True
+    assert client.server_capabilities.tools.list_changed is True
+    for uri in (BOOKS, BOOK, DRAFT):
+        await client.subscribe_resource(uri)
+    await asyncio.to_thread(save, app.context(), Book, "b", pages=2)
+    await heard.until(lambda found: set(updates(found)) == {BOOKS, BOOK})
+    await client.unsubscribe_resource(BOOKS)
+    heard.messages.clear()
+    await asyncio.to_thread(save, app.context(), Book, "b", pages=3)
+    await heard.until(lambda found: updates(found) == [BOOK])
+    await asyncio.to_thread(save, app.context(branch="draft"), Book, "b", pages=3)
+    await heard.until(lambda found: updates(found) == [BOOK, DRAFT])
+    for uri, says in ((f"{BOOKS}?limit=5", "can't be watched"), ("trails://kg/Bok", "Book")):
+        with pytest.raises(MCPError, match=says):
+            await client.subscribe_resource(uri)
+    heard.messages.clear()
+    await asyncio.to_thread(app.register, make_capability("late.one"))
+    await heard.until(lambda found: kinds(found) == {"notifications/tools/list_changed"})
+    await asyncio.to_thread(app.register, make_type())
+    await heard.until(lambda found: "notifications/resources/list_changed" in kinds(found))
+
+
+@pytest.mark.req("T8", "T13")
 @pytest.mark.filterwarnings("ignore:resources/.*subscribe is removed")
-def test_a_session_subscribes(app, revision):
-    """It is told on its own channel until it unsubscribes; the reason of a refusal is told."""
+@pytest.mark.parametrize("connect", [over_stream, over_sessions])
+def test_a_session_subscribes(app, revision, connect):
+    """It is told on its own channel; the reason of a refusal is told; lists come unasked."""
 
     async def run() -> None:
-        heard = Heard()
-        async with over_stream(Stage(app), mode="legacy", message_handler=heard) as client:
+        heard, backend = Heard(), Stage(app)
+        async with connect(backend, mode="legacy", message_handler=heard, cache=None) as client:
             assert client.protocol_version == revision
-            assert client.server_capabilities.resources.subscribe is True
-            assert client.server_capabilities.resources.list_changed is True
-            assert client.server_capabilities.tools.list_changed is True
-            await client.subscribe_resource(BOOKS)
-            await client.subscribe_resource(BOOK)
-            save(app.context(), Book, "b", pages=2)
-            await heard.until(lambda found: set(updates(found)) == {BOOKS, BOOK})
-            await client.unsubscribe_resource(BOOKS)
-            heard.messages.clear()
-            save(app.context(), Book, "b", pages=3)
-            await heard.until(lambda found: updates(found) == [BOOK])
-            for uri, says in (
-                (f"{BOOKS}?limit=5", "can't be watched"),
-                ("trails://kg/Bok", "Book"),
-            ):
-                with pytest.raises(MCPError, match=says):
-                    await client.subscribe_resource(uri)
+            await watch_in_session(app, client, heard)
+        await until(lambda: not backend.watches._watchers)
 
     asyncio.run(run())
 
 
-def test_a_session_is_told_of_lists(app, revision):
-    """Without asking, once it is initialized."""
+@pytest.mark.req("T13")
+@pytest.mark.filterwarnings("ignore:resources/.*subscribe is removed")
+def test_the_oldest_transport_subscribes(app, monkeypatch):
+    """HTTP+SSE is a session as well."""
+    monkeypatch.setattr(mcp.client.session, "LATEST_HANDSHAKE_VERSION", "2024-11-05")
 
     async def run() -> None:
-        heard = Heard()
-        async with over_stream(Stage(app), mode="legacy", message_handler=heard) as client:
-            await client.list_tools()
-            await asyncio.to_thread(app.register, make_capability("late.one"))
-            await heard.until(lambda found: kinds(found) == {"notifications/tools/list_changed"})
-            await asyncio.to_thread(app.register, make_type())
-            await heard.until(lambda found: "notifications/resources/list_changed" in kinds(found))
+        heard, backend = Heard(), Stage(app)
+        async with over_sse(backend, mode="legacy", message_handler=heard, cache=None) as client:
+            await watch_in_session(app, client, heard)
+        await until(lambda: not backend.watches._watchers)
 
     asyncio.run(run())
 
@@ -203,6 +220,7 @@ def test_a_session_that_ends_is_forgotten(app):
     asyncio.run(run())
 
 
+@pytest.mark.req("T13")
 @pytest.mark.filterwarnings("ignore:resources/.*subscribe is removed")
 def test_an_endpoint_without_sessions_refuses_to_subscribe(app, revision):
     """It says so in its capabilities, and an attempt is told what to do instead."""
@@ -219,47 +237,12 @@ def test_an_endpoint_without_sessions_refuses_to_subscribe(app, revision):
     asyncio.run(run())
 
 
-# --- older revisions over HTTP, where sessions are kept --------------------------------------
-
-SESSIONS = {"legacy_sessions": True}
-
-
-@pytest.mark.filterwarnings("ignore:resources/.*subscribe is removed")
-def test_a_session_over_http_subscribes(app, revision):
-    """It is told on its GET stream: of what it watches, and of lists."""
-
-    async def run() -> None:
-        heard = Heard()
-        backend = Stage(app)
-        async with over_http(
-            backend, SESSIONS, mode="legacy", message_handler=heard, cache=None
-        ) as client:
-            assert client.protocol_version == revision
-            assert client.server_capabilities.resources.subscribe is True
-            assert client.server_capabilities.tools.list_changed is True
-            await client.subscribe_resource(BOOKS)
-            await client.subscribe_resource(BOOK)
-            await asyncio.to_thread(save, app.context(), Book, "b", pages=2)
-            await heard.until(lambda found: set(updates(found)) == {BOOKS, BOOK})
-            await client.unsubscribe_resource(BOOKS)
-            heard.messages.clear()
-            await asyncio.to_thread(save, app.context(), Book, "b", pages=3)
-            await heard.until(lambda found: updates(found) == [BOOK])
-            with pytest.raises(MCPError, match="can't be watched"):
-                await client.subscribe_resource(f"{BOOKS}?limit=5")
-            await asyncio.to_thread(app.register, make_capability("late.one"))
-            await heard.until(lambda found: "notifications/tools/list_changed" in kinds(found))
-        await until(lambda: not backend.watches._watchers)
-
-    asyncio.run(run())
-
-
 def test_where_sessions_are_kept_the_newest_revision_listens_as_well(app):
     """One endpoint serves both."""
 
     async def run() -> None:
         async with (
-            over_http(Stage(app), SESSIONS, mode="2026-07-28") as client,
+            over_sessions(Stage(app), mode="2026-07-28") as client,
             client.listen(resource_subscriptions=[BOOK]) as subscription,
         ):
             await asyncio.to_thread(save, app.context(), Book, "b", pages=2)

@@ -61,6 +61,8 @@ class Listening:
                 tools=wanted["toolsListChanged"] is True,
                 resources=wanted["resourcesListChanged"] is True,
             )
+            if isinstance(asked, Failure):
+                return None
             subscriber = self._subscriptions.open(actor, asked)
         except Exception:  # noqa: BLE001 - the other door meets it again, and says it
             return None

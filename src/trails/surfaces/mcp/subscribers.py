@@ -18,6 +18,9 @@ UPDATED: Final = "notifications/resources/updated"
 TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 RESOURCES_CHANGED: Final = "notifications/resources/list_changed"
 
+MAX_SUBSCRIBERS: Final = 10_000
+"""Streams and connections of one transport that may be told of changes."""
+
 
 class Event(NamedTuple):
     """A notification that is due; ``uri`` for those about one resource."""
@@ -116,6 +119,9 @@ class Subscribers:
 
     def open(self, actor: Actor, asked: Asked) -> Subscriber | Failure:
         """A subscriber for URIs that were checked before; the reason where there are too many."""
+        if len(self._open) >= MAX_SUBSCRIBERS:
+            many = f"{MAX_SUBSCRIBERS} streams are open already; close one, or try later"
+            return Failure("budget", "limit", many)
         watch = self.watch(actor, asked.uris) if asked.uris else None
         if isinstance(watch, Failure):
             return watch

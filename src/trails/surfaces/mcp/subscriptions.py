@@ -9,7 +9,7 @@ where there is none, subscribing is refused and not advertised.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
@@ -45,6 +45,9 @@ from trails.surfaces.mcp.subscribers import (
     Subscribers,
 )
 from trails.surfaces.mcp.wire import LEGACY, Json
+
+MAX_URIS: Final = 10_000
+"""URIs that one stream may ask for; what it may have is for the backend to say."""
 
 _STANDING: Final = "trails.standing"
 """Where a connection keeps what it is due."""
@@ -103,11 +106,15 @@ class Subscriptions:
 
     # --- listening ---------------------------------------------------------------------------
 
-    def honour(self, actor: Actor, uris: Iterable[str], *, tools: bool, resources: bool) -> Asked:
+    def honour(
+        self, actor: Actor, uris: Collection[str], *, tools: bool, resources: bool
+    ) -> Asked | Failure:
         """What of a request will be delivered: URIs that can't be watched are left out."""
-        watched = [
-            uri for uri in dict.fromkeys(uris) if self._backend.refuse_watch(actor, uri) is None
-        ]
+        if len(uris) > MAX_URIS:
+            many = f"a stream can watch {MAX_URIS} URIs, not {len(uris)}; watch types instead"
+            return Failure("budget", "limit", many)
+        refuse = self._backend.refuse_watch
+        watched = [uri for uri in dict.fromkeys(uris) if refuse(actor, uri) is None]
         return Asked(watched, tools, resources)
 
     def open(self, actor: Actor, asked: Asked) -> Subscriber | Failure:
@@ -189,6 +196,8 @@ class Handlers:
             tools=wanted.tools_list_changed is True,
             resources=wanted.resources_list_changed is True,
         )
+        if isinstance(asked, Failure):
+            raise _error(asked, context)
         subscriber = self._subscriptions.open(actor, asked)
         if isinstance(subscriber, Failure):
             raise _error(subscriber, context)
