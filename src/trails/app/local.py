@@ -10,12 +10,13 @@ from trails.app.app import App
 from trails.app.backups import backup_project, restore_project
 from trails.app.clients.requests import install_client, list_clients, uninstall_client
 from trails.app.health import examine_project
-from trails.app.serving.owners import OwnerAddress, find_owner
+from trails.app.serving.attaching import own_or_find
+from trails.app.serving.owners import OwnerAddress
 from trails.app.sessions.connection import Address, Connection, parse_address
 from trails.app.sessions.local import LocalDoor, LocalUpkeep
 from trails.app.sessions.remote import RemoteDoor, list_graphs
 from trails.app.sessions.session import GraphSession
-from trails.app.settings import choose_graph
+from trails.app.settings import choose_graph, read_settings
 from trails.engine.scaffold import scaffold_project
 from trails.engine.verify import verify
 from trails.errors import LockedError
@@ -59,20 +60,16 @@ class LocalOperations:
         if place.server is not None:
             yield _remote(parse_address(place.server), graph)
             return
-        owner = find_owner(place.folder)
-        if owner is None:
-            try:
-                app = App.open(place.folder, declarations=declared, progress=tell)
-            except LockedError:
-                # It may have begun to serve just now.
-                owner = find_owner(place.folder)
-                if owner is None:
-                    raise
-            else:
-                with app, LocalDoor(app, choose_graph(app.settings.graphs, graph)) as door:
-                    yield GraphSession(door)
-                return
-        yield _remote(_address(owner), graph)
+        read_settings(place.folder)  # a folder that is no project has no owner
+        found = own_or_find(place.folder, tell)
+        if isinstance(found, OwnerAddress):
+            yield _remote(_address(found), graph)
+            return
+        with (
+            App.open(place.folder, declarations=declared, ownership=found, progress=tell) as app,
+            LocalDoor(app, choose_graph(app.settings.graphs, graph)) as door,
+        ):
+            yield GraphSession(door)
 
     @contextmanager
     def open_all(self, folder: Path, graph: str | None, tell: Tell) -> Iterator[list[Upkeep]]:

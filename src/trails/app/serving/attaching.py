@@ -16,6 +16,8 @@ from trails.errors import LockedError
 _SHORTEST: Final = 0.01
 _LONGEST: Final = 0.25
 """Seconds between two attempts."""
+_PATIENCE: Final = 10.0
+"""Seconds that a command waits for a folder."""
 
 _T = TypeVar("_T")
 
@@ -46,3 +48,22 @@ async def attach(
         await wait(monotonic() - began, locked)
         await asyncio.sleep(pause)
         pause = min(pause * 1.5, _LONGEST)
+
+
+def own_or_find(folder: Path, tell: Callable[[str], None]) -> Ownership | OwnerAddress:
+    """Own a folder for a while, or find the process that serves it.
+
+    A process that has just become the owner needs a moment until it serves; LockedError tells
+    of one that does not.
+    """
+    give_up = monotonic() + _PATIENCE
+    while True:
+        address = find_owner(folder)
+        if address is not None:
+            return address
+        try:
+            return Ownership(folder / DATA_FOLDER)
+        except LockedError as locked:
+            if monotonic() > give_up:
+                raise
+            tell(f"waiting for process {locked.data['pid']}, which has this project open")

@@ -162,7 +162,10 @@ class StdioFront:
         """There is no owner to talk to yet."""
         if seconds > 1 and not self._told:
             self._told = True
-            self._tell(f"waiting: {locked.message}")
+            pid = locked.data["pid"]
+            self._tell(
+                f"waiting for process {pid}, which has this project open and does not serve it yet"
+            )
         if seconds > _PATIENCE:
             await self._refuse(locked)
 

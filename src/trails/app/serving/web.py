@@ -16,6 +16,7 @@ import msgspec
 
 from trails.app.ownership import Ownership
 from trails.app.serving.attaching import attach
+from trails.app.serving.gateway_errors import unavailable
 from trails.app.serving.greetings import Hello
 from trails.app.serving.links import Link
 from trails.app.serving.owners import OwnerAddress
@@ -25,16 +26,9 @@ from trails.errors import LockedError
 
 _PATIENCE: Final = 20.0
 """Seconds that a connection waits for an owner."""
+_BLOCK: Final = 1 << 16
 _GRACE: Final = 3.0
 """Seconds that answers have to arrive when the front ends."""
-_BODY: Final = (
-    b'{"error":{"code":"locked","message":"no process serves this project at the moment; '
-    b'try again in a while"}}'
-)
-_UNAVAILABLE: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n"
-    b"retry-after: 5\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b"
-) % (len(_BODY), _BODY)
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -113,7 +107,10 @@ class WebFront:
     async def _wait(self, seconds: float, locked: LockedError) -> None:
         if seconds > 1 and not self._told:
             self._told = True
-            self._tell(f"waiting: {locked.message}")
+            pid = locked.data["pid"]
+            self._tell(
+                f"waiting for process {pid}, which has this project open and does not serve it yet"
+            )
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
@@ -122,7 +119,7 @@ class WebFront:
                 server = await self._connect()
         except TimeoutError:
             with suppress(OSError):
-                writer.write(_UNAVAILABLE)
+                writer.write(unavailable(await reader.read(_BLOCK)))
                 await writer.drain()
             writer.close()
             return
