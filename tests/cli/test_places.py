@@ -167,6 +167,23 @@ def test_what_needs_the_files_says_who_has_them(place):
         assert f"process {place.served.process.pid} has this project open" in said
 
 
+def test_a_graph_that_is_not_served_says_why(shell):
+    """Through the process that serves the folder, as without it."""
+    (shell.project / "app.py").write_text("broken", encoding="utf-8")
+    alone = shell.json("queries", code=2)["error"]
+    served = Served(shell.project)
+    try:
+        assert shell.json("queries", code=2)["error"] == alone
+        said = shell.error("queries", "--server", served.url)
+        assert "serves no graph" in said
+        said = shell.error("queries", "--server", served.url, "--graph", "main")
+        assert alone["message"][:40] in said
+        assert "no graph 'other'" in shell.error("queries", "--graph", "other")
+    finally:
+        served.close()
+    assert alone["code"] == "quarantined"
+
+
 def test_a_server_that_is_not_there(shell):
     """Is named, and what can be done about it; so is one that speaks something else."""
     with socket.socket() as sock:

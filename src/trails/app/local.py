@@ -13,12 +13,12 @@ from trails.app.health import examine_project
 from trails.app.serving.owners import OwnerAddress, find_owner
 from trails.app.sessions.connection import Address, Connection, parse_address
 from trails.app.sessions.local import LocalDoor, LocalUpkeep
-from trails.app.sessions.remote import RemoteDoor, list_graphs
+from trails.app.sessions.remote import RemoteDoor, explain_absence, list_graphs
 from trails.app.sessions.session import GraphSession
-from trails.app.settings import choose_graph
+from trails.app.settings import choose_graph, read_settings
 from trails.engine.scaffold import scaffold_project
 from trails.engine.verify import verify
-from trails.errors import LockedError
+from trails.errors import LockedError, NotFoundError
 from trails.model.clients import ClientPlace, Installation, InstallRequest
 from trails.model.reports import Report
 from trails.model.upkeep import Manifest
@@ -72,7 +72,7 @@ class LocalOperations:
                 with app, LocalDoor(app, choose_graph(app.settings.graphs, graph)) as door:
                     yield GraphSession(door)
                 return
-        yield _remote(_address(owner), graph)
+        yield _remote(_address(owner), choose_graph(read_settings(place.folder).graphs, graph))
 
     @contextmanager
     def open_all(self, folder: Path, graph: str | None, tell: Tell) -> Iterator[list[Upkeep]]:
@@ -151,5 +151,11 @@ def _address(owner: OwnerAddress) -> Address:
 def _remote(address: Address, graph: str | None) -> GraphSession:
     connection = Connection(address)
     graphs = list_graphs(connection)
-    name = choose_graph(graphs, graph)
+    if graph is None and not graphs:
+        raise NotFoundError(
+            f"{address.name} serves no graph; its log, or 'trails doctor', says why"
+        )
+    name = choose_graph(graphs, None) if graph is None else graph
+    if name not in graphs:
+        explain_absence(connection, name)
     return GraphSession(RemoteDoor(connection, name, graphs[name]))
