@@ -65,8 +65,8 @@ def test_instances_are_listed_and_shown(place):
 
 def test_what_can_be_called_is_called(place):
     """Built-ins and capabilities; arguments are read as their schema says."""
-    listed = {each["name"] for each in place.json("tools")["tools"]}
-    assert {"graph_query", "branch_list", "tasks.finish", "tasks"} <= listed
+    listed = {each["name"]: each["action"] for each in place.json("tools")["tools"]}
+    assert {"graph_query": "Read", "tasks.finish": "InvokeCapability"}.items() <= listed.items()
     assert "--arg task=string" in place.out("tools", "tasks.finish")
     done = place.json("call", "tasks.finish", "-a", "task=Task/t2")
     assert done["status"] == "done"
