@@ -65,8 +65,8 @@ def test_instances_are_listed_and_shown(place):
 
 def test_what_can_be_called_is_called(place):
     """Built-ins and capabilities; arguments are read as their schema says."""
-    listed = {each["name"] for each in place.json("tools")["tools"]}
-    assert {"graph_query", "branch_list", "tasks.finish", "tasks"} <= listed
+    listed = {each["name"]: each["action"] for each in place.json("tools")["tools"]}
+    assert {"graph_query": "Read", "tasks.finish": "InvokeCapability"}.items() <= listed.items()
     assert "--arg task=string" in place.out("tools", "tasks.finish")
     done = place.json("call", "tasks.finish", "-a", "task=Task/t2")
     assert done["status"] == "done"
@@ -165,6 +165,23 @@ def test_what_needs_the_files_says_who_has_them(place):
     for command in (["verify"], ["cleanup"], ["backup", "elsewhere"], ["doctor"]):
         said = place.error(*command)
         assert f"process {place.served.process.pid} has this project open" in said
+
+
+def test_a_graph_that_is_not_served_says_why(shell):
+    """Through the process that serves the folder, as without it."""
+    (shell.project / "app.py").write_text("broken", encoding="utf-8")
+    alone = shell.json("queries", code=2)["error"]
+    served = Served(shell.project)
+    try:
+        assert shell.json("queries", code=2)["error"] == alone
+        said = shell.error("queries", "--server", served.url)
+        assert "serves no graph" in said
+        said = shell.error("queries", "--server", served.url, "--graph", "main")
+        assert alone["message"][:40] in said
+        assert "no graph 'other'" in shell.error("queries", "--graph", "other")
+    finally:
+        served.close()
+    assert alone["code"] == "quarantined"
 
 
 def test_a_server_that_is_not_there(shell):

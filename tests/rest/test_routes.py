@@ -68,7 +68,7 @@ def test_one_instance_is_json_ld(client):
     document = json.loads(got.body)
     assert document["@id"] == "trails://acme/main/Note/c%2F%C3%BC%20%2541"
     assert client.send("GET", "/graphs/main/kg/Note/c/%C3%BC").status == 404
-    assert client.send("GET", "/graphs/main/kg/Note/%FF").status == 404
+    assert b"there is nothing at" in client.send("GET", "/graphs/main/kg/Note/%FF").body
     assert client.get("kg/Note/zzz", status=404)["error"]["code"] == "not_found"
     assert client.get("kg/Note/a", status=400, branch="x", snapshot="y")
 
@@ -282,6 +282,13 @@ def test_every_error_has_one_form(client):
         assert error["message"]
         assert got.headers["content-type"] == "application/json"
         assert ("allow" in got.headers) == (status == 405)
+
+
+def test_a_body_that_does_not_tell_its_size_is_bounded_too(client):
+    """Chunks are counted as they come."""
+    chunks = (b" " * (1 << 20) for _ in range(33))
+    got = client.send("POST", "/graphs/main/query", chunks, content_type="application/json")
+    assert (got.status, json.loads(got.body)["error"]["code"]) == (413, "too_large")
 
 
 def test_methods_that_are_not_work_tell_what_is(client):

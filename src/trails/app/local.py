@@ -14,12 +14,12 @@ from trails.app.serving.attaching import own_or_find
 from trails.app.serving.owners import OwnerAddress
 from trails.app.sessions.connection import Address, Connection, parse_address
 from trails.app.sessions.local import LocalDoor, LocalUpkeep
-from trails.app.sessions.remote import RemoteDoor, list_graphs
+from trails.app.sessions.remote import RemoteDoor, explain_absence, list_graphs
 from trails.app.sessions.session import GraphSession
 from trails.app.settings import choose_graph, read_settings
 from trails.engine.scaffold import scaffold_project
 from trails.engine.verify import verify
-from trails.errors import LockedError
+from trails.errors import LockedError, NotFoundError
 from trails.model.clients import ClientPlace, Installation, InstallRequest
 from trails.model.reports import Report
 from trails.model.upkeep import Manifest
@@ -60,14 +60,14 @@ class LocalOperations:
         if place.server is not None:
             yield _remote(parse_address(place.server), graph)
             return
-        read_settings(place.folder)  # a folder that is no project has no owner
+        graphs = read_settings(place.folder).graphs  # a folder that is no project has no owner
         found = own_or_find(place.folder, tell)
         if isinstance(found, OwnerAddress):
-            yield _remote(_address(found), graph)
+            yield _remote(_address(found), choose_graph(graphs, graph))
             return
         with (
             App.open(place.folder, declarations=declared, ownership=found, progress=tell) as app,
-            LocalDoor(app, choose_graph(app.settings.graphs, graph)) as door,
+            LocalDoor(app, choose_graph(graphs, graph)) as door,
         ):
             yield GraphSession(door)
 
@@ -148,5 +148,11 @@ def _address(owner: OwnerAddress) -> Address:
 def _remote(address: Address, graph: str | None) -> GraphSession:
     connection = Connection(address)
     graphs = list_graphs(connection)
-    name = choose_graph(graphs, graph)
+    if graph is None and not graphs:
+        raise NotFoundError(
+            f"{address.name} serves no graph; its log, or 'trails doctor', says why"
+        )
+    name = choose_graph(graphs, None) if graph is None else graph
+    if name not in graphs:
+        explain_absence(connection, name)
     return GraphSession(RemoteDoor(connection, name, graphs[name]))

@@ -55,5 +55,5 @@ async def stream(blocks: Generator[bytes, None, None]) -> AsyncGenerator[bytes, 
             yield block
     finally:
         # In the same thread, so after the block that may just be being made.
-        thread.submit(blocks.close)
+        await asyncio.shield(loop.run_in_executor(thread, blocks.close))
         thread.shutdown(wait=False)

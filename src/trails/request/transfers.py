@@ -35,8 +35,14 @@ class Transfers:
 
     def __init__(self, service: GraphService, options: KernelOptions, perform: Perform) -> None:
         self._service = service
-        self._desk = Desk(service, options)
+        desk = Desk(service, options)
         self._perform = perform
+        self._records = {
+            name: msgspec.structs.replace(builtin_entry(each, desk), largest=_LARGEST)
+            for name, each in RECORDS.items()
+        }
+        self._load = builtin_entry(LOAD, desk)
+        self._export = builtin_entry(EXPORT, desk)
 
     @property
     def uri(self) -> str:
@@ -45,10 +51,7 @@ class Transfers:
 
     async def record(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
         """What a built-in gives to programs; ``name`` is one of RECORDS."""
-        entry = builtin_entry(RECORDS[name], self._desk)
-        return await self._perform(
-            actor, msgspec.structs.replace(entry, largest=_LARGEST), arguments
-        )
+        return await self._perform(actor, self._records[name], arguments)
 
     async def load(
         self,
@@ -62,7 +65,7 @@ class Transfers:
 
         It is taken to disk before anything is locked: nobody waits for a slow sender.
         """
-        entry = _given(builtin_entry(LOAD, self._desk), body=body, suffix=_SUFFIXES[coding])
+        entry = _given(self._load, body=body, suffix=_SUFFIXES[coding])
         return await self._perform(actor, entry, arguments)
 
     async def export(
@@ -70,7 +73,7 @@ class Transfers:
     ) -> AsyncGenerator[bytes, None] | Failure:
         """A branch or snapshot as a file, in blocks; what is wrong is told before the first."""
         opened: list[Blocks] = []
-        entry = _given(builtin_entry(EXPORT, self._desk), opened=opened)
+        entry = _given(self._export, opened=opened)
         outcome = await self._perform(actor, entry, arguments)
         return outcome if isinstance(outcome, Failure) else stream(opened[0])
 

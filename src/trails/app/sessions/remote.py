@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, NoReturn
 from urllib.parse import quote
 
 import msgspec
@@ -52,6 +52,12 @@ def list_graphs(connection: Connection) -> dict[str, str]:
     """The graphs of a server, and the base of the IRIs of each."""
     found = msgspec.json.decode(connection.ask("GET", "/graphs"), type=_Graphs)
     return {each.graph_id: each.uri for each in found.graphs}
+
+
+def explain_absence(connection: Connection, graph: str) -> NoReturn:
+    """Raise why a graph is not listed: it does not exist, or it is not served for a reason."""
+    connection.ask("GET", f"/graphs/{quote(graph, safe='')}/snapshot")
+    raise NotFoundError(f"the server does not list the graph {graph!r}; try again")
 
 
 class RemoteDoor:

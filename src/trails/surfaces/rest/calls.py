@@ -20,18 +20,7 @@ _UPDATE: Final = "application/sparql-update"
 
 async def list_capabilities(call: Call) -> Response:
     """Everything that this caller can invoke, with schemas."""
-    tools = [
-        {
-            "name": tool.name,
-            "title": tool.title,
-            "description": tool.description,
-            "kind": tool.kind,
-            "hints": tool.hints,
-            "input_schema": tool.input_schema,
-            "output_schema": tool.output_schema,
-        }
-        for tool in call.backend.tools(call.actor).tools
-    ]
+    tools = call.backend.tools(call.actor).tools
     return Response(msgspec.json.encode({"capabilities": tools}), media_type=JSON)
 
 
