@@ -17,6 +17,7 @@ from bench import (
     load,
     mcp,
     reads,
+    resources,
     sandbox,
     save,
     startup,
@@ -36,6 +37,7 @@ BENCHMARKS = {
     "sandbox": sandbox.run,
     "subscribers": subscribers.run,
     "mcp": mcp.run,
+    "resources": resources.run,
 }
 
 
