@@ -14,6 +14,7 @@ from rich.table import Table
 from bench import (
     branches,
     bulk,
+    coldstart,
     load,
     mcp,
     reads,
@@ -28,6 +29,7 @@ from bench.measure import OUT, Result
 
 BENCHMARKS = {
     "import": startup.run,
+    "coldstart": coldstart.run,
     "save": save.run,
     "validation": validation.run,
     "bulk": bulk.run,
