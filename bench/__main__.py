@@ -14,9 +14,11 @@ from rich.table import Table
 from bench import (
     branches,
     bulk,
+    coldstart,
     load,
     mcp,
     reads,
+    resources,
     sandbox,
     save,
     startup,
@@ -27,6 +29,7 @@ from bench.measure import OUT, Result
 
 BENCHMARKS = {
     "import": startup.run,
+    "coldstart": coldstart.run,
     "save": save.run,
     "validation": validation.run,
     "bulk": bulk.run,
@@ -36,6 +39,7 @@ BENCHMARKS = {
     "sandbox": sandbox.run,
     "subscribers": subscribers.run,
     "mcp": mcp.run,
+    "resources": resources.run,
 }
 
 

@@ -64,11 +64,11 @@ def _calls(servers: Servers) -> dict[str, Case]:
     """A trivial call, of everybody."""
 
     def echo(server: Server, tool: str = "echo") -> Case:
-        return server.case(call(server.path, tool, HELLO), b"hello")
+        return server.case(b"hello", call(server.path, tool, HELLO))
 
     def old(server: Server) -> Case:
         params = {"name": "echo", "arguments": HELLO}
-        return server.case(legacy(server.path, "tools/call", params), b"hello")
+        return server.case(b"hello", legacy(server.path, "tools/call", params))
 
     cases = {
         "ours": echo(servers.ours),
@@ -88,10 +88,10 @@ def _others(servers: Servers) -> dict[str, Case]:
     """The list of tools, and a large result."""
 
     def listing(server: Server) -> Case:
-        return server.case(modern(server.path, "tools/list", {}), b"echo_150")
+        return server.case(b"echo_150", modern(server.path, "tools/list", {}))
 
     def large(server: Server, tool: str = "large") -> Case:
-        return server.case(call(server.path, tool, HELLO), b"P-00000999")
+        return server.case(b"P-00000999", call(server.path, tool, HELLO))
 
     return {
         "ours list": listing(servers.ours_many),

@@ -21,10 +21,10 @@ CONNECTIONS: Final = 16
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A request, ready to be sent, and what its answer must hold."""
+    """Requests that are sent in turn, and what an answer must hold."""
 
     port: int
-    request: bytes
+    requests: Sequence[bytes]
     expect: bytes
     pid: int
 
@@ -58,18 +58,19 @@ def post(path: str, headers: Mapping[str, str], body: bytes) -> bytes:
 class Client(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, case: Case, until: float, ended: asyncio.Future[None]) -> None:
+    def __init__(self, case: Case, first: int, until: float, ended: asyncio.Future[None]) -> None:
         self.answers = 0
         self._case = case
         self._until = until
         self._ended = ended
+        self._asked = first
         self._pieces: list[bytes] = []
         self._open = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ask first."""
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.write(self._case.request)
+        self._ask()
 
     def data_received(self, data: bytes) -> None:
         """Count a whole answer and ask again."""
@@ -85,7 +86,7 @@ class Client(asyncio.Protocol):
         self._pieces.clear()
         self.answers += 1
         if perf_counter() < self._until:
-            self._transport.write(self._case.request)
+            self._ask()
         else:
             self._finish()
 
@@ -93,6 +94,10 @@ class Client(asyncio.Protocol):
         """A server that hangs up spoils the measurement."""
         if not self._ended.done():
             self._ended.set_exception(exc or ConnectionError("the server hung up"))
+
+    def _ask(self) -> None:
+        self._asked = (self._asked + 1) % len(self._case.requests)
+        self._transport.write(self._case.requests[self._asked])
 
     def _remaining(self, data: bytes) -> int:
         """How much of an answer is still to come, from its head."""
@@ -128,9 +133,9 @@ async def _load(case: Case, seconds: float) -> Slice:
     clients: list[Client] = []
     ends: list[asyncio.Future[None]] = []
     start, used = perf_counter(), processor_seconds(case.pid)
-    for _ in range(CONNECTIONS):
+    for number in range(CONNECTIONS):
         ended: asyncio.Future[None] = loop.create_future()
-        client = Client(case, start + seconds, ended)
+        client = Client(case, number * 61, start + seconds, ended)
         await loop.create_connection(partial(_same, client), "127.0.0.1", case.port)
         clients.append(client)
         ends.append(ended)

@@ -30,9 +30,9 @@ class Server(msgspec.Struct, frozen=True):
     port: int
     path: str
 
-    def case(self, request: bytes, expect: bytes) -> Case:
-        """A request to it."""
-        return Case(self.port, request, expect, self.pid)
+    def case(self, expect: bytes, *requests: bytes) -> Case:
+        """Requests to it, sent in turn."""
+        return Case(self.port, requests, expect, self.pid)
 
 
 @contextmanager
