@@ -249,6 +249,16 @@ def test_tables_that_can_not_be_changed_safely_are_left_alone(home, content):
 
 
 @pytest.mark.req("G20")
+def test_a_table_in_two_places_is_left_alone(home):
+    """Taking it out would take out what stands between: the new text says too little."""
+    text = '[mcp_servers.acme]\nurl = "x"\n[tools]\nweb = true\n[mcp_servers.acme.env]\nA = "1"\n'
+    home.file(".codex/config.toml", text)
+    with pytest.raises(InstallError, match="written in an unusual way"):
+        home.uninstall("codex", force=True, name="acme")
+    assert home.file(".codex/config.toml").read_text() == text
+
+
+@pytest.mark.req("G20")
 def test_what_is_no_file_is_left_alone(home):
     """A folder where the file should be, a link in a circle, a file where its folder should be."""
     home.file(".cursor/mcp.json").mkdir(parents=True)

@@ -199,6 +199,28 @@ def test_what_was_put_in_comes_out_without_a_trace(text):
     assert drop_entry(new, ("context_servers",), NAME) == text.replace(",}}", "}}")
 
 
+@pytest.mark.parametrize(
+    ("text", "without"),
+    [
+        ('{"mcpServers": {"acme": 1, "b": 2}}', '{"mcpServers": {"b": 2}}'),
+        ('{"mcpServers": {"a": 1, "acme": 2, "b": 3}}', '{"mcpServers": {"a": 1, "b": 3}}'),
+        ('{"mcpServers": {\n  "acme": 1,\n  "b": 2\n}}', '{"mcpServers": {\n  "b": 2\n}}'),
+        ('{"mcpServers": {"a": 1, "acme": 2,}}', '{"mcpServers": {"a": 1,}}'),
+        ('{"mcpServers": {"acme": 1}}', '{"mcpServers": {}}'),
+    ],
+)
+def test_an_entry_goes_with_one_comma(text, without):
+    """Wherever it stands, what is left is written as if it had never been there."""
+    assert drop_entry(text, PATH, NAME).replace(", }", ",}") == without
+
+
+def test_an_object_that_spans_lines_gets_no_line_more():
+    """An empty object keeps its own closing line."""
+    assert put_entry('{"mcpServers": {\n}}', PATH, NAME, {}) == (
+        '{"mcpServers": {\n  "acme": {}\n}}'
+    )
+
+
 def test_the_manner_of_the_text_is_kept():
     """Tabs, CRLF and a byte order mark are taken over into what is put in."""
     text = '\ufeff{\r\n\t"mcpServers": {}\r\n}\r\n'
