@@ -15,9 +15,9 @@ from trails.errors import RegistryError, ValidationError
 from trails.model.actors import LOCAL, Actor
 from trails.model.names import portable_name
 from trails.model.outcomes import Failure, Success
-from trails.request.entries import LARGEST
 
 BUILDER = Actor("bob", frozenset({"runtime", "builder"}))
+LARGEST = 4 << 20
 BOOK = {"isbn": "0001", "title": "Emma", "year": 1815}
 
 
