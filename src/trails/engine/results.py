@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
+from trails.authoring.nodes import Node, state_of
 from trails.errors import TrailsError
 from trails.model.constraints import shorten
 from trails.model.iris import Names
@@ -14,13 +16,16 @@ from trails.model.kinds import BigInt
 from trails.model.types import (
     LIST,
     REF,
-    PredicateDescriptor,
     ShapeDescriptor,
     TypeDescriptor,
     ValueType,
 )
 
 Hook = Callable[[object], object]
+
+_NATIVE: Final[Mapping[str, type]] = {"String": str, "Int": int, "Float": float, "Bool": bool}
+"""Kinds whose values JSON has, by the very class that needs no other look."""
+_MOST_WRITERS: Final = 1024
 
 
 def plain(names: Names, value: object) -> object:
@@ -49,43 +54,85 @@ def _formless(value: object, error: Exception) -> TrailsError:
 @lru_cache(maxsize=64)
 def hook_of(names: Names) -> Hook:
     """How what the encoder does not know by itself is written."""
+    writers: dict[type, Hook] = {}
 
     def hook(value: object) -> object:
-        descriptor = getattr(type(value), "__trails__", None)
+        cls = type(value)
+        writer = writers.get(cls)
+        if writer is not None:
+            return writer(value)
+        descriptor = getattr(cls, "__trails__", None)
         if isinstance(descriptor, TypeDescriptor | ShapeDescriptor):
-            body = {
-                field.name: _plain_field(names, field, getattr(value, field.name))
-                for field in descriptor.fields
-            }
-            handle = getattr(value, "handle", None)
-            if handle is not None:
-                return {"iri": names.nodes + handle, "type": descriptor.name, **body}
-            return body
+            if len(writers) >= _MOST_WRITERS:
+                writers.clear()
+            writer = writers[cls] = _writer_of(names, descriptor)
+            return writer(value)
         if isinstance(value, BigInt | str):
             return str(value)
         if isinstance(value, Mapping):
             return dict(value)
         if isinstance(value, int | float):
             return int(value) if isinstance(value, int) else float(value)
-        raise TypeError(f"{type(value).__name__} has none")
+        raise TypeError(f"{cls.__name__} has none")
 
     return hook
 
 
-def _plain_field(names: Names, field: PredicateDescriptor, value: object) -> object:
-    if value is None:
-        return None
-    if field.type.kind == LIST:
-        return [_plain_scalar(names, field.type.scalar, item) for item in value]  # type: ignore[attr-defined]
-    return _plain_scalar(names, field.type, value)
+def _writer_of(names: Names, descriptor: TypeDescriptor | ShapeDescriptor) -> Hook:
+    """How instances of one type are written.
+
+    Most values are what JSON has already. A whole instance is looked at in one comparison of
+    its values' types, and its fields one by one only where some are something else.
+    """
+    fields = tuple(field.name for field in descriptor.fields)
+    blanks = [(field.name, () if field.many else None) for field in descriptor.fields]
+    native = [_NATIVE.get(field.type.kind) for field in descriptor.fields]
+    converters = [_converter_of(names, field.type) for field in descriptor.fields]
+
+    def values_of(value: object) -> list[object]:
+        own = vars(value)
+        try:
+            given = [own[name] for name in fields]
+        except KeyError:
+            given = _read(value, blanks)
+        if list(map(type, given)) == native:
+            return given
+        return [
+            each if each is None else convert(each)
+            for convert, each in zip(converters, given, strict=True)
+        ]
+
+    def write_shape(value: object) -> object:
+        return dict(zip(fields, values_of(value), strict=True))
+
+    def write_node(value: object) -> object:
+        handle = getattr(value, "handle", None)
+        if handle is None:
+            return write_shape(value)
+        return {"iri": names.nodes + handle, "type": descriptor.name, **write_shape(value)}  # type: ignore[dict-item]
+
+    return write_node if isinstance(descriptor, TypeDescriptor) else write_shape
 
 
-def _plain_scalar(names: Names, value_type: ValueType, value: object) -> object:
+def _read(value: object, blanks: Iterable[tuple[str, object]]) -> list[object]:
+    """The fields of an instance of which none was asked for yet: they are not made for this."""
+    loaded = state_of(value).loaded if isinstance(value, Node) else None
+    if loaded is None:  # a reference, which loads now
+        return [getattr(value, name) for name, _ in blanks]
+    return [loaded.get(name, blank) for name, blank in blanks]
+
+
+def _converter_of(names: Names, value_type: ValueType) -> Hook:
+    """How values of one type are written."""
+    if value_type.kind == LIST:
+        item = _converter_of(names, value_type.scalar)
+        return lambda value: [item(each) for each in value]  # type: ignore[attr-defined]
     if value_type.kind == REF:
-        handle = getattr(value, "handle", None) or value
-        return names.nodes + str(handle)
+        return lambda value: names.nodes + str(getattr(value, "handle", None) or value)
     row = value_type.row
     if row is None:
-        return value
-    coerced = row.coerce(value)
-    return row.plain(coerced) if row.plain is not None else coerced
+        return lambda value: value
+    coerce, show, native = row.coerce, row.plain, _NATIVE.get(value_type.kind)
+    if native is not None:
+        return lambda value: value if type(value) is native else coerce(value)
+    return coerce if show is None else lambda value: show(coerce(value))
