@@ -56,13 +56,13 @@ class Call:
         """What the log keeps of it."""
         return Activity(
             self.id,
-            self.actor,
-            self.name,
+            _writable(self.actor),
+            _writable(self.name),
             _spell_time(self.started),
             _spell_time(at),
             outcome,
             self.kind,
-            detail[:_LONGEST],
+            _writable(detail[:_LONGEST]),
         )
 
 
@@ -132,8 +132,8 @@ class Activities:
             self._full.clear()
             try:
                 self.flush()
-            except StorageError as error:
-                _logger.warning("activities wait for the disk: %s", error.message)
+            except Exception as error:  # noqa: BLE001 - what waits is tried again, and at the end
+                _logger.warning("activities wait to be written: %s", error)
                 self._full.wait(1.0)
                 self._woken.set()
 
@@ -146,6 +146,11 @@ class Activities:
             self._writer.join()
         with suppress(StorageError):
             self.flush()
+
+
+def _writable(text: str) -> str:
+    """A text that can be written: half of a surrogate pair can't."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _spell_time(at: int) -> str:

@@ -148,8 +148,8 @@ class Dispatch:
         return failure
 
     def close(self) -> None:
-        """Wait for what runs, and let the threads end."""
-        self._threads.shutdown()
+        """Wait for what runs, drop what has not begun, and let the threads end."""
+        self._threads.shutdown(cancel_futures=True)
 
 
 def _where(controls: Arguments, branch: object, snapshot: object) -> tuple[str, str | None]:
