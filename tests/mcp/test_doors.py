@@ -316,7 +316,19 @@ def test_missing_headers(doors, missing):
     assert fast == slow
 
 
+def nested(depth: int) -> object:
+    """Arrays within arrays."""
+    value: list = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
 METAS = [
+    *(
+        {"io.modelcontextprotocol/clientCapabilities": {"experimental": {"x": {"y": nested(n)}}}}
+        for n in (93, 94, 95, 96)
+    ),
     None,
     {},
     [],
