@@ -20,6 +20,7 @@ from tests.mcp.doors import (
 )
 from tests.mcp.trivial import ECHO, TrivialBackend
 
+from trails.model.actors import Actor
 from trails.model.outcomes import Failure
 from trails.model.tools import ToolList
 
@@ -316,7 +317,19 @@ def test_missing_headers(doors, missing):
     assert fast == slow
 
 
+def nested(depth: int) -> object:
+    """Arrays within arrays."""
+    value: list = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
 METAS = [
+    *(
+        {"io.modelcontextprotocol/clientCapabilities": {"experimental": {"x": {"y": nested(n)}}}}
+        for n in (93, 94, 95, 96)
+    ),
     None,
     {},
     [],
@@ -448,6 +461,74 @@ def test_mirrored_arguments_are_compared(doors):
     fast, slow = doors.ask([*headers, (b"mcp-param-a", b"x")], body)
     assert fast == slow
     assert fast.message["error"]["message"] == "unknown tool: m"
+
+
+class Private(Backend):
+    """Shows the tool with mirrored arguments to one actor alone."""
+
+    def tools(self, actor):
+        """All tools, or the first."""
+        tools = super().tools(actor)
+        return tools if actor.name == "ada" else ToolList("2", tools.tools[:1])
+
+
+def test_mirrored_arguments_are_those_of_the_caller(plain_doors):
+    """The schema that headers are compared by is one that the caller may see."""
+    params = {"name": "m", "arguments": {"a": "x"}}
+    body = encode(message_of(MODERN, "tools/call", params))
+    headers = headers_of(MODERN, "tools/call", params)
+    with Doors(Private) as doors:
+        for name, code in (("ada", -32020), ("bob", -32602)):
+            fast, slow = doors.ask(headers, body, **{"trails.actor": Actor(name)})
+            assert fast == slow
+            assert fast.message["error"]["code"] == code
+
+
+class Growing(Backend):
+    """Has one more tool each time it was called."""
+
+    def tools(self, actor):
+        """As many tools as calls."""
+        names = [f"t{at}" for at in range(len(self.grown))]
+        tools = tuple(msgspec.structs.replace(ECHO, name=name) for name in names)
+        return ToolList(str(len(names)), tools)
+
+    def __init__(self):
+        super().__init__()
+        self.grown = []
+
+    async def execute(self, actor, name, arguments):
+        """Grow."""
+        self.grown.append(name)
+        return await super().execute(actor, name, arguments)
+
+
+def test_a_list_is_that_of_now():
+    """Encoded lists are kept a version, so a changed registry shows at once."""
+    with Doors(Growing) as doors:
+        for count in range(3):
+            for revision in (None, MODERN):
+                headers, body = (
+                    headers_of(revision, "tools/list", {}),
+                    encode(message_of(revision, "tools/list", {})),
+                )
+                fast, slow = doors.ask(headers, body)
+                assert fast == slow
+                assert len(fast.message["result"]["tools"]) == count
+            doors.ask(
+                headers_of(None, "tools/call", CALL), encode(message_of(None, "tools/call", CALL))
+            )
+
+
+def test_white_space_around_a_header_is_not_part_of_it(plain_doors):
+    """Some servers leave it there; the request is served all the same."""
+    for revision in (None, MODERN):
+        headers = headers_of(revision, "tools/call", CALL)
+        padded = [(name, b" " + value + b"\t") for name, value in headers]
+        body = encode(message_of(revision, "tools/call", CALL))
+        fast, slow = plain_doors.ask(padded, body)
+        assert fast == slow
+        assert fast.message["result"]["structuredContent"] == {"a": 1}
 
 
 scalars = (

@@ -145,6 +145,20 @@ def test_instructions_are_those_of_now(revision):
     assert first != second
 
 
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_what_is_not_a_message_is_refused_in_our_own_words(revision):
+    """A batch or a broken request is an invalid request; no validator is quoted."""
+    headers = headers_of(revision, "tools/list", {})
+
+    async def scenario(app):
+        for body in (b"[]", b"{}", b"5", b'{"jsonrpc":"2.0","id":{},"method":"tools/list"}'):
+            reply = await ask_app(app, headers, [body])
+            assert (reply.status, reply.message["error"]["code"]) == (400, -32600)
+            assert b"pydantic" not in reply.body
+
+    run(McpApp(TrivialBackend()), scenario)
+
+
 def test_a_body_may_come_in_parts():
     """Parts are put together."""
     headers, body = headers_of(MODERN, "tools/call", CALL), body_of(MODERN, "tools/call", CALL)

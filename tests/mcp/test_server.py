@@ -8,6 +8,7 @@ import json
 from tests.mcp.trivial import TrivialBackend
 
 from trails.model.actors import LOCAL
+from trails.surfaces.mcp import streams
 from trails.surfaces.mcp.streams import serve_stream
 
 HELLO = {
@@ -17,7 +18,7 @@ HELLO = {
 }
 
 
-def talk(*lines: bytes) -> list[dict]:
+def talk(*lines: bytes, backend: TrivialBackend | None = None) -> list[dict]:
     """Give a session some lines; what it answers."""
     given = iter(lines)
     said = []
@@ -28,7 +29,7 @@ def talk(*lines: bytes) -> list[dict]:
     async def send(line):
         said.append(json.loads(line))
 
-    asyncio.run(serve_stream(TrivialBackend(), receive, send, actor=LOCAL))
+    asyncio.run(serve_stream(backend or TrivialBackend(), receive, send, actor=LOCAL))
     return said
 
 
@@ -50,5 +51,56 @@ def test_a_stream_answers_what_was_asked_before_it_ended():
 
 def test_a_line_that_is_not_json_is_answered_and_the_session_goes_on():
     """A parse error costs one line, not the session."""
-    said = talk(b"{", b"[]", request(1, "initialize", HELLO))
-    assert [message.get("error", {}).get("code") for message in said] == [-32700, -32600, None]
+    odd = b'{"jsonrpc":"2.0","id":[],"method":"ping"}'
+    wrong = b'{"jsonrpc":"2.0","id":7,"method":5}'
+    said = talk(b"{", b"[]", odd, wrong, request(0, "initialize", HELLO))
+    codes = [message.get("error", {}).get("code") for message in said]
+    assert codes == [-32700, -32600, -32600, -32600, None]
+    assert [message["id"] for message in said] == [None, None, None, 7, 0]
+
+
+class Stuck(TrivialBackend):
+    """Never comes back, unless it is told to stop."""
+
+    cancelled = False
+
+    async def execute(self, actor, name, arguments):
+        """Wait."""
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+
+
+def test_a_call_that_is_taken_back_is_ended_and_not_waited_for(monkeypatch):
+    """A cancelled call gets no answer, and does not hold up the end of the session."""
+    monkeypatch.setattr(streams, "GRACE", 60.0)
+    backend = Stuck()
+    said = talk(
+        request(1, "initialize", HELLO),
+        request(2, "tools/call", {"name": "echo"}),
+        b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}',
+        request(3, "ping", {}),
+        backend=backend,
+    )
+    assert [message["id"] for message in said] == [1, 3]
+    assert backend.cancelled
+
+
+def test_calls_that_do_not_end_are_not_waited_for_long(monkeypatch):
+    """When the input ends, what does not finish soon is given up."""
+    monkeypatch.setattr(streams, "GRACE", 0.1)
+    backend = Stuck()
+    said = talk(
+        request(1, "initialize", HELLO), request(2, "tools/call", {"name": "x"}), backend=backend
+    )
+    assert backend.cancelled
+    assert said[1:] == [] or said[1]["error"]["code"] == -32000
+
+
+def test_a_line_that_is_too_long_is_refused(monkeypatch):
+    """A line has a limit, and the next one is served."""
+    monkeypatch.setattr(streams, "MAX_BODY", 1000)
+    said = talk(b"x" * 1001, request(1, "initialize", HELLO))
+    assert [message.get("error", {}).get("code") for message in said] == [-32600, None]

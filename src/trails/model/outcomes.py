@@ -27,6 +27,7 @@ class Success(msgspec.Struct, frozen=True):
     """A result: the JSON text of an object."""
 
     body: bytes
+    """As msgspec encodes it, so that decoding and encoding it again gives the same bytes."""
 
 
 class Failure(msgspec.Struct, frozen=True):

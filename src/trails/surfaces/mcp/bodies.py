@@ -12,7 +12,14 @@ from collections.abc import Coroutine
 from typing import Any, Final, cast
 
 import msgspec
-from mcp_types.jsonrpc import INVALID_REQUEST, PARSE_ERROR
+from mcp_types.jsonrpc import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    JSONRPCMessage,
+    JSONRPCRequest,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
 from starlette.types import Message, Receive
 
 from trails.surfaces.mcp.disconnects import Gone
@@ -93,6 +100,23 @@ def parse_body(body: bytes) -> object:
         return parse(body)
     except ValueError as error:
         raise BodyError(400, f"the body is not JSON: {error}", PARSE_ERROR) from None
+
+
+def check_shape(value: object) -> None:
+    """Refuse what is not one message; the SDK would quote its validator to older clients."""
+    if understand(value) is None:
+        raise BodyError(400, "the body is not one JSON-RPC request or notification")
+
+
+def understand(value: object) -> JSONRPCMessage | None:
+    """The message that a value is; one with an id and a method is a request or nothing."""
+    is_request = isinstance(value, dict) and "id" in value and "method" in value
+    try:
+        if is_request:
+            return JSONRPCRequest.model_validate(value, by_name=False)
+        return jsonrpc_message_adapter.validate_python(value, by_name=False)
+    except ValidationError:
+        return None
 
 
 def parse(body: bytes) -> object:

@@ -18,8 +18,8 @@ from starlette.types import Receive, Scope, Send
 
 from trails.model.actors import LOCAL, Actor
 from trails.surfaces.mcp.backend import Backend
-from trails.surfaces.mcp.bodies import BodyError, Replay, parse_body, read_body
-from trails.surfaces.mcp.callers import actor_of, caller_of
+from trails.surfaces.mcp.bodies import BodyError, Replay, check_shape, parse_body, read_body
+from trails.surfaces.mcp.callers import actor_of, caller_of, is_legacy
 from trails.surfaces.mcp.disconnects import Gone, until_gone
 from trails.surfaces.mcp.fast import FastDoor
 from trails.surfaces.mcp.listening import Listening
@@ -129,6 +129,8 @@ class McpApp:
         message = parse_body(body)
         scope = {**scope, "headers": [(name, value.strip()) for name, value in scope["headers"]]}
         replayed = Replay(body, receive)
+        if is_legacy(scope):
+            check_shape(message)
         if self._sessions is not None and self._sessions.takes(scope, message):
             await self._sessions.handle(scope, replayed, send)
         elif isinstance(message, dict) and message.get("method") == "subscriptions/listen":

@@ -7,7 +7,6 @@ and encoded again, so that a response has the same bytes whichever door made it.
 from __future__ import annotations
 
 import msgspec
-from mcp_types.jsonrpc import PARSE_ERROR
 from starlette.types import Message, Send
 
 from trails.surfaces.mcp.bodies import BodyError
@@ -34,7 +33,7 @@ async def send_json(send: Send, status: int, body: bytes, more: Headers | None =
 
 async def refuse_body(send: Send, error: BodyError) -> None:
     """Say why a body is not taken; what is left of it is not read either."""
-    more = [] if error.code == PARSE_ERROR else [(b"connection", b"close")]
+    more = [] if error.status == 400 else [(b"connection", b"close")]
     message = error_message(None, error.code, error.message)
     await send_json(send, error.status, encode(message), more)
 

@@ -14,14 +14,11 @@ from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
-from trails.surfaces.mcp.callers import name_caller
+from trails.surfaces.mcp.callers import is_legacy, name_caller
 from trails.surfaces.mcp.responses import Reencoder
 from trails.surfaces.mcp.subscriptions import Subscriptions
-from trails.surfaces.mcp.wire import LEGACY
 
 _SESSION_ID: Final = b"mcp-session-id"
-_VERSION: Final = b"mcp-protocol-version"
-_REVISIONS: Final = frozenset({None, *(revision.encode() for revision in LEGACY)})
 
 
 class Sessions:
@@ -41,11 +38,8 @@ class Sessions:
 
     def takes(self, scope: Scope, message: object) -> bool:
         """Whether a POST belongs to a session, or begins one."""
-        headers = dict(scope["headers"])
-        if headers.get(_VERSION) not in _REVISIONS:
-            return False
         begins = isinstance(message, dict) and message.get("method") == "initialize"
-        return begins or _SESSION_ID in headers
+        return is_legacy(scope) and (begins or _SESSION_ID in dict(scope["headers"]))
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""

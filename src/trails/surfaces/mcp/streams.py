@@ -11,21 +11,21 @@ from typing import Final
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
 from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import (
     INVALID_REQUEST,
     PARSE_ERROR,
     JSONRPCError,
     JSONRPCMessage,
+    JSONRPCNotification,
     JSONRPCRequest,
     JSONRPCResponse,
-    jsonrpc_message_adapter,
 )
-from pydantic import ValidationError
 
 from trails.model.actors import Actor
 from trails.surfaces.mcp.backend import Backend
-from trails.surfaces.mcp.bodies import parse
+from trails.surfaces.mcp.bodies import parse, understand
 from trails.surfaces.mcp.server import build_server
 from trails.surfaces.mcp.subscriptions import Subscriptions
 from trails.surfaces.mcp.wire import MAX_BODY, ValidationErrors, encode, error_message
@@ -111,15 +111,23 @@ class _Session:
             refusal = f"the line is not JSON: {error}"
             await self._write(error_message(None, PARSE_ERROR, refusal))
             return None
-        try:
-            message = jsonrpc_message_adapter.validate_python(value, by_name=False)
-        except ValidationError:
+        message = understand(value)
+        if message is None:
             refusal = "the line is not one JSON-RPC request, notification or response"
             await self._write(error_message(_id_of(value), INVALID_REQUEST, refusal))
             return None
-        if isinstance(message, JSONRPCRequest) and message.method != "subscriptions/listen":
-            self._owed.add(message.id)
+        self._note(message)
         return message
+
+    def _note(self, message: JSONRPCMessage) -> None:
+        """Keep count of what will be answered: no stream, and no request that is taken back."""
+        if isinstance(message, JSONRPCRequest):
+            if message.method != "subscriptions/listen":
+                self._owed.add(message.id)
+        elif isinstance(message, JSONRPCNotification):
+            taken_back = cancelled_request_id_from_params(message.params)
+            if message.method == "notifications/cancelled" and taken_back is not None:
+                self._owed.discard(taken_back)
 
     async def _write(self, message: object) -> None:
         async with self._turn:
