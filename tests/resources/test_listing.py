@@ -163,6 +163,25 @@ def test_an_offset_skips_that_many(reading, offset):
     assert [item for page in found for item in page] == orm(reading)[offset:]
 
 
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        {},
+        {"status": "proposed"},
+        {"title__startswith": "w"},
+        {"priority__gte": 0},
+        {"owner__slug": "ada"},
+    ],
+    ids=str,
+)
+def test_an_offset_skips_in_every_way_to_a_page(reading, conditions):
+    """However nodes are found, so many are left out as the offset says."""
+    found = Requirement.objects(reading.app.context()).where(**conditions)
+    for query in (found, found.order_by("title")):
+        ids = [each.id for each in query]
+        assert [each.id for each in query.offset(5).limit(7)] == ids[5:12]
+
+
 @pytest.mark.req("T10")
 @pytest.mark.parametrize("limit", ["1001", "0", "-1", "ten", "99999999999999999999999"])
 def test_a_limit_that_is_not_allowed_is_refused_and_not_cut(reading, limit):
