@@ -57,6 +57,8 @@ def test_instances_are_listed_and_shown(place):
     document = place.json("get", "Person", "ann@example.org")
     assert document["@id"].endswith("/Person/ann%40example.org")
     assert "title     Read the tour" in place.out("get", "Task", "t1")
+    first = place.json("commit", "list", "--limit", 50)["commits"][-1]["id"]
+    assert place.out("get", "Task", "--snapshot", first) == "No Task.\n"
     assert "priority" in place.error("get", "Task", "--where", "priority=high")
     assert "did you mean 'Task'?" in place.error("get", "Tusk")
     assert "there is no Task" in place.error("get", "Task", "t9")
@@ -91,7 +93,7 @@ def test_what_is_wrong_is_told_field_by_field(place):
     change = place.write("bad.json", [{"op": "create", "type": "Task", "data": {"priority": 9}}])
     error = place.json("mutate", "--operations", change, code=2)["error"]
     assert {each["code"] for each in error["data"]["fields"]} == {"required", "max_value"}
-    assert "unknown tool" in place.error("call", "nonsense")
+    assert "did you mean 'tasks.finish'?" in place.error("call", "task.finish")
 
 
 def test_queries_answer(place):

@@ -61,6 +61,18 @@ def test_instances_are_listed_in_pages(client):
     assert client.get("kg/Nope", status=404)["error"]["code"] == "not_found"
 
 
+def test_instances_are_read_on_branches_and_in_the_past(client):
+    """Where the query string says."""
+    client.post("branches", {"name": "more/notes"})
+    client.post("mutate", {"operations": [note("x")], "branch": "more/notes"})
+    assert len(client.get("kg/Note", branch="more/notes")["instances"]) == 4
+    assert client.get("kg/Note/x", branch="more/notes")["@id"].endswith("/Note/x")
+    assert client.get("kg/Note/x", status=404)
+    first = client.get("commits", limit=100)["commits"][-1]["id"]
+    assert client.get("kg/Note", snapshot=first)["instances"] == []
+    assert client.get("kg/Note", status=404, branch="nowhere")
+
+
 def test_one_instance_is_json_ld(client):
     """An id is one segment, whatever it holds."""
     got = client.send("GET", "/graphs/main/kg/Note/c%2F%C3%BC%20%2541")
@@ -224,6 +236,15 @@ def test_files_go_in_and_come_out(client):
         assert got.status == status, (path, got.body)
     assert client.get("export", status=400, format="xml")["error"]["code"] == "query"
     assert client.get("export", status=404, type="Nope")["error"]["code"] == "not_found"
+
+
+def test_what_was_loaded_is_not_kept(client, monkeypatch, tmp_path):
+    """The file that a body was taken to is gone, whether it was loaded or refused."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for body, status in ((b"", 200), (b"nonsense", 422)):
+        sent = client.send("POST", "/graphs/main/load", body, content_type="application/x-ndjson")
+        assert sent.status == status
+    assert not list(tmp_path.glob("trails-*"))
 
 
 def test_a_sender_that_goes_away_writes_nothing(client, project):

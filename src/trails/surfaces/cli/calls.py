@@ -10,11 +10,11 @@ import typer
 from rich.markup import escape
 from rich.padding import Padding
 
-from trails.errors import NotFoundError, QueryError
+from trails.errors import NotFoundError, QueryError, TrailsError
 from trails.model.names import suggest
 from trails.model.texts import read_json
 from trails.model.tools import Tool
-from trails.surfaces.cli.operations import Operations
+from trails.surfaces.cli.operations import Operations, Session
 from trails.surfaces.cli.options import (
     FolderOption,
     GraphOption,
@@ -66,7 +66,7 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
                 if arg:
                     tool = _found(session.tools(), name)
                     given |= read_arguments(arg, {} if tool is None else tool.input_schema)
-                result = session.call(name, given)
+                result = _call(session, name, given)
                 report.value = result
                 report.text = list(show_result(result, session.nodes))
 
@@ -154,6 +154,15 @@ def _object(file: Path) -> dict[str, object]:
     if not isinstance(content, dict):
         raise QueryError(f"{file} must hold an object of arguments: {{…}}")
     return content
+
+
+def _call(session: Session, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+    try:
+        return session.call(name, arguments)
+    except TrailsError as error:
+        if error.code == "unknown":
+            _known(session.tools(), name)  # tells what there is instead
+        raise
 
 
 def _found(tools: Sequence[Tool], name: str) -> Tool | None:

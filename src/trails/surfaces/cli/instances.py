@@ -32,7 +32,7 @@ def add_get_command(cli: typer.Typer, operations: Operations) -> None:
     def get(
         type_name: Annotated[str, typer.Argument(help="A type.", metavar="TYPE")],
         identifier: Annotated[
-            str | None, typer.Argument(help="The id of one instance.", metavar="[ID]")
+            str | None, typer.Argument(help="The id of one instance.", metavar="ID")
         ] = None,
         *,
         where: Annotated[
