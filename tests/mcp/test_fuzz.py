@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,6 +19,8 @@ from tests.serving.processes import Process
 NORTHLINE = Path(__file__).parents[2] / "examples" / "northline"
 GUNS = 4
 PATIENCE = 60
+WARMUP = 4_000
+"""Requests until every cache that has a limit has reached it."""
 TYPES = ("Component", "Hazard", "Person", "Requirement", "Team", "Verification")
 
 
@@ -130,11 +133,12 @@ def test_nothing_that_is_sent_breaks_the_server(target):
 
 @pytest.mark.long
 def test_ten_thousand_requests_leave_the_server_as_it_was(target):
-    """As above, and the memory of the second half is within 5 % of the first's."""
-    complaints, memory = asyncio.run(campaign(target, 10_000, seed=2))
-    half = len(memory) // 2
-    assert complaints == []
+    """As above; once caches are warm, the memory of the second half is within 5 % of the first's."""
+    complaints, _memory = asyncio.run(campaign(target, WARMUP, seed=2))
+    more, memory = asyncio.run(campaign(target, 10_000, seed=3))
+    first, second = memory[: len(memory) // 2], memory[len(memory) // 2 :]
+    course = [kilobytes // 1024 for kilobytes in memory[:: max(1, len(memory) // 40)]]
+    assert complaints + more == []
     assert target.process.process.poll() is None
     assert "Traceback" not in target.process.errors
-    course = [kilobytes // 1024 for kilobytes in memory[:: max(1, len(memory) // 40)]]
-    assert max(memory[half:]) <= 1.05 * max(memory[:half]), f"memory in MB: {course}"
+    assert median(second) <= 1.05 * median(first), f"memory in MB: {course}"
