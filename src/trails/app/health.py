@@ -8,6 +8,7 @@ from trails.errors import TrailsError
 from trails.model.reports import Finding, Report
 from trails.model.types import Schema
 from trails.registry.registry import Registry, with_queries
+from trails.registry.tool_advice import examine_tools
 
 
 def examine_project(app: App) -> list[Report]:
@@ -23,6 +24,22 @@ def examine_project(app: App) -> list[Report]:
         examined = examine(app.graph(name), declared)
         reports.append(Report(f"Graph {name}", (*findings, *examined)))
     return reports
+
+
+def examine_served(app: App, graph: str) -> Report:
+    """One graph while it is served: its tools, its sandbox and its data."""
+    registry = app.registry(graph)
+    detail = f"{len(registry.types)} type(s), {len(registry.tools)} tool(s) declared"
+    return Report(
+        f"Graph {graph}",
+        (
+            Finding("settings", "ok", f"env is {app.settings.project.env}"),
+            Finding("declarations", "ok", detail),
+            *examine_tools(registry),
+            _sandbox(app),
+            *examine(app.graph(graph), registry.schema),
+        ),
+    )
 
 
 def _sandbox(app: App) -> Finding:
@@ -60,14 +77,17 @@ def _declarations(app: App, graph: str) -> tuple[Schema | None, list[Finding]]:
 
 
 def _queries(app: App, graph: str, registry: Registry) -> list[Finding]:
-    """How the stored queries are, mistake by mistake."""
+    """How the stored queries are, mistake by mistake, and the tools that come of it all."""
     try:
         found = app.stored_queries(graph, registry.schema)
-        with_queries(registry, found)
+        joined = with_queries(registry, found)
     except TrailsError as error:
         problems = error.data.get("problems")
         told = problems if isinstance(problems, list) else [error.message]
         fix = "correct it; until then the graph is not served"
         return [Finding("queries", "problem", each, fix) for each in told]
     mutations = sum(query.mutation for query in found)
-    return [Finding("queries", "ok", f"{len(found)} stored, {mutations} of them change data")]
+    return [
+        Finding("queries", "ok", f"{len(found)} stored, {mutations} of them change data"),
+        *examine_tools(joined),
+    ]

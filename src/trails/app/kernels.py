@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from trails import __version__
 from trails.app.app import App
+from trails.app.health import examine_served
 from trails.request.options import KernelOptions
 from trails.request.pipeline import Kernel
 
@@ -20,5 +23,6 @@ def kernel_of(app: App, graph: str = "main") -> Kernel:
             env=settings.project.env,
             stored_query_mode=mcp.stored_query_mode,
             stored_query_threshold=mcp.stored_query_threshold,
+            doctor=partial(examine_served, app, graph),
         ),
     )
