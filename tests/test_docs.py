@@ -10,7 +10,7 @@ import pytest
 
 import trails
 from trails import errors, predicate
-from trails.app.main import LocalOperations
+from trails.app.local import LocalOperations
 from trails.app.settings import (
     GraphSettings,
     McpSettings,

@@ -57,7 +57,9 @@ def command(asked, files):
 
 def serve():
     """Fork a child for each line."""
-    import trails.app.main  # noqa: F401 - so that the children need not
+    import trails.app.local
+    import trails.app.main
+    import trails.surfaces.cli.commands  # noqa: F401 - so that the children need not
 
     for line in sys.stdin:
         asked = json.loads(line)

@@ -111,10 +111,13 @@ def mind(asked, descriptors):
 
 def serve():
     """Fork for each request, until nobody can make one."""
+    import trails.app.local
     import trails.app.main
     import trails.app.serving.commands
+    import trails.app.serving.endpoints
     import trails.app.serving.http
     import trails.app.serving.http_servers
+    import trails.app.serving.service
     import trails.app.serving.stdio
     import trails.app.serving.web  # noqa: F401 - so that the forks need not
 

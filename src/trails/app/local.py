@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from trails.app.backups import backup_project, restore_project
 from trails.app.clients.requests import install_client, list_clients, uninstall_client
 from trails.app.health import examine_project
 from trails.app.serving.attaching import own_or_find
+from trails.app.serving.commands import LocalServer
 from trails.app.serving.owners import OwnerAddress
 from trails.app.sessions.connection import Address, Connection, parse_address
 from trails.app.sessions.local import LocalDoor, LocalUpkeep
@@ -23,10 +24,10 @@ from trails.errors import LockedError, NotFoundError
 from trails.model.clients import ClientPlace, Installation, InstallRequest
 from trails.model.reports import Report
 from trails.model.upkeep import Manifest
-from trails.surfaces.cli.operations import Place, Served, Session, Tell, Upkeep
+from trails.surfaces.cli.operations import Place, Session, Tell, Upkeep
 
 
-class LocalOperations:
+class LocalOperations(LocalServer):
     """Operations on a folder, in this process or through the one that serves it."""
 
     def new(self, folder: Path, name: str | None) -> tuple[Path, list[str]]:
@@ -103,25 +104,6 @@ class LocalOperations:
     def uninstall_client(self, folder: Path, request: InstallRequest) -> Installation:
         """Take a graph out of a client's configuration."""
         return uninstall_client(folder, request)
-
-    def serve_stdio(self, folder: Path, graph: str | None, tell: Tell) -> int:
-        """Serve one graph on the standard streams."""
-        from trails.app.serving.commands import serve_stdio  # noqa: PLC0415 - others do without
-
-        return serve_stdio(folder, graph, tell)
-
-    def serve_http(
-        self,
-        folder: Path,
-        host: str | None,
-        port: int | None,
-        ready: Callable[[Served], None],
-        tell: Tell,
-    ) -> int:
-        """Serve a project on a port."""
-        from trails.app.serving.commands import serve_http  # noqa: PLC0415 - others do without
-
-        return serve_http(folder, host, port, ready, tell)
 
 
 def _silent(text: str) -> None:

@@ -5,85 +5,76 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 
-import uvloop
-
-from trails.app.clients.servers import entry_name
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.ports import bind_port, url_of
 from trails.app.serving.scopes import local_actor
-from trails.app.settings import DATA_FOLDER, Settings, choose_graph, read_settings
-from trails.surfaces.cli.operations import Endpoint, Served
+from trails.app.settings import choose_graph, read_settings
+from trails.surfaces.cli.operations import Served
 
 Tell = Callable[[str], None]
 
 
-def serve_stdio(folder: Path, graph: str | None, tell: Tell) -> int:
-    """Serve one graph to the client at the standard streams; the signal that ended it, or 0."""
-    from trails.app.serving.stdio import StdioFront  # noqa: PLC0415 - HTTP does without
+class LocalServer:
+    """Serves project folders of this machine.
 
-    folder = folder.resolve()
-    chosen = choose_graph(read_settings(folder).graphs, graph)
-    actor = local_actor(os.environ)
+    Each way to serve imports what it needs when it begins: a client waits for the first answer.
+    """
 
-    async def serve() -> None:
-        await StdioFront(folder, chosen, actor, tell).run()
+    def serve_stdio(self, folder: Path, graph: str | None, tell: Tell) -> int:
+        """Serve one graph to the client at the standard streams; the signal that ended it, or 0."""
+        from trails.app.serving.stdio import StdioFront  # noqa: PLC0415
 
-    return _run(serve)
+        folder = folder.resolve()
+        chosen = choose_graph(read_settings(folder).graphs, graph)
+        actor = local_actor(os.environ)
+
+        async def serve() -> None:
+            await StdioFront(folder, chosen, actor, tell).run()
+
+        return _run(serve, asyncio.new_event_loop)
+
+    def serve_http(
+        self,
+        folder: Path,
+        host: str | None,
+        port: int | None,
+        ready: Callable[[Served], None],
+        tell: Tell,
+    ) -> int:
+        """Serve all graphs on a port; the signal that ended it."""
+        import uvloop  # noqa: PLC0415
+
+        from trails.app.serving.endpoints import describe  # noqa: PLC0415
+        from trails.app.serving.service import Listening  # noqa: PLC0415
+        from trails.app.serving.web import Standing, WebFront  # noqa: PLC0415
+
+        folder = folder.resolve()
+        settings = read_settings(folder)
+        chosen = settings.server.host if host is None else host
+        policy = HostPolicy.for_bind(chosen)
+        actor = local_actor(os.environ)
+        sock = bind_port(chosen, settings.server.port if port is None else port)
+        url = url_of(sock)
+
+        def tell_ready(standing: Standing) -> None:
+            ready(describe(settings, folder, url, standing))
+
+        async def serve() -> None:
+            await WebFront(folder, Listening(actor, policy, [sock]), tell_ready, tell).run()
+
+        return _run(serve, uvloop.new_event_loop)
 
 
-def serve_http(
-    folder: Path, host: str | None, port: int | None, ready: Callable[[Served], None], tell: Tell
+def _run(
+    serve: Callable[[], Coroutine[object, object, None]],
+    make_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> int:
-    """Serve all graphs on a port; the signal that ended it."""
-    # A session at the standard streams may do without all of these.
-    from trails.app.serving.service import Listening  # noqa: PLC0415
-    from trails.app.serving.web import Standing, WebFront  # noqa: PLC0415
-
-    folder = folder.resolve()
-    settings = read_settings(folder)
-    chosen = settings.server.host if host is None else host
-    policy = HostPolicy.for_bind(chosen)
-    actor = local_actor(os.environ)
-    sock = bind_port(chosen, settings.server.port if port is None else port)
-    url = url_of(sock)
-
-    def tell_ready(standing: Standing) -> None:
-        ready(
-            Served(
-                project=settings.project.name,
-                data=str(folder / DATA_FOLDER),
-                url=url,
-                graphs=_endpoints(settings, url, standing.quarantined),
-                owner=standing.here,
-                pid=standing.pid,
-                quarantined=standing.quarantined,
-            )
-        )
-
-    async def serve() -> None:
-        await WebFront(folder, Listening(actor, policy, [sock]), tell_ready, tell).run()
-
-    return _run(serve)
-
-
-def _endpoints(settings: Settings, url: str, without: Mapping[str, str]) -> list[Endpoint]:
-    """Where each graph's MCP endpoint is, and how a client is told of it."""
-    endpoints = []
-    for graph in settings.graphs:
-        if graph not in without:
-            name = entry_name(settings, graph)
-            at = f"{url}/graphs/{graph}/mcp"
-            endpoints.append(Endpoint(graph, at, f"claude mcp add --transport http {name} {at}"))
-    return endpoints
-
-
-def _run(serve: Callable[[], Coroutine[object, object, None]]) -> int:
     """Run until it ends by itself or a signal comes; its number, or 0."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=make_loop) as runner:
         return runner.run(_until_signal(serve))
 
 

@@ -166,7 +166,24 @@ class Upkeep(Protocol):
         """Compact the files."""
 
 
-class Operations(Protocol):
+class Server(Protocol):
+    """The work behind ``serve``."""
+
+    def serve_stdio(self, folder: Path, graph: str | None, tell: Tell) -> int:
+        """Serve one graph on the standard streams; the number of the signal that ended it, or 0."""
+
+    def serve_http(
+        self,
+        folder: Path,
+        host: str | None,
+        port: int | None,
+        ready: Callable[[Served], None],
+        tell: Tell,
+    ) -> int:
+        """Serve a project on a port, telling when it is; the signal that ended it."""
+
+
+class Operations(Server, Protocol):
     """The work behind the commands."""
 
     def new(self, folder: Path, name: str | None) -> tuple[Path, list[str]]:
@@ -209,16 +226,3 @@ class Operations(Protocol):
 
     def uninstall_client(self, folder: Path, request: InstallRequest) -> Installation:
         """Take a graph out of a client's configuration."""
-
-    def serve_stdio(self, folder: Path, graph: str | None, tell: Tell) -> int:
-        """Serve one graph on the standard streams; the number of the signal that ended it, or 0."""
-
-    def serve_http(
-        self,
-        folder: Path,
-        host: str | None,
-        port: int | None,
-        ready: Callable[[Served], None],
-        tell: Tell,
-    ) -> int:
-        """Serve a project on a port, telling when it is; the signal that ended it."""

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from trails.errors import TrailsError
-from trails.surfaces.cli.operations import Operations, Served
+from trails.surfaces.cli.operations import Served, Server
 from trails.surfaces.cli.options import GraphOption, JsonOption, ProjectOption
 from trails.surfaces.cli.reporting import INTERRUPTED, Reporting
 
 
-def add_serve_command(cli: typer.Typer, operations: Operations) -> None:
+def add_serve_command(cli: typer.Typer, server: Server) -> None:
     """Add it to the command line."""
 
     @cli.command(epilog="Example: trails serve --port 8321, or trails serve --stdio --graph main")
@@ -51,12 +51,12 @@ def add_serve_command(cli: typer.Typer, operations: Operations) -> None:
             if stdio:
                 if host is not None or port is not None or as_json:
                     raise TrailsError("--host, --port and --json are for HTTP, without --stdio")
-                code = operations.serve_stdio(project, graph, _tell)
+                code = server.serve_stdio(project, graph, _tell)
             else:
                 if graph is not None:
                     raise TrailsError("--graph goes with --stdio; HTTP serves all graphs")
                 show = _print_json if as_json else _print
-                code = operations.serve_http(project, host, port, show, _tell)
+                code = server.serve_http(project, host, port, show, _tell)
             report.silent = True
         if code == signal.SIGINT:
             raise typer.Exit(INTERRUPTED)
