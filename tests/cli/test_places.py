@@ -1,6 +1,7 @@
 """A project here, one that another process serves, a server: the same commands, the same words."""
 
 import json
+import os
 import shutil
 import socket
 
@@ -184,6 +185,16 @@ def test_a_graph_that_is_not_served_says_why(shell):
     finally:
         served.close()
     assert alone["code"] == "quarantined"
+
+
+def test_an_owner_that_has_ended_is_no_obstacle(shell, tmp_path):
+    """Its socket is there and nobody listens: the command opens the folder itself."""
+    path = str(tmp_path / "http")
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(path)
+    owner = {"pid": os.getpid(), "http": path, "mcp": path}
+    (shell.project / ".trails" / "owner").write_text(json.dumps(owner), encoding="utf-8")
+    assert shell.json("branch", "list")["branches"][0]["name"] == "main"
 
 
 def test_a_server_that_is_not_there(shell):

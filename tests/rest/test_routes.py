@@ -142,6 +142,9 @@ def test_stored_queries_run_by_name(client):
     assert wrong["error"]["data"]["fields"][0]["field"] == "params.status"
     client.post("branches", {"name": "stored"})
     asked = {"params": {"start": "Note a"}, "branch": "stored"}
+    followed = client.send("GET", "/graphs/main/queries/finish_all?start=Note&branch=stored")
+    assert followed.status == 400
+    assert b"POST" in followed.body
     assert re.fullmatch("[0-9a-f]{32}", client.post("queries/finish_all", asked)["commit"])
     assert client.post("queries/finish_all", asked)["commit"] is None
     found = client.post("queries/by_status", {"params": {"status": "done"}, "branch": "stored"})

@@ -10,6 +10,7 @@ from trails.app.app import App
 from trails.app.backups import backup_project, restore_project
 from trails.app.clients.requests import install_client, list_clients, uninstall_client
 from trails.app.health import examine_project
+from trails.app.ownership import Ownership
 from trails.app.serving.attaching import own_or_find
 from trails.app.serving.commands import LocalServer
 from trails.app.serving.owners import OwnerAddress
@@ -17,10 +18,10 @@ from trails.app.sessions.connection import Address, Connection, parse_address
 from trails.app.sessions.local import LocalDoor, LocalUpkeep
 from trails.app.sessions.remote import RemoteDoor, explain_absence, list_graphs
 from trails.app.sessions.session import GraphSession
-from trails.app.settings import choose_graph, read_settings
+from trails.app.settings import DATA_FOLDER, choose_graph, read_settings
 from trails.engine.scaffold import scaffold_project
 from trails.engine.verify import verify
-from trails.errors import LockedError, NotFoundError
+from trails.errors import LockedError, NotFoundError, UnreachableError
 from trails.model.clients import ClientPlace, Installation, InstallRequest
 from trails.model.reports import Report
 from trails.model.upkeep import Manifest
@@ -64,8 +65,13 @@ class LocalOperations(LocalServer):
         graphs = read_settings(place.folder).graphs  # a folder that is no project has no owner
         found = own_or_find(place.folder, tell)
         if isinstance(found, OwnerAddress):
-            yield _remote(_address(found), choose_graph(graphs, graph))
-            return
+            try:
+                session = _remote(_address(found), choose_graph(graphs, graph))
+            except UnreachableError:
+                found = Ownership(place.folder / DATA_FOLDER)  # that one has ended
+            else:
+                yield session
+                return
         with (
             App.open(place.folder, declarations=declared, ownership=found, progress=tell) as app,
             LocalDoor(app, choose_graph(graphs, graph)) as door,

@@ -13,7 +13,7 @@ import msgspec
 
 from trails.engine.context import GraphContext
 from trails.engine.versions import Versions
-from trails.errors import ConflictError
+from trails.errors import ConflictError, QueryError
 from trails.model.answers import Answer
 from trails.model.texts import read_texts
 from trails.request.answers import plain_rows
@@ -127,6 +127,8 @@ def _run_query(desk: Desk, ctx: GraphContext, name: str, params: object) -> obje
 def _run_link(desk: Desk, ctx: GraphContext, name: str, params: object) -> object:
     """With parameters as texts, several of each: the query's declaration says what they mean."""
     query = ctx.registry.queries.get(name)
+    if query is not None and query.mutation:
+        raise QueryError(f"{name} changes data, and following a link must not; POST its params")
     declared = {} if query is None else {each.name: each for each in query.params}
     texts = cast(Mapping[str, Sequence[str]], params)
     read = {
