@@ -34,9 +34,11 @@ _logger: Final = logging.getLogger("trails")
 class Call:
     """One call under way: who asked for what, and whether it has made a commit."""
 
-    __slots__ = ("_id", "actor", "committed", "ended", "kind", "name", "started")
+    __slots__ = ("_id", "actor", "committed", "ended", "kind", "name", "outside", "started")
 
-    def __init__(self, actor: str, name: str, kind: str) -> None:
+    def __init__(self, actor: str, name: str, kind: str, *, outside: bool = False) -> None:
+        self.outside = outside
+        """Whether it came over a surface: such a call can't skip validation."""
         self.actor = actor
         self.name = name
         self.kind = kind

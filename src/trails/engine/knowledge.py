@@ -379,8 +379,13 @@ class Knowledge:
         """Write statements given as INSERT DATA and DELETE DATA.
 
         They are validated like everything else. ``skip_validation`` works only where the
-        project says ``[validation] allow_bypass = true``.
+        project says ``[validation] allow_bypass = true``, and never in a call over a surface.
         """
+        if skip_validation and self._call is not None and self._call.outside:
+            raise TransactionError(
+                "skipping validation is not allowed in a call over MCP, REST or the command line: "
+                "write valid statements, or do it in a program that opens the project"
+            )
         if skip_validation and not self._graph.allow_bypass:
             raise TransactionError(
                 "skipping validation is not allowed here: set [validation] allow_bypass = true "

@@ -83,7 +83,7 @@ class Kernel:
         registry: Registry | None = None,
     ) -> Outcome:
         """The rest of the path, once it is known what a request is for."""
-        call = Call(actor.name, entry.tool.name, entry.kind)
+        call = Call(actor.name, entry.tool.name, entry.kind, outside=True)
         refused = refuse(actor, entry.tool)
         if refused is not None:
             return self._refused(call, refused)
