@@ -11,7 +11,7 @@ from tests.request import library
 
 from trails import App, Context, capability, meta_capability
 from trails.app.kernels import kernel_of
-from trails.errors import RegistryError, ValidationError
+from trails.errors import RegistryError, TrailsError, ValidationError
 from trails.model.actors import LOCAL, Actor
 from trails.model.names import portable_name
 from trails.model.outcomes import Failure, Success
@@ -30,7 +30,7 @@ BOOK = {"isbn": "0001", "title": "Emma", "year": 1815}
         ("returns.many", {}, {"result": []}),
         ("returns.maybe", {"isbn": "9999"}, {"result": None}),
         ("returns.day", {}, {"result": "2026-03-01"}),
-        ("returns.price", {}, {"result": "12.50"}),
+        ("returns.price", {}, {"result": "12.5"}),
         ("returns.stretch", {}, {"start": "2026-03-01", "days": 7}),
         ("trails_meta_ping", {}, {"pong": True, "graph": "main", "actor": "local"}),
     ],
@@ -92,6 +92,24 @@ def test_a_declared_result_that_does_not_come_is_told(calls):
     failure = calls.failure("returns.nonsense")
     assert failure.kind == "semantic"
     assert "no JSON form" in failure.message
+
+
+@pytest.mark.parametrize("result", ["x", None, 1.5, [1], {"a": 1}])
+def test_a_result_of_another_kind_than_declared_is_told(result):
+    """It would not satisfy the schema that the tool declares; the app refuses it as well."""
+
+    @capability("returns.other")
+    def other(ctx: Context) -> int:
+        """Return something else."""
+        return result
+
+    with App(other) as app:
+        kernel = kernel_of(app)
+        failure = asyncio.run(kernel.execute(LOCAL, "returns.other", {}))
+        kernel.close()
+        assert "returns.other says that it returns Int, but returned" in failure.message
+        with pytest.raises(TrailsError, match="says that it returns Int"):
+            app.call(app.context(), "returns.other")
 
 
 def test_a_result_that_is_too_large_is_refused_and_not_cut(calls):

@@ -17,7 +17,7 @@ from trails.engine.arguments import checks_of
 from trails.engine.context import GraphContext
 from trails.engine.graph import Graph
 from trails.engine.mutate import local_effect, mutate_sparql
-from trails.engine.results import plain
+from trails.engine.results import conformer, plain
 from trails.engine.stored import bind_query
 from trails.engine.untrusted import Untrusted
 from trails.errors import NotFoundError, TrailsError
@@ -37,7 +37,8 @@ def invoke(ctx: GraphContext, name: str, arguments: Mapping[str, object]) -> obj
         result = capability.handler(inner, **prepared)
         if inspect.iscoroutine(result):
             result = asyncio.run(result)
-        return plain(ctx.names, result)
+        conform = conformer(name, capability.descriptor.output_shape)
+        return plain(ctx.names, conform(result))
 
 
 def kind_of(called: Capability | StoredQuery) -> str:

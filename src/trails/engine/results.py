@@ -12,7 +12,7 @@ from trails.authoring.nodes import Node, state_of
 from trails.errors import TrailsError
 from trails.model.constraints import shorten
 from trails.model.iris import Names
-from trails.model.kinds import BigInt
+from trails.model.kinds import BigInt, KindError
 from trails.model.types import (
     LIST,
     REF,
@@ -26,6 +26,37 @@ Hook = Callable[[object], object]
 _NATIVE: Final[Mapping[str, type]] = {"String": str, "Int": int, "Float": float, "Bool": bool}
 """Kinds whose values JSON has, by the very class that needs no other look."""
 _MOST_WRITERS: Final = 1024
+
+
+def conformer(name: str, output: ValueType | None) -> Callable[[object], object]:
+    """How the results of a capability are made what it declares; what can't be is told."""
+    row = None if output is None else output.scalar.row
+    if output is None:
+        return lambda _: None
+    if row is None:
+        return lambda result: result
+    many, nullable = output.kind == LIST, output.nullable
+    coerce, spell = row.coerce, row.plain
+
+    def convert(value: object) -> object:
+        coerced = coerce(value)
+        return coerced if spell is None else spell(coerced)
+
+    def conform(result: object) -> object:
+        if result is None and nullable:
+            return None
+        try:
+            if not many:
+                return convert(result)
+            if isinstance(result, list | tuple | set | frozenset):
+                return [convert(item) for item in result]
+        except KindError:
+            pass
+        raise TrailsError(
+            f"{name} says that it returns {output}, but returned {shorten(result)}; correct it"
+        )
+
+    return conform
 
 
 def plain(names: Names, value: object) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trails.engine.results import encoded
+from trails.engine.results import conformer, encoded
 from trails.errors import TrailsError
 from trails.model.iris import Names
 from trails.model.types import JSON, ValueType
@@ -18,8 +18,10 @@ def shape_of(name: str, output: ValueType | None, names: Names) -> Shape:
     loose = output is not None and output.kind == JSON and not output.nullable
     wrapped = is_wrapped(output)
 
+    conform = conformer(name, output)
+
     def shape(result: object) -> bytes:
-        body = encoded(names, result)
+        body = encoded(names, conform(result))
         if wrapped or (loose and body[:1] != b"{"):
             return b'{"%s":%s}' % (RESULT.encode(), body)
         if body[:1] != b"{":
