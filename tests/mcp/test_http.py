@@ -389,6 +389,41 @@ class TestSse:
         scope = {"path": "/g/messages", "query_string": query}
         assert run(app, lambda app: ask_app(app, PLAIN, [body], **scope)).status == status
 
+    def test_a_stream_belongs_to_its_caller(self):
+        """Only who opened a stream posts to it; the path that it names is the graph's own."""
+        app = McpApp(TrivialBackend(), legacy_sse=True)
+        mine, other = {"trails.actor": Actor("ada")}, {"trails.actor": Actor("bob")}
+        body = body_of(None, "initialize", HELLO)
+
+        async def scenario(app):
+            frames: asyncio.Queue[bytes] = asyncio.Queue()
+            gone = asyncio.Event()
+
+            async def receive():
+                await gone.wait()
+                return {"type": "http.disconnect"}
+
+            async def send(message):
+                frames.put_nowait(message.get("body", b""))
+
+            scope = {"type": "http", "method": "GET", "path": "/graphs/g/sse", "headers": PLAIN}
+            opened = asyncio.ensure_future(
+                app({**scope, "query_string": b"", **mine}, receive, send)
+            )
+            while b"endpoint" not in (frame := await frames.get()):
+                pass
+            path, _, query = frame.split(b"data: ")[1].strip().partition(b"?")
+            assert path == b"/graphs/g/messages"
+            posted = {"path": path.decode(), "query_string": query}
+            assert (await ask_app(app, PLAIN, [body], **posted, **other)).status == 404
+            assert (await ask_app(app, PLAIN, [body], **posted, **mine)).status == 202
+            while b"protocolVersion" not in await frames.get():
+                pass
+            gone.set()
+            await opened
+
+        run(app, scenario)
+
     def test_a_stream_is_got(self):
         """Posting to the stream's path is refused."""
         app = McpApp(TrivialBackend(), legacy_sse=True)
