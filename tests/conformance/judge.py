@@ -11,7 +11,7 @@ from tests.conformance.suite import Report
 
 
 class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A scored scenario that fails, and why it may."""
+    """A scenario that fails, and why it may."""
 
     scenario: str
     revision: str
@@ -26,7 +26,7 @@ def read_expected(file: Path) -> tuple[Expected, ...]:
 
 
 def judge(
-    server: str, report: Report, scored: frozenset[str], expected: Sequence[Expected]
+    server: str, report: Report, required: frozenset[str], expected: Sequence[Expected]
 ) -> Iterator[str]:
     """What is wrong: failures nobody foresaw, foreseen ones that pass, scenarios that never ran."""
     foreseen = {
@@ -34,9 +34,9 @@ def judge(
         for each in expected
         if each.revision == report.revision and server in each.servers
     }
-    for scenario in sorted(foreseen - scored):
-        yield f"{scenario} is expected to fail, but is not scored for {report.revision}"
-    for scenario in sorted(scored):
+    for scenario in sorted(foreseen - required):
+        yield f"{scenario} is expected to fail, but is not required by {report.revision}"
+    for scenario in sorted(required):
         if scenario not in report.failed:
             yield f"{scenario} did not run"
         elif report.failed[scenario] and scenario not in foreseen:

@@ -29,7 +29,6 @@ class Report(msgspec.Struct, frozen=True):
 
     revision: str
     failed: Mapping[str, tuple[str, ...]]
-    warned: Mapping[str, tuple[str, ...]]
 
 
 def install() -> Path:
@@ -53,10 +52,19 @@ def install() -> Path:
     return found
 
 
-def scored(revision: str) -> frozenset[str]:
-    """The server scenarios that a revision requires."""
+def requirements(revision: str) -> tuple[frozenset[str], frozenset[str]]:
+    """The server scenarios that a revision scores, and those that it does not score yet.
+
+    Extensions are neither: nobody has to offer them.
+    """
     text = (PACKAGE / "requirements" / f"{revision}.yaml").read_text(encoding="utf-8")
-    return frozenset(yaml.safe_load(text)["server"])
+    read = yaml.safe_load(text)
+    unscored = (
+        each["scenario"]
+        for each in read["not_scored"]
+        if each["leg"] == "server" and each["reason"] != "extension"
+    )
+    return frozenset(read["server"]), frozenset(unscored)
 
 
 def examine(node: Path, url: str, revision: str, out: Path) -> Report:
@@ -76,11 +84,7 @@ def examine(node: Path, url: str, revision: str, out: Path) -> Report:
         raise UnavailableError(
             f"the suite ran nothing:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
         )
-    return Report(
-        revision,
-        {name: _with_status(found, "FAILURE") for name, found in checks.items()},
-        {name: _with_status(found, "WARNING") for name, found in checks.items()},
-    )
+    return Report(revision, {name: _failed(found) for name, found in checks.items()})
 
 
 def _checks(out: Path) -> Iterator[tuple[str, list[dict[str, str]]]]:
@@ -90,9 +94,9 @@ def _checks(out: Path) -> Iterator[tuple[str, list[dict[str, str]]]]:
         yield scenario, json.loads(file.read_text(encoding="utf-8"))
 
 
-def _with_status(checks: list[dict[str, str]], status: str) -> tuple[str, ...]:
+def _failed(checks: list[dict[str, str]]) -> tuple[str, ...]:
     return tuple(
         f"{check['id']}: {check.get('errorMessage', '')}"
         for check in checks
-        if check["status"] == status
+        if check["status"] == "FAILURE"
     )

@@ -6,13 +6,13 @@ import pytest
 from tests.conformance.judge import Expected, judge, read_expected
 from tests.conformance.suite import HERE, REVISIONS, Report
 
-SCORED = frozenset({"ping", "tools-list"})
+REQUIRED = frozenset({"ping", "tools-list"})
 FORESEEN = (Expected("ping", "2025-11-25", ("fast",), "it is a test"),)
 
 
 def findings(failed: dict[str, tuple[str, ...]], server: str = "fast") -> list[str]:
     """The judgement on some failures, with ``ping`` foreseen on the fast door."""
-    return list(judge(server, Report("2025-11-25", failed, {}), SCORED, FORESEEN))
+    return list(judge(server, Report("2025-11-25", failed), REQUIRED, FORESEEN))
 
 
 def test_a_run_as_foreseen_gives_no_finding():
@@ -20,7 +20,7 @@ def test_a_run_as_foreseen_gives_no_finding():
     assert findings({"ping": ("ping: no",), "tools-list": ()}) == []
 
 
-def test_scenarios_that_are_not_scored_decide_nothing():
+def test_scenarios_that_are_not_required_decide_nothing():
     """What a revision does not require may fail."""
     assert findings({"ping": ("ping: no",), "tools-list": (), "tasks": ("tasks: no",)}) == []
 

@@ -133,7 +133,7 @@ def test_nothing_that_is_sent_breaks_the_server(target):
 
 @pytest.mark.long
 def test_ten_thousand_requests_leave_the_server_as_it_was(target):
-    """As above; once caches are warm, the memory of the second half is within 5 % of the first's."""
+    """As above; with warm caches, the memory of the second half is within 5 % of the first's."""
     complaints, _memory = asyncio.run(campaign(target, WARMUP, seed=2))
     more, memory = asyncio.run(campaign(target, 10_000, seed=3))
     first, second = memory[: len(memory) // 2], memory[len(memory) // 2 :]
