@@ -1,5 +1,6 @@
 """A project here, one that another process serves, a server: the same commands, the same words."""
 
+import gzip
 import json
 import os
 import shutil
@@ -132,6 +133,8 @@ def test_files_go_in_and_come_out(place):
     assert "no export format" in place.error("export", "--format", "xml")
     again = place.out("load", "-", "--format", "ndjson", "-b", "files", stdin=lines[0])
     assert again.startswith("Nothing changed on files")
+    (place.project / "f1.ndjson.gz").write_bytes(gzip.compress(lines[0].encode()))
+    assert place.out("load", "f1.ndjson.gz", "-b", "files").startswith("Nothing changed on files")
     assert "there is no branch" in place.error("load", "one.ndjson", "-b", "nowhere")
 
 
