@@ -198,7 +198,7 @@ def test_a_body_that_never_comes_is_not_waited_for(monkeypatch):
                 sent.append(message)
 
             scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": headers}
-            await app(scope, receive, send)
+            await asyncio.wait_for(app(scope, receive, send), 4)
             assert sent[0]["status"] == 408
 
     run(McpApp(TrivialBackend()), scenario)
