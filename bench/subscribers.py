@@ -97,34 +97,38 @@ def run(*, quick: bool) -> list[Result]:
 
 
 class Writer:
-    """Calls one after the other on one connection."""
+    """Calls one after the other, each series on one connection."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._port = port
         self._number = 0
 
     def write(self, calls: int) -> list[float]:
         """How long each call took."""
-        seconds = []
-        for _ in range(calls):
-            self._number += 1
-            request = call(PATH, "part.touch", {"number": self._number})
-            start = perf_counter()
-            self._socket.sendall(request)
-            answer = self._receive()
-            seconds.append(perf_counter() - start)
-            if b'"isError":false' not in answer:
-                raise ValueError(f"unexpected answer: {answer[:600]!r}")
-        return seconds
+        # A server closes a connection that was idle for some seconds, so each series has its own.
+        with socket.create_connection(("127.0.0.1", self._port), timeout=60) as connection:
+            return [self._call(connection) for _ in range(calls)]
 
-    def _receive(self) -> bytes:
-        data = b""
-        while True:
-            data += self._socket.recv(65536)
-            head, found, body = data.partition(b"\r\n\r\n")
-            length = re.search(rb"content-length: (\d+)", head.lower())
-            if found and length and len(body) >= int(length[1]):
-                return data
+    def _call(self, connection: socket.socket) -> float:
+        self._number += 1
+        request = call(PATH, "part.touch", {"number": self._number})
+        start = perf_counter()
+        connection.sendall(request)
+        answer = _receive(connection)
+        if b'"isError":false' not in answer:
+            raise ValueError(f"unexpected answer: {answer[:600]!r}")
+        return perf_counter() - start
+
+
+def _receive(connection: socket.socket) -> bytes:
+    data = b""
+    while part := connection.recv(65536):
+        data += part
+        head, found, body = data.partition(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head.lower())
+        if found and length and len(body) >= int(length[1]):
+            return data
+    raise ConnectionError("the server hung up")
 
 
 @contextmanager
