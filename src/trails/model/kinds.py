@@ -95,8 +95,19 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 def _whole_match(pattern: str) -> Callable[[str], re.Match[str] | None]:
-    """Match our own anchored patterns; none can backtrack, so the fast engine is safe here."""
-    return re.compile(pattern[1:-1]).fullmatch
+    """Match our own anchored patterns; none can backtrack, so the fast engine is safe here.
+
+    Each is compiled when it is used for the first time: a program that starts needs few of them.
+    """
+    compiled: Callable[[str], re.Match[str] | None] | None = None
+
+    def match(text: str) -> re.Match[str] | None:
+        nonlocal compiled
+        if compiled is None:
+            compiled = re.compile(pattern[1:-1]).fullmatch
+        return compiled(text)
+
+    return match
 
 
 # --- String, Bool ------------------------------------------------------------

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -39,8 +40,7 @@ _LOCAL = rf"(?:[{_CHAR}:]|%[0-9A-Fa-f]{{2}}|\\[_~.\-!$&'()*+,;=/?#@%])"
 # The engine ends a local name before its second dot, so `:a.b.SERVICE` is `:a.b`, `.` and
 # a keyword; it is cut there, although the standard would go on.
 # Every repetition is possessive or can't overlap what follows it: no text is read twice.
-_TOKEN = re.compile(
-    rf"""
+_TOKEN: Final = rf"""
     (?P<space>(?:[ \t\r\n]++|\#[^\n\r]*+)++)
   | (?P<string>\"\"\"(?:\"{{0,2}}(?:[^"\\]|{_ESCAPE}))*+\"\"\"
       |'''(?:'{{0,2}}(?:[^'\\]|{_ESCAPE}))*+'''
@@ -56,12 +56,18 @@ _TOKEN = re.compile(
   | (?P<open>[{{(\[])
   | (?P<close>[}})\]])
   | (?P<other>\^\^|&&|\|\||!=|<=|>=|[.;,=!<>+*/|^?~-])
-    """,
-    re.VERBOSE,
-)
+    """
 # A run of letters without a colon is no name, but words: `true.SERVICE` is three tokens.
 _PIECE = re.compile(r"(?P<word>[A-Za-z][A-Za-z0-9_]*)|(?P<number>[0-9]+)|(?P<other>[.-])")
 _ABSOLUTE = re.compile(r"<[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+@cache
+def _tokens() -> re.Pattern[str]:
+    """Compiled when a text is read for the first time: that takes longer than most imports."""
+    return re.compile(_TOKEN, re.VERBOSE)
+
+
 _OPERANDS: Final = frozenset(
     {"variable", "blank", "name", "word", "number", "string", "iri", "tag"}
 )
@@ -108,7 +114,7 @@ def tokenize(text: str) -> list[Token]:
 
 
 def _cut(text: str, at: int, before: Token, nesting: list[str]) -> Token:
-    found = _TOKEN.match(text, at)
+    found = _tokens().match(text, at)
     if found is None:
         raise QueryError(_unreadable(text, at))
     token = Token(str(found.lastgroup), found.group())
