@@ -394,7 +394,7 @@ def report_incident(  # noqa: PLR0913 - one parameter a field that the caller ma
     return incident
 
 
-@capability("hazards.open", idempotent=True)
+@capability("hazards.open", side_effects=["none"])
 def open_hazards(
     ctx: Context,
     severity: str | None = predicate(one_of=SEVERITIES, description="Only this severity."),
@@ -411,7 +411,7 @@ def open_hazards(
     return sorted(found, key=_risk_rank)[:limit]
 
 
-@capability("components.impact", idempotent=True)
+@capability("components.impact", side_effects=["none"])
 def component_impact(ctx: Context, component: Ref[Component]) -> list[Component]:
     """List what is affected when a component fails, the nearest first.
 
@@ -433,7 +433,7 @@ def component_impact(ctx: Context, component: Ref[Component]) -> list[Component]
     return affected
 
 
-@capability("programme.summary", idempotent=True)
+@capability("programme.summary", side_effects=["none"])
 def summarise_programme(ctx: Context) -> ProgrammeSummary:
     """Count requirements, evidence, hazards and incidents, and name what is worst.
 

@@ -18,6 +18,7 @@ from trails.authoring.context import Context
 from trails.authoring.predicates import UNSET, Predicate, describe
 from trails.errors import DeclarationError
 from trails.model.capabilities import (
+    NO_EFFECTS,
     SCOPES,
     Capability,
     CapabilityDescriptor,
@@ -48,12 +49,13 @@ def capability(  # noqa: PLR0913 - one argument a descriptor field
 ) -> Callable[[F], F]:
     """Declare a capability; its first parameter is the Context.
 
-    Without ``version`` the version is derived from the content and changes with it.
+    Without ``version`` the version is derived from the content and changes with it. With
+    ``side_effects=["none"]`` it only reads: agents may call it unasked, and a write in it fails.
     """
     check_capability_id(identifier)
     facts = {
         "preconditions": _texts(identifier, "preconditions", preconditions),
-        "side_effects": _texts(identifier, "side_effects", side_effects),
+        "side_effects": _effects(identifier, side_effects),
         "cost": dict(cost or {}),
         "reasoning": reasoning,
         "deprecates": _texts(identifier, "deprecates", deprecates),
@@ -70,17 +72,23 @@ def capability(  # noqa: PLR0913 - one argument a descriptor field
 
 
 def meta_capability(
-    identifier: str, *, scope: Scope = "builder", version: str = "", idempotent: bool = False
+    identifier: str,
+    *,
+    scope: Scope = "builder",
+    version: str = "",
+    idempotent: bool = False,
+    side_effects: Sequence[str] = (),
 ) -> Callable[[F], F]:
     """Declare an operation on the application itself: ``trails.meta.<namespace>.<op>``."""
     check_meta_id(identifier)
     if scope not in SCOPES:
         raise DeclarationError(f"{identifier}: scope {scope!r} is not one of {', '.join(SCOPES)}")
+    facts = {"side_effects": _effects(identifier, side_effects)}
     local = sys._getframe(1).f_locals  # noqa: SLF001 - how annotations see their scope
 
     def declare(function: F) -> F:
         meta = MetaFacts.of(identifier, scope)
-        _mark(function, identifier, version, idempotent, {}, local, meta)
+        _mark(function, identifier, version, idempotent, facts, local, meta)
         return function
 
     return declare
@@ -99,6 +107,15 @@ def policy(name: str) -> Callable[[F], F]:
         return function
 
     return mark
+
+
+def _effects(identifier: str, given: Sequence[str]) -> tuple[str, ...]:
+    effects = _texts(identifier, "side_effects", given)
+    if NO_EFFECTS in effects and len(effects) > 1:
+        raise DeclarationError(
+            f"{identifier}: side_effects has 'none' beside others; leave 'none' alone or out"
+        )
+    return effects
 
 
 def _texts(identifier: str, name: str, given: Sequence[str]) -> tuple[str, ...]:

@@ -34,9 +34,23 @@ _logger: Final = logging.getLogger("trails")
 class Call:
     """One call under way: who asked for what, and whether it has made a commit."""
 
-    __slots__ = ("_id", "actor", "committed", "ended", "kind", "name", "outside", "started")
+    __slots__ = (
+        "_id",
+        "actor",
+        "committed",
+        "ended",
+        "kind",
+        "name",
+        "outside",
+        "reads",
+        "started",
+    )
 
-    def __init__(self, actor: str, name: str, kind: str, *, outside: bool = False) -> None:
+    def __init__(
+        self, actor: str, name: str, kind: str, *, reads: bool = False, outside: bool = False
+    ) -> None:
+        self.reads = reads
+        """Whether it said that it only reads: then it can't write."""
         self.outside = outside
         """Whether it came over a surface: such a call can't skip validation."""
         self.actor = actor

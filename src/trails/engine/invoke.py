@@ -32,7 +32,8 @@ def invoke(ctx: GraphContext, name: str, arguments: Mapping[str, object]) -> obj
         near = get_close_matches(name, ctx.registry.capabilities, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise NotFoundError(f"there is no capability {name!r}{hint}", capability=name)
-    with recording(ctx, name, kind_of(capability)) as inner:
+    reads = capability.descriptor.reads_only
+    with recording(ctx, name, kind_of(capability), reads=reads) as inner:
         prepared = checks_of(ctx.registry).of_capability(capability).prepare(inner, arguments)
         result = capability.handler(inner, **prepared)
         if inspect.iscoroutine(result):
@@ -86,7 +87,9 @@ def run_query(
 
 
 @contextmanager
-def recording(ctx: GraphContext, name: str, kind: str) -> Iterator[GraphContext]:
+def recording(
+    ctx: GraphContext, name: str, kind: str, *, reads: bool = False
+) -> Iterator[GraphContext]:
     """A context for one call, of which an activity is left behind.
 
     What is done on behalf of a call that is under way is part of that one.
@@ -94,7 +97,7 @@ def recording(ctx: GraphContext, name: str, kind: str) -> Iterator[GraphContext]
     if ctx.call is not None:
         yield ctx
         return
-    call = Call(ctx.actor, name, kind)
+    call = Call(ctx.actor, name, kind, reads=reads)
     outcome, detail = "ok", ""
     try:
         yield ctx.for_call(call)

@@ -344,6 +344,11 @@ class Knowledge:
                 )
             yield Outcome(mine)
             return
+        if self._call is not None and self._call.reads:
+            raise TransactionError(
+                f"{self._call.name} says that it has no side effects, so it can't write; take "
+                "'none' out of its side_effects, or leave the write to another capability"
+            )
         adopt_on_branch(self._graph, self._line, self._declared)
         write = Write(
             self._graph,

@@ -8,7 +8,7 @@ application itself carry.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -18,6 +18,8 @@ from trails.model.types import PredicateDescriptor, ValueType
 
 Scope = Literal["runtime", "builder", "dev"]
 SCOPES: tuple[Scope, ...] = ("runtime", "builder", "dev")
+NO_EFFECTS: Final = "none"
+"""What a capability that only reads declares as its side effects."""
 
 
 class CapabilityDescriptor(msgspec.Struct, frozen=True):
@@ -37,6 +39,11 @@ class CapabilityDescriptor(msgspec.Struct, frozen=True):
     deprecates: tuple[str, ...] = ()
     assurance: str = ""
     consent_required: bool = False
+
+    @property
+    def reads_only(self) -> bool:
+        """Whether it says that it changes nothing, here or elsewhere."""
+        return self.side_effects == (NO_EFFECTS,)
 
 
 def content_version(descriptor: CapabilityDescriptor) -> str:

@@ -71,7 +71,7 @@ def _capability(capability: Capability) -> Iterator[str]:
     if capability.meta is not None:
         facts.append(f"scope {capability.meta.scope}")
     facts += [f"needs that {each}" for each in descriptor.preconditions]
-    facts += descriptor.side_effects
+    facts += ["only reads"] if descriptor.reads_only else descriptor.side_effects
     yield f"*{'; '.join(facts)}.*"
     yield ""
     yield from _fields("parameter", descriptor.input_shape)

@@ -44,7 +44,10 @@ def project_capability(capability: Capability, declared: Declarations) -> Tool:
         input_schema=project_fields((*given.input_shape, *controls_of(capability)), declared),
         output_schema=project_output(given.output_shape, declared),
         hints=Hints(
-            read_only=False, destructive=True, idempotent=given.idempotent, open_world=True
+            read_only=given.reads_only,
+            destructive=not given.reads_only,
+            idempotent=given.idempotent or given.reads_only,
+            open_world=not given.reads_only,
         ),
         meta=capability.meta,
         action="InvokeCapability" if capability.meta is None else None,

@@ -83,7 +83,8 @@ class Kernel:
         registry: Registry | None = None,
     ) -> Outcome:
         """The rest of the path, once it is known what a request is for."""
-        call = Call(actor.name, entry.tool.name, entry.kind, outside=True)
+        reads = entry.tool.hints.read_only
+        call = Call(actor.name, entry.tool.name, entry.kind, reads=reads, outside=True)
         refused = refuse(actor, entry.tool)
         if refused is not None:
             return self._refused(call, refused)

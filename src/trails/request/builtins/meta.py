@@ -8,7 +8,7 @@ from trails.authoring.capabilities import meta_capability
 from trails.authoring.context import Context
 
 
-@meta_capability("trails.meta.ping", scope="runtime", idempotent=True)
+@meta_capability("trails.meta.ping", scope="runtime", idempotent=True, side_effects=["none"])
 def ping(ctx: Context) -> dict[str, object]:
     """Answer at once, to show that this server is there and takes your calls.
 
