@@ -242,8 +242,11 @@ def test_a_client_that_leaves_ends_its_call(revision, fast):
             sent.append(message)
 
         scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": headers}
+        clock = asyncio.get_running_loop().time
+        began = clock()
         await app({**scope, "query_string": b""}, receive, send)
         await asyncio.wait_for(backend.cancelled.wait(), 5)
+        assert clock() - began < 15  # and not the 20 s after which this test gives up
         assert asyncio.current_task().cancelling() == 0
         assert not sent
         listed = await ask_app(
