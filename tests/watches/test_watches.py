@@ -424,6 +424,6 @@ def test_rounds_that_tell_many_are_followed_by_a_rest(app):
             if watchers[0]._due:
                 rounds += 1
                 await due(watchers[0])
-        assert 2 <= rounds <= 6  # a tenth of a second of rest after each
+        assert 2 <= rounds <= 4  # a sixth of a second of rest after each
 
     asyncio.run(run())

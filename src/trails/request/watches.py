@@ -40,7 +40,7 @@ MAX_IN_ALL: Final = 500_000
 
 _STEP: Final = 64
 """So many URIs are told in a row before others have their turn."""
-_PAUSE: Final = 0.00025
+_PAUSE: Final = 0.0004
 """Seconds of rest for each one told: telling takes a small share of the loop's time."""
 _LONGEST_PAUSE: Final = 0.5
 
