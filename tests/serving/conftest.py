@@ -10,7 +10,7 @@ import pytest
 def _runtime_folder():
     """A runtime folder of our own."""
     with (
-        tempfile.TemporaryDirectory(prefix="trails-", dir="/tmp") as folder,  # noqa: S108 - short
+        tempfile.TemporaryDirectory(prefix="trails-", dir="/tmp") as folder,
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setitem(os.environ, "XDG_RUNTIME_DIR", folder)
