@@ -13,6 +13,7 @@ from trails.app.kernels import kernel_of
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.http import HttpInterface
 from trails.model.actors import LOCAL
+from trails.request.authenticate import Authenticator
 
 PING = {"name": "trails_meta_ping", "arguments": {}}
 INFO = {"name": "t", "version": "1"}
@@ -25,7 +26,9 @@ def test_each_graph_has_its_endpoint():
     with App() as app:
         kernel = kernel_of(app)
         policy = HostPolicy.for_bind("127.0.0.1")
-        interface = HttpInterface({"main": kernel}, app.settings.graphs, LOCAL, policy)
+        interface = HttpInterface(
+            {"main": kernel}, app.settings.graphs, Authenticator(LOCAL), policy
+        )
         asyncio.run(asyncio.wait_for(visit(interface), 60))
         kernel.close()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.ports import bind_port, url_of
-from trails.app.serving.scopes import local_actor
+from trails.app.serving.scopes import authenticator_of, local_actor
 from trails.app.settings import choose_graph, read_settings
 from trails.surfaces.cli.operations import Served
 
@@ -56,7 +56,7 @@ class LocalServer:
         settings = read_settings(folder)
         chosen = settings.server.host if host is None else host
         policy = HostPolicy.for_bind(chosen)
-        actor = local_actor(os.environ)
+        authenticator = authenticator_of(os.environ)
         sock = bind_port(chosen, settings.server.port if port is None else port)
         url = url_of(sock)
 
@@ -64,7 +64,7 @@ class LocalServer:
             ready(describe(settings, folder, url, standing))
 
         async def serve() -> None:
-            await WebFront(folder, Listening(actor, policy, [sock]), tell_ready, tell).run()
+            await WebFront(folder, Listening(authenticator, policy, [sock]), tell_ready, tell).run()
 
         return _run(serve, uvloop.new_event_loop)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
@@ -11,13 +11,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trails.app.serving.hosts import HostPolicy
 from trails.app.settings import GraphSettings
-from trails.model.actors import Actor
 from trails.model.outcomes import Failure
+from trails.request.authenticate import Authenticator
 from trails.request.pipeline import Kernel
 from trails.surfaces.mcp.http import McpApp
 from trails.surfaces.rest.app import build_app
 
 _MCP_PATHS: Final = frozenset({"mcp", "sse", "messages"})
+_HEALTH: Final = "/healthz"
+"""Whether the server lives is told to everybody."""
 
 
 class HttpInterface:
@@ -27,10 +29,10 @@ class HttpInterface:
         self,
         graphs: Mapping[str, Kernel | Failure],
         settings: Mapping[str, GraphSettings],
-        actor: Actor,
+        authenticator: Authenticator,
         policy: HostPolicy,
     ) -> None:
-        self._actor = actor
+        self._authenticator = authenticator
         self._policy = policy
         self._graphs = graphs
         self._rest = build_app(graphs)
@@ -64,7 +66,12 @@ class HttpInterface:
         if refused is not None:
             await _answer(send, 403, {"code": "forbidden", "message": refused})
             return
-        scope["trails.actor"] = self._actor
+        actor = self._authenticator.bearer(_authorization(scope["headers"]))
+        if isinstance(actor, Failure) and scope["path"] != _HEALTH:
+            wanted = [(b"www-authenticate", b"Bearer")]
+            await _answer(send, 401, {"code": actor.code, "message": actor.message}, wanted)
+            return
+        scope["trails.actor"] = actor
         parts = scope["path"].split("/")
         if len(parts) == 4 and parts[1] == "graphs" and parts[3] in _MCP_PATHS:
             await self._answer_mcp(parts[2], scope, receive, send)
@@ -84,11 +91,23 @@ class HttpInterface:
         await _answer(send, 404, {"code": "not_found", "message": message})
 
 
-async def _answer(send: Send, status: int, body: Mapping[str, object]) -> None:
+def _authorization(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+    """The one header of that name; of several, none can be trusted."""
+    found = [value for name, value in headers if name == b"authorization"]
+    return found[0] if len(found) == 1 else None
+
+
+async def _answer(
+    send: Send,
+    status: int,
+    body: Mapping[str, object],
+    more: Iterable[tuple[bytes, bytes]] = (),
+) -> None:
     text = msgspec.json.encode({"error": body} if "code" in body else body)
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(text)).encode()),
+        *more,
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": text})

@@ -25,7 +25,7 @@ from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.owners import OwnerAddress
 from trails.app.serving.sessions import Sessions
 from trails.app.serving.socket_folders import SocketFolder
-from trails.model.actors import Actor
+from trails.request.authenticate import Authenticator
 
 _GRACE: Final = 3.0
 """Seconds that calls in threads have when nobody waits for them any more."""
@@ -36,8 +36,8 @@ _HEAD_START: Final = 1.0
 class Listening(msgspec.Struct, frozen=True):
     """How an owner serves HTTP."""
 
-    actor: Actor
-    """On whose behalf requests are made."""
+    authenticator: Authenticator
+    """Says on whose behalf a request is made."""
     policy: HostPolicy
     ports: Sequence[socket.socket] = ()
     """Sockets that listen already, besides the one that every owner has."""
@@ -140,7 +140,7 @@ class _Http:
 
         listening = self._listening
         interface = HttpInterface(
-            self._graphs, self._app.settings.graphs, listening.actor, listening.policy
+            self._graphs, self._app.settings.graphs, listening.authenticator, listening.policy
         )
         async with interface.run() as asgi:
             server = HttpServer(asgi)

@@ -8,6 +8,7 @@ the client does not notice.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.lines import MAX_LINE, Lines, LineTooLongError
 from trails.app.serving.links import Link, RefusedError
 from trails.app.serving.owners import OwnerAddress
+from trails.app.serving.scopes import authenticator_of
 from trails.app.serving.standard_streams import StandardStreams
 from trails.errors import LockedError, TrailsError
 from trails.model.actors import Actor
@@ -150,7 +152,7 @@ class StdioFront:
         # Only an owner needs the engine, and importing it takes longer than connecting.
         from trails.app.serving.service import Listening, serve_folder  # noqa: PLC0415
 
-        listening = Listening(self._hello.actor, HostPolicy.for_bind("localhost"))
+        listening = Listening(authenticator_of(os.environ), HostPolicy.for_bind("localhost"))
         serving = serve_folder(self._folder, ownership, listening, self._tell)
         owned = await stack.enter_async_context(serving)
         return await self._connect(owned.address)

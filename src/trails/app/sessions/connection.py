@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
@@ -53,6 +54,8 @@ class Connection:
 
     def __init__(self, address: Address) -> None:
         self._address = address
+        token = os.environ.get("TRAILS_TOKEN") or os.environ.get("TRAILS_MCP_TOKEN")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def ask(self, method: str, path: str, query: Mapping[str, object] | None = None) -> bytes:
         """What comes of a request without a body."""
@@ -97,7 +100,7 @@ class Connection:
         target = f"{self._address.prefix}{path}{'?' if asked else ''}{urlencode(asked, doseq=True)}"
         connection = _open(self._address)
         try:
-            _send(connection, method, target, blocks, headers or {})
+            _send(connection, method, target, blocks, {**self._headers, **(headers or {})})
             response = connection.getresponse()
             if response.status >= 300:
                 raise error_of(_failure(response, self._address))
