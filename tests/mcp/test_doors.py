@@ -410,18 +410,31 @@ def test_parameters_of_every_kind(doors, revision):
 @pytest.mark.parametrize(
     "wish",
     [
-        {"progressToken": 1},
+        {"progressToken": True},
+        {"progressToken": None},
         {"io.modelcontextprotocol/logLevel": "debug"},
         {"traceparent": "00-00-00-00"},
         {"com.example/x": 1},
     ],
-    ids=lambda wish: next(iter(wish)),
+    ids=str,
 )
 def test_wishes_are_left_to_the_sdk(plain_doors, revision, wish):
-    """A progress token, a log level or anything unknown is not for the fast door to judge."""
+    """A log level, a token that is none, or anything unknown is not for the fast door to judge."""
     message = message_of(revision, "tools/call", CALL)
     message["params"] = {**CALL, "_meta": {**envelope(revision), **wish}}
     assert not plain_doors.is_fast(headers_of(revision, "tools/call", CALL), encode(message))
+
+
+@pytest.mark.parametrize("revision", [None, "2025-06-18", MODERN])
+@pytest.mark.parametrize("token", [1, -7, 10**30, "p", "", "é"])
+def test_a_progress_token_changes_nothing(plain_doors, revision, token):
+    """Nothing reports progress in an answer of one piece: the same bytes, from the fast door."""
+    message = message_of(revision, "tools/call", CALL)
+    message["params"] = {**CALL, "_meta": {**envelope(revision), "progressToken": token}}
+    asked = headers_of(revision, "tools/call", CALL), encode(message)
+    fast, slow = plain_doors.ask(*asked)
+    assert fast == slow
+    assert plain_doors.is_fast(*asked)
 
 
 RAW_METAS = [

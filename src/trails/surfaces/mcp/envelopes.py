@@ -47,6 +47,7 @@ _REVISIONS: Final[Mapping[bytes | None, str]] = {
 _ENVELOPE: Final = frozenset(
     {PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY}
 )
+_PROGRESS: Final = b'"progressToken"'
 _MAX_META: Final = 4096
 _MAX_KNOWN: Final = 1024
 
@@ -126,7 +127,12 @@ class Envelopes:
         return None if may_be_deep(body) and is_deep([[ticket.arguments]]) else ticket
 
     def _is_plain(self, ticket: Ticket, meta: bytes) -> bool:
-        """Whether ``_meta`` is what the revision asks for, and nothing more."""
+        """Whether ``_meta`` is what the revision asks for, and no wish that only the SDK grants."""
+        if _PROGRESS in meta:
+            rest = _without_progress(meta)
+            if rest is None:
+                return False
+            meta = rest
         if not meta:
             return ticket.revision in LEGACY
         key = (ticket.revision, ticket.method, meta)
@@ -138,6 +144,23 @@ class Envelopes:
             self._known.clear()
         self._known.add(key)
         return True
+
+
+def _without_progress(raw: bytes) -> bytes | None:
+    """``_meta`` without its progress token, or None where that is none.
+
+    Nothing here reports progress, and an answer in one piece has no place for it; so a token
+    changes nothing. Many clients send one with every call.
+    """
+    try:
+        meta = parse(raw)
+    except ValueError:
+        return None
+    if not isinstance(meta, dict) or is_deep([[meta]]):
+        return None
+    token = meta.pop("progressToken", None)
+    is_token = isinstance(token, str | int) and not isinstance(token, bool)
+    return msgspec.json.encode(meta) if is_token else None
 
 
 def _ticket(revision: str, request: _Request) -> Ticket | None:
