@@ -55,9 +55,10 @@ def main() -> int:
     for name in given.only or BENCHMARKS:
         console.print(f"[dim]measuring {name} …[/dim]")
         results += BENCHMARKS[name](quick=given.quick)
+        # After each part, so that one that fails costs no other's figures.
+        records = msgspec.json.encode([result.record() for result in results])
+        (OUT / "results.json").write_bytes(msgspec.json.format(records) + b"\n")
     console.print(tabulate(results, quick=given.quick))
-    records = msgspec.json.encode([result.record() for result in results])
-    (OUT / "results.json").write_bytes(msgspec.json.format(records) + b"\n")
     return 0 if given.quick or all(result.ok for result in results) else 1
 
 

@@ -6,6 +6,7 @@ A client starts a process, sends ``initialize`` and waits; that is done again an
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -86,7 +87,8 @@ def first_answer(arguments: list[str]) -> float:
         if b'"serverInfo"' not in reading.readline():
             raise RuntimeError(f"{arguments} gave no answer")
     finally:
-        process.kill()
+        # Not process.kill(), which would reap one that has ended, and with it what it used.
+        os.kill(process.pid, signal.SIGKILL)
         process.returncode, usage = os.wait4(process.pid, 0)[1:]
         writing.close()
         reading.close()

@@ -26,6 +26,7 @@ from trails.model.sparql import (
     MAX_PATTERNS,
     MAX_TEXT,
     MAX_TOKENS,
+    _tokens,
     query_form,
     text_of,
     tokenize,
@@ -366,3 +367,15 @@ def test_other_updates_are_refused_with_what_to_do(text: str, says: str) -> None
     """What manages or names graphs, and what is no update, is refused by name."""
     with pytest.raises(QueryError, match=says):
         update_form(tokenize(text))
+
+
+@given(st.text(st.characters(codec="ascii"), max_size=60) | SOME)
+def test_ascii_is_cut_alike_with_and_without_other_characters(text: str) -> None:
+    """The short pattern for plain texts is the long one, as far as such texts go."""
+    if text.isascii():
+        short, long = _tokens(ascii_only=True), _tokens(ascii_only=False)
+        for at in range(len(text)):
+            found, same = short.match(text, at), long.match(text, at)
+            assert (found and (found.lastgroup, found.span())) == (
+                same and (same.lastgroup, same.span())
+            )

@@ -1,25 +1,42 @@
-"""The ``trails`` command: the command line on top of the real operations."""
+"""The ``trails`` command: the command line on top of the real operations.
+
+What a command needs is imported when it is known. A client that starts ``trails serve
+--stdio`` waits for the first answer, so that is served without the libraries that read
+options and colour texts, unless there is something to say.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
 
-import typer
+from trails.app.startup import uncollected
 
-from trails import __version__
-from trails.surfaces.cli.reporting import INTERRUPTED
+_INTERRUPTED: Final = 130
+_STDIO_OPTIONS: Final = {
+    "--project": "project",
+    "-p": "project",
+    "--graph": "graph",
+    "-g": "graph",
+}
 
 
 def main() -> None:
     """Run the command line."""
     try:
-        _build(sys.argv[1:2])()
+        with uncollected():
+            run = _plain_stdio(sys.argv[1:]) or _command_line(sys.argv[1:2])
+        run()
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(_INTERRUPTED)
 
 
-def _build(first: list[str]) -> typer.Typer:
-    """All commands; for ``serve``, whose client waits, that one alone, which imports least."""
+def _command_line(first: Sequence[str]) -> Callable[[], object]:
+    """All commands; for ``serve`` that one alone."""
+    from trails import __version__  # noqa: PLC0415
+
     if first == ["serve"]:
         from trails.app.serving.commands import LocalServer  # noqa: PLC0415
         from trails.surfaces.cli.root import build_root  # noqa: PLC0415
@@ -32,3 +49,32 @@ def _build(first: list[str]) -> typer.Typer:
     from trails.surfaces.cli.commands import build_cli  # noqa: PLC0415
 
     return build_cli(LocalOperations(), __version__)
+
+
+def _plain_stdio(arguments: Sequence[str]) -> Callable[[], object] | None:
+    """``serve --stdio``, if the arguments say that and nothing that needs to be looked into."""
+    if list(arguments[:2]) != ["serve", "--stdio"]:
+        return None
+    options, values = arguments[2::2], arguments[3::2]
+    given = {_STDIO_OPTIONS.get(option, ""): value for option, value in zip(options, values)}  # noqa: B905
+    if len(options) != len(values) or len(given) != len(options) or "" in given:
+        return None
+    from trails.app.serving.commands import LocalServer  # noqa: PLC0415
+    from trails.errors import TrailsError  # noqa: PLC0415
+
+    def serve() -> None:
+        try:
+            number = LocalServer().serve_stdio(
+                Path(given.get("project", ".")), given.get("graph"), _tell
+            )
+        except TrailsError:
+            _command_line(["serve"])()  # meets it again, and says it as every command does
+        else:
+            sys.exit(_INTERRUPTED if number == 2 else 0)
+
+    return serve
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"trails: {text}\n")
+    sys.stderr.flush()

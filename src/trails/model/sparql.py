@@ -27,29 +27,40 @@ MAX_PATTERNS: Final = 64
 MAX_CLAUSES: Final = 128
 MAX_OPERATORS: Final = 500
 
-# SPARQL 1.1, section 19.8: PN_CHARS_BASE, PN_CHARS_U, PN_CHARS.
-_BASE = (
-    "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff\u200c-\u200d"
+# SPARQL 1.1, section 19.8: what PN_CHARS_BASE and PN_CHARS have beyond ASCII.
+_BASE_BEYOND: Final = (
+    "\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff\u200c-\u200d"
     "\u2070-\u218f\u2c00-\u2fef\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd\U00010000-\U000effff"
 )
-_LETTER = _BASE + "_"
-_CHAR = _LETTER + "0-9\u00b7\u0300-\u036f\u203f-\u2040-"
-_ESCAPE = r"\\(?:[tbnrf\\\"']|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8})"
-_LOCAL = rf"(?:[{_CHAR}:]|%[0-9A-Fa-f]{{2}}|\\[_~.\-!$&'()*+,;=/?#@%])"
+_CHAR_BEYOND: Final = "\u00b7\u0300-\u036f\u203f-\u2040"
+_ESCAPE: Final = r"\\(?:[tbnrf\\\"']|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8})"
 
-# The engine ends a local name before its second dot, so `:a.b.SERVICE` is `:a.b`, `.` and
-# a keyword; it is cut there, although the standard would go on.
-# Every repetition is possessive or can't overlap what follows it: no text is read twice.
-_TOKEN: Final = rf"""
+
+@cache
+def _tokens(*, ascii_only: bool) -> re.Pattern[str]:
+    """What a token is.
+
+    Made when a text is first read, since it takes longer than most imports; for texts without
+    other characters without their ranges, which takes a tenth of that.
+    """
+    base = "A-Za-z" if ascii_only else "A-Za-z" + _BASE_BEYOND
+    beyond = "" if ascii_only else _CHAR_BEYOND
+    letter = base + "_"
+    char = f"{letter}0-9{beyond}-"
+    local = rf"(?:[{char}:]|%[0-9A-Fa-f]{{2}}|\\[_~.\-!$&'()*+,;=/?#@%])"
+    # The engine ends a local name before its second dot, so `:a.b.SERVICE` is `:a.b`, `.` and
+    # a keyword; it is cut there, although the standard would go on.
+    # Every repetition is possessive or can't overlap what follows it: no text is read twice.
+    pattern = rf"""
     (?P<space>(?:[ \t\r\n]++|\#[^\n\r]*+)++)
   | (?P<string>\"\"\"(?:\"{{0,2}}(?:[^"\\]|{_ESCAPE}))*+\"\"\"
       |'''(?:'{{0,2}}(?:[^'\\]|{_ESCAPE}))*+'''
       |"(?!"")(?:[^"\\\n\r]|{_ESCAPE})*+"|'(?!'')(?:[^'\\\n\r]|{_ESCAPE})*+')
   | (?P<iri><(?:[^<>"{{}}|^`\\\x00-\x20]|\\u[0-9A-Fa-f]{{4}}|\\U[0-9A-Fa-f]{{8}})*+>)
-  | (?P<variable>[?$][{_LETTER}0-9][{_LETTER}0-9\u00b7\u0300-\u036f\u203f-\u2040]*+)
-  | (?P<blank>_:[{_LETTER}0-9](?:\.*+[{_CHAR}])*+)
-  | (?P<name>(?:[{_BASE}](?:\.*+[{_CHAR}])*+)?+:(?:{_LOCAL}++(?:\.++{_LOCAL}++)?+)?+)
-  | (?P<run>[{_BASE}](?:\.*+[{_CHAR}])*+)
+  | (?P<variable>[?$][{letter}0-9][{letter}0-9{beyond}]*+)
+  | (?P<blank>_:[{letter}0-9](?:\.*+[{char}])*+)
+  | (?P<name>(?:[{base}](?:\.*+[{char}])*+)?+:(?:{local}++(?:\.++{local}++)?+)?+)
+  | (?P<run>[{base}](?:\.*+[{char}])*+)
   | (?P<number>[0-9]++\.[0-9]*+[eE][+-]?[0-9]++|\.?[0-9]++[eE][+-]?[0-9]++
       |[0-9]*+\.[0-9]++|[0-9]++)
   | (?P<tag>@[A-Za-z]++(?:-[A-Za-z0-9]++)*+(?:--[A-Za-z]++)?+)
@@ -57,15 +68,12 @@ _TOKEN: Final = rf"""
   | (?P<close>[}})\]])
   | (?P<other>\^\^|&&|\|\||!=|<=|>=|[.;,=!<>+*/|^?~-])
     """
+    return re.compile(pattern, re.VERBOSE)
+
+
 # A run of letters without a colon is no name, but words: `true.SERVICE` is three tokens.
 _PIECE = re.compile(r"(?P<word>[A-Za-z][A-Za-z0-9_]*)|(?P<number>[0-9]+)|(?P<other>[.-])")
 _ABSOLUTE = re.compile(r"<[A-Za-z][A-Za-z0-9+.-]*://")
-
-
-@cache
-def _tokens() -> re.Pattern[str]:
-    """Compiled when a text is read for the first time: that takes longer than most imports."""
-    return re.compile(_TOKEN, re.VERBOSE)
 
 
 _OPERANDS: Final = frozenset(
@@ -96,9 +104,10 @@ def tokenize(text: str) -> list[Token]:
     tokens: list[Token] = []
     nesting: list[str] = []
     before = Token("open", "")  # the last token that is not space
+    pattern = _tokens(ascii_only=text.isascii())
     at = count = 0
     while at < len(text):
-        cut = [_cut(text, at, before, nesting)]
+        cut = [_cut(pattern, text, at, before, nesting)]
         at += len(cut[0].text)
         if cut[0].kind == "run":
             cut = list(_words_of(cut[0].text))
@@ -113,8 +122,8 @@ def tokenize(text: str) -> list[Token]:
     return tokens
 
 
-def _cut(text: str, at: int, before: Token, nesting: list[str]) -> Token:
-    found = _tokens().match(text, at)
+def _cut(cut: re.Pattern[str], text: str, at: int, before: Token, nesting: list[str]) -> Token:
+    found = cut.match(text, at)
     if found is None:
         raise QueryError(_unreadable(text, at))
     token = Token(str(found.lastgroup), found.group())

@@ -13,6 +13,7 @@ from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.ports import bind_port, url_of
 from trails.app.serving.scopes import authenticator_of, local_actor
 from trails.app.settings import choose_graph, read_settings
+from trails.app.startup import uncollected
 from trails.surfaces.cli.operations import Served
 
 Tell = Callable[[str], None]
@@ -46,11 +47,13 @@ class LocalServer:
         tell: Tell,
     ) -> int:
         """Serve all graphs on a port; the signal that ended it."""
-        import uvloop  # noqa: PLC0415
+        with uncollected():
+            import uvloop  # noqa: PLC0415
 
-        from trails.app.serving.endpoints import describe  # noqa: PLC0415
-        from trails.app.serving.service import Listening  # noqa: PLC0415
-        from trails.app.serving.web import Standing, WebFront  # noqa: PLC0415
+            from trails.app.serving.endpoints import describe  # noqa: PLC0415
+            from trails.app.serving.http import HttpInterface  # noqa: F401, PLC0415 - needed soon
+            from trails.app.serving.service import Listening  # noqa: PLC0415
+            from trails.app.serving.web import Standing, WebFront  # noqa: PLC0415
 
         folder = folder.resolve()
         settings = read_settings(folder)

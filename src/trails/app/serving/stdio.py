@@ -26,6 +26,7 @@ from trails.app.serving.links import Link, RefusedError
 from trails.app.serving.owners import OwnerAddress
 from trails.app.serving.scopes import authenticator_of
 from trails.app.serving.standard_streams import StandardStreams
+from trails.app.startup import uncollected
 from trails.errors import LockedError, TrailsError
 from trails.model.actors import Actor
 
@@ -150,7 +151,8 @@ class StdioFront:
 
     async def _own(self, ownership: Ownership, stack: AsyncExitStack) -> Link:
         # Only an owner needs the engine, and importing it takes longer than connecting.
-        from trails.app.serving.service import Listening, serve_folder  # noqa: PLC0415
+        with uncollected():
+            from trails.app.serving.service import Listening, serve_folder  # noqa: PLC0415
 
         listening = Listening(authenticator_of(os.environ), HostPolicy.for_bind("localhost"))
         serving = serve_folder(self._folder, ownership, listening, self._tell)
