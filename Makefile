@@ -44,7 +44,7 @@ bench: setup  ## Measure, and compare with the targets
 	@$(BIN)/python -m bench
 
 long: setup  ## Run the long campaigns (crashes, fuzzing)
-	@$(BIN)/python -m pytest -m long -n 0
+	@$(BIN)/python -m pytest -m long -n 0 --timeout 0
 
 clean:  ## Remove the environment, caches and outputs
 	@rm -rf $(VENV) build dist tests/out .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -271,11 +271,12 @@ def show_agent(project: Path, *, stay: bool) -> None:
         console.print("\n[bold]That was the tour.[/] Read on in docs/how-to/agents.md, or start")
         console.print("your own project: [bold].venv/bin/trails new acme[/]")
         if stay:
+            # Held back until it is waited for: an early one would be lost.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             console.print(f"\nThe demo is served at [bold]{served['url']}[/]; let your agent in:\n")
             console.print(f"  {endpoint['add']}\n", markup=False)
             console.print("Another client: .venv/bin/trails mcp install --help. Ctrl-C ends it.")
-            with suppress(KeyboardInterrupt):
-                signal.pause()
+            signal.sigwait({signal.SIGINT})
 
 
 @contextmanager
