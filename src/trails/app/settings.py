@@ -96,9 +96,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     project: Project
     graphs: dict[str, GraphSettings] = {}
-    server: Server = Server()
     validation: Validation = Validation()
     sandbox: Sandbox = Sandbox()
+    server: Server = Server()
 
     def base_iri(self, graph: str) -> str:
         """The base of a graph's IRIs, used when the graph is created."""
