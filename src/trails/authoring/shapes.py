@@ -16,17 +16,19 @@ class Shape:
     def __init__(self, **values: object) -> None:
         """Set fields by name."""
         descriptor = self.__trails__
-        unknown = [name for name in values if name not in descriptor.by_name]
-        if unknown:
+        known = descriptor.by_name
+        if not values.keys() <= known.keys():
+            unknown = [name for name in values if name not in known]
             raise ValidationError(
                 FieldError(name, "unknown_field", f"{descriptor.name} has no field {name!r}")
                 for name in unknown
             )
-        for field in descriptor.fields:
-            given = values.get(field.name, field.default)
-            if field.many:
+        own = self.__dict__
+        for name, default, many in descriptor.defaults:
+            given = values.get(name, default)
+            if many:
                 given = list(given) if given is not None else []  # type: ignore[call-overload]
-            self.__dict__[field.name] = given
+            own[name] = given
 
     def __eq__(self, other: object) -> bool:
         """Equal when all fields are."""

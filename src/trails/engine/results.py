@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from math import isfinite
 from typing import Final
 
 import msgspec
@@ -118,29 +119,37 @@ def _writer_of(names: Names, descriptor: TypeDescriptor | ShapeDescriptor) -> Ho
     fields = tuple(field.name for field in descriptor.fields)
     blanks = [(field.name, () if field.many else None) for field in descriptor.fields]
     native = [_NATIVE.get(field.type.kind) for field in descriptor.fields]
+    floats = [at for at, kind in enumerate(native) if kind is float]
     converters = [_converter_of(names, field.type) for field in descriptor.fields]
 
-    def values_of(value: object) -> list[object]:
+    def is_native(given: Sequence[object]) -> bool:
+        # JSON has no word for infinity and what is no number: those are refused one by one.
+        return list(map(type, given)) == native and all(isfinite(given[at]) for at in floats)  # type: ignore[arg-type]
+
+    def write_fields(value: object) -> dict[str, object]:
         own = vars(value)
         try:
             given = [own[name] for name in fields]
         except KeyError:
             given = _read(value, blanks)
-        if list(map(type, given)) == native:
-            return given
-        return [
-            each if each is None else convert(each)
-            for convert, each in zip(converters, given, strict=True)
-        ]
+        if not is_native(given):
+            given = [
+                each if each is None else convert(each)
+                for convert, each in zip(converters, given, strict=True)
+            ]
+        return dict(zip(fields, given, strict=True))
 
     def write_shape(value: object) -> object:
-        return dict(zip(fields, values_of(value), strict=True))
+        own = vars(value)
+        if len(own) == len(fields) and is_native([*own.values()]) and tuple(own) == fields:
+            return own
+        return write_fields(value)
 
     def write_node(value: object) -> object:
         handle = getattr(value, "handle", None)
         if handle is None:
-            return write_shape(value)
-        return {"iri": names.nodes + handle, "type": descriptor.name, **write_shape(value)}  # type: ignore[dict-item]
+            return write_fields(value)
+        return {"iri": names.nodes + handle, "type": descriptor.name, **write_fields(value)}
 
     return write_node if isinstance(descriptor, TypeDescriptor) else write_shape
 
@@ -165,5 +174,7 @@ def _converter_of(names: Names, value_type: ValueType) -> Hook:
         return lambda value: value
     coerce, show, native = row.coerce, row.plain, _NATIVE.get(value_type.kind)
     if native is not None:
-        return lambda value: value if type(value) is native else coerce(value)
+        return lambda value: (
+            value if type(value) is native and native is not float else coerce(value)
+        )
     return coerce if show is None else lambda value: show(coerce(value))

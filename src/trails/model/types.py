@@ -101,6 +101,13 @@ class EdgeEnds(msgspec.Struct, frozen=True):
     per_target: tuple[int, int | None] = (0, None)
 
 
+def defaults_of(
+    fields: Iterable[PredicateDescriptor],
+) -> tuple[tuple[str, object, bool], ...]:
+    """(name, default, many) of each field."""
+    return tuple((field.name, field.default, field.many) for field in fields)
+
+
 class TypeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """A node type, or an edge type (a node type with two ends)."""
 
@@ -121,7 +128,7 @@ class TypeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True, dict=True)
     @cached_property
     def defaults(self) -> tuple[tuple[str, object, bool], ...]:
         """(name, default, many) of each field, at hand for every new instance."""
-        return tuple((field.name, field.default, field.many) for field in self.fields)
+        return defaults_of(self.fields)
 
     @cached_property
     def absent(self) -> Mapping[str, None]:
@@ -165,6 +172,11 @@ class ShapeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True, dict=True
     def by_name(self) -> Mapping[str, PredicateDescriptor]:
         """Fields by name."""
         return {field.name: field for field in self.fields}
+
+    @cached_property
+    def defaults(self) -> tuple[tuple[str, object, bool], ...]:
+        """(name, default, many) of each field, at hand for every new instance."""
+        return defaults_of(self.fields)
 
 
 class Schema(msgspec.Struct, frozen=True, dict=True):
