@@ -13,7 +13,7 @@ from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.ports import bind_port, url_of
 from trails.app.serving.scopes import authenticator_of, local_actor
 from trails.app.settings import choose_graph, read_settings
-from trails.app.startup import uncollected
+from trails.app.startup import share_arenas, uncollected
 from trails.surfaces.cli.operations import Served
 
 Tell = Callable[[str], None]
@@ -77,6 +77,7 @@ def _run(
     make_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> int:
     """Run until it ends by itself or a signal comes; its number, or 0."""
+    share_arenas()
     with asyncio.Runner(loop_factory=make_loop) as runner:
         return runner.run(_until_signal(serve))
 

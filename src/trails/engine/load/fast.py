@@ -8,6 +8,7 @@ the decoder can't express is tested by the validator's own check of the field.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from datetime import date
 from typing import Annotated, Any, Final, Literal, Required, TypedDict, Union
@@ -26,6 +27,10 @@ from trails.model.types import REF, PredicateDescriptor, Schema, TypeDescriptor
 
 _EXACT: Final = 2**53
 """Below it, an integer is the same number as a float, so limits mean the same for both."""
+
+_MOST_KEPT: Final = 8
+_kept: dict[tuple[str, Names], FastLines] = {}
+_lock = threading.Lock()
 
 _is_plain = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*").fullmatch
 named_keys = re.compile(rb'"[ \t\r]*:').findall
@@ -109,6 +114,17 @@ class FastLines:
             return None
         handle = f"{kind.name}/{identifier}"
         return Item(number, f"line {number}: ", kind.name, values, identifier, handle, checked=True)
+
+
+def fast_lines(schema: Schema, names: Names) -> FastLines:
+    """The reader for a schema, made once: it has classes of its own, which cost much to make."""
+    key = (schema.digest, names)
+    with _lock:
+        found = _kept.pop(key, None) or FastLines(schema, names)
+        _kept[key] = found
+        if len(_kept) > _MOST_KEPT:
+            del _kept[next(iter(_kept))]  # used longest ago
+    return found
 
 
 def _decode_nothing(line: bytes) -> object:

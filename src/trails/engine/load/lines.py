@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from trails.engine.load.ends import OPEN, EndError, Ends
-from trails.engine.load.fast import FastLines, named_keys
+from trails.engine.load.fast import fast_lines, named_keys
 from trails.engine.load.items import Item, Problems
 from trails.engine.load.source import Source
 from trails.engine.load.spool import Reference, Spool
@@ -75,7 +75,7 @@ class Lines:
 
     def __init__(self, schema: Schema, names: Names, ends: Ends, problems: Problems) -> None:
         self._schema = schema
-        self._fast = FastLines(schema, names)
+        self._fast = fast_lines(schema, names)
         self._ends = ends
         self._problems = problems
 

@@ -75,6 +75,13 @@ CREATE TEMP TABLE IF NOT EXISTS waiting (sid INTEGER, key BLOB, nid INTEGER);
 """
 
 _ROWS: Final = 100
+# The system keeps the file's pages in memory as well, so a small cache of our own suffices;
+# only the order of a large write's pages needs more.
+_USUAL_CACHE: Final = "PRAGMA cache_size = -8192"
+_LARGE_CACHE: Final = "PRAGMA cache_size = -65536"
+_READERS_CACHE: Final = "PRAGMA cache_size = -2048"
+_MANY: Final = 100_000
+"""Keys of one write from which it is large."""
 _MOST_WAITING: Final = 1_000_000
 """Keys that wait at most: the load of statements goes on while they are put."""
 
@@ -118,7 +125,7 @@ class NodeFile:
         db = connect(self._path, synchronous="NORMAL")
         try:
             with storage_errors("open the node index"):
-                db.execute("PRAGMA cache_size = -65536")
+                db.execute(_USUAL_CACHE)
                 found = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
                 if found:
                     row = db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
@@ -147,7 +154,7 @@ class NodeFile:
         self.types: dict[str, list[int]] = {name: [tid, nxt] for name, tid, nxt in types}
         self._slots: dict[str, int] = dict(slots)
         self._touched_types: set[str] = set()
-        self._waiting = 0
+        self._waiting = self._taken = 0
         self.epoch += 1
 
     def clear(self) -> None:
@@ -200,7 +207,7 @@ class NodeFile:
                 return self._idle.pop()
         connection = connect(self._path, synchronous="NORMAL")
         connection.execute("PRAGMA query_only = ON")
-        connection.execute("PRAGMA cache_size = -16384")
+        connection.execute(_READERS_CACHE)
         return connection
 
     @contextmanager
@@ -287,6 +294,7 @@ class NodeFile:
                 )
             self.layers.write(self.db)
             self.db.execute("COMMIT")
+            self._narrow()
         self._touched_types.clear()
         self._writing = False
         self._memory_lock.release()
@@ -299,6 +307,7 @@ class NodeFile:
             with self.errors("write the node index"):
                 if self.db.in_transaction:
                     self.db.execute("ROLLBACK")
+                self._narrow()
             self._load(self.db)
         except StorageError:
             self.damaged = True
@@ -341,6 +350,9 @@ class NodeFile:
         and again; put in order, many at a time, each page a few times.
         """
         self.insert("INSERT INTO waiting", keys, 3)
+        if self._taken < _MANY <= self._taken + len(keys):
+            self.db.execute(_LARGE_CACHE)
+        self._taken += len(keys)
         self._waiting += len(keys)
         if self._waiting > _MOST_WAITING:
             self.put_waiting()
@@ -353,6 +365,13 @@ class NodeFile:
             )
             self.db.execute("DELETE FROM waiting")
             self._waiting = 0
+
+    def _narrow(self) -> None:
+        """Give back the memory that a large write was given."""
+        if self._taken >= _MANY:
+            self.db.execute(_USUAL_CACHE)
+            self.db.execute("PRAGMA shrink_memory")
+        self._taken = 0
 
     # --- upkeep --------------------------------------------------------------------
 
