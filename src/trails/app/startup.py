@@ -1,15 +1,10 @@
-"""How the program starts: without looking for garbage, and with few places for memory."""
+"""How the program starts: without looking for garbage, because there is none yet."""
 
 from __future__ import annotations
 
-import ctypes
 import gc
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Final
-
-_ARENA_MAX: Final = -8  # M_ARENA_MAX of glibc's mallopt
+from contextlib import contextmanager
 
 
 @contextmanager
@@ -25,14 +20,3 @@ def uncollected() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def share_arenas() -> None:
-    """Let all threads of a server share two pools of memory.
-
-    The C library would give each thread its own, and what a large request used in one stays
-    there: a server with many threads would hold many times what it needs.
-    """
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):  # a C library without it does as it does
-            ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)

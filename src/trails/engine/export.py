@@ -17,7 +17,7 @@ from trails.model.iris import RDF_TYPE, XSD
 from trails.model.kinds import Kind
 from trails.model.names import suggest
 from trails.model.nodes import NodeState
-from trails.views.nodes.docs import Docs
+from trails.views.nodes.docs import docs_of
 from trails.views.terms import Terms
 
 _BLOCK: Final = 1 << 16
@@ -56,7 +56,7 @@ def write_ndjson(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
 
     A field without a value is left out, unless a default would fill it: then it is null.
     """
-    docs = Docs(terms.schema)
+    docs = docs_of(terms.schema)
     empty = {
         each.name: {name: None for name, default, _ in each.defaults if default is not None}
         for each in terms.schema.types

@@ -10,10 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from trails.app.serving.hosts import HostPolicy
+from trails.app.serving.memory import share_pools
 from trails.app.serving.ports import bind_port, url_of
 from trails.app.serving.scopes import authenticator_of, local_actor
 from trails.app.settings import choose_graph, read_settings
-from trails.app.startup import share_arenas, uncollected
+from trails.app.startup import uncollected
 from trails.surfaces.cli.operations import Served
 
 Tell = Callable[[str], None]
@@ -77,7 +78,7 @@ def _run(
     make_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> int:
     """Run until it ends by itself or a signal comes; its number, or 0."""
-    share_arenas()
+    share_pools()
     with asyncio.Runner(loop_factory=make_loop) as runner:
         return runner.run(_until_signal(serve))
 

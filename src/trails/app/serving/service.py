@@ -22,6 +22,7 @@ from trails.app.app import App
 from trails.app.ownership import Ownership
 from trails.app.serving.graphs import ServedGraphs
 from trails.app.serving.hosts import HostPolicy
+from trails.app.serving.memory import give_back
 from trails.app.serving.owners import OwnerAddress
 from trails.app.serving.sessions import Sessions
 from trails.app.serving.socket_folders import SocketFolder
@@ -78,11 +79,13 @@ async def _serve(
     http = _Http(app, graphs, listening, sockets.http_socket)
     running = asyncio.create_task(http.run(sessions.answered))
     running.add_done_callback(lambda task: _tell_failure(task, tell))
+    tidying = asyncio.create_task(give_back())
     try:
         if listening.ports:
             await http.begin(running)
         yield
     finally:
+        tidying.cancel()
         server.close()
         http.ending.set()
         await asyncio.gather(sessions.end(), running)

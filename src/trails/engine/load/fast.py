@@ -8,7 +8,6 @@ the decoder can't express is tested by the validator's own check of the field.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable
 from datetime import date
 from typing import Annotated, Any, Final, Literal, Required, TypedDict, Union
@@ -21,16 +20,13 @@ from trails.errors import FieldError
 from trails.model.constraints import Check, Coerce, compile_field
 from trails.model.ids import uuid7
 from trails.model.iris import MAX_ID_BYTES, Names
+from trails.model.kept import Kept
 from trails.model.kinds import INT_MAX, INT_MIN, Kind
 from trails.model.patterns import compile_pattern
 from trails.model.types import REF, PredicateDescriptor, Schema, TypeDescriptor
 
 _EXACT: Final = 2**53
 """Below it, an integer is the same number as a float, so limits mean the same for both."""
-
-_MOST_KEPT: Final = 8
-_kept: dict[tuple[str, Names], FastLines] = {}
-_lock = threading.Lock()
 
 _is_plain = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*").fullmatch
 named_keys = re.compile(rb'"[ \t\r]*:').findall
@@ -116,15 +112,12 @@ class FastLines:
         return Item(number, f"line {number}: ", kind.name, values, identifier, handle, checked=True)
 
 
+_kept: Kept[tuple[str, Names], FastLines] = Kept(8)
+
+
 def fast_lines(schema: Schema, names: Names) -> FastLines:
     """The reader for a schema, made once: it has classes of its own, which cost much to make."""
-    key = (schema.digest, names)
-    with _lock:
-        found = _kept.pop(key, None) or FastLines(schema, names)
-        _kept[key] = found
-        if len(_kept) > _MOST_KEPT:
-            del _kept[next(iter(_kept))]  # used longest ago
-    return found
+    return _kept.get((schema.digest, names), lambda: FastLines(schema, names))
 
 
 def _decode_nothing(line: bytes) -> object:

@@ -7,8 +7,10 @@ from typing import Any, TypedDict
 
 import msgspec
 
+from trails.model.kept import Kept
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
 
+_kept: Kept[str, Docs] = Kept(64)
 _DECODER = msgspec.json.Decoder(dict[str, object])
 
 
@@ -61,6 +63,11 @@ class Docs:
             if value is not None:
                 values[name] = restore(value)
         return values
+
+
+def docs_of(schema: Schema) -> Docs:
+    """The documents of a schema, made once: every branch and snapshot has the same."""
+    return _kept.get(schema.digest, lambda: Docs(schema))
 
 
 class _Reader:

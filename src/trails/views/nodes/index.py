@@ -20,7 +20,7 @@ from trails.model.iris import decode_id
 from trails.model.nodes import NodeState
 from trails.model.types import Schema
 from trails.views.nodes.arms import Arm, arms_of
-from trails.views.nodes.docs import Docs
+from trails.views.nodes.docs import docs_of
 from trails.views.nodes.file import NodeFile, marks
 from trails.views.nodes.keys import Extract, Slot, all_slots
 from trails.views.nodes.layers import FOREVER, ROOT, Layer
@@ -98,7 +98,7 @@ class NodeIndex:
     def follow(self, schema: Schema) -> None:
         """Use this schema, for which the rows are made already."""
         self._schema = schema
-        self.docs = Docs(schema)
+        self.docs = docs_of(schema)
         self._all_slots: Mapping[str, tuple[Slot, ...]] = all_slots(schema)
         self._unique_slots = {
             name: tuple(slot for slot in slots if slot.unique)
