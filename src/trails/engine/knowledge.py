@@ -138,11 +138,15 @@ class Knowledge:
         return sorted(self._graph.reading_nodes(self._line, read))[:limit]
 
     def page(self, selection: Selection) -> tuple[Found, int | None]:
-        """A page of nodes and, where more follow, how many there are in all at that moment."""
+        """A page of nodes and, where more follow, how many there are in all at that moment.
+
+        Of a selection with a condition that number is None: it would cost more than the page.
+        """
 
         def run(selector: Selector) -> tuple[Found, int | None]:
             found = selector.select(selection)
-            return found, None if found.next is None else selector.count(selection)
+            known = found.next is not None and selection.where is None
+            return found, selector.count(selection) if known else None
 
         return self._select(run)
 

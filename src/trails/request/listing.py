@@ -60,11 +60,12 @@ def read_page(ctx: GraphContext, uri: str, address: ListAddress) -> list[Content
 
 
 def _tell_rest(following: str, address: ListAddress, shown: int, total: int | None) -> Content:
-    which = "" if address.where is None else f" where {address.where.field} is as asked"
-    text = (
-        f"{shown} of {total} {address.type} instances{which} are shown. The next ones: {following}"
-    )
-    return Content(following, TEXT, text)
+    if address.where is None:
+        some = f"{shown} of {total} {address.type} instances are shown"
+    else:
+        field = address.where.field
+        some = f"{shown} {address.type} instances where {field} is as asked are shown; more follow"
+    return Content(following, TEXT, f"{some}. The next ones: {following}")
 
 
 class Labels:
