@@ -44,7 +44,8 @@ from trails.request.builtins.meta import META
 from trails.sandbox.pool import Sandbox
 
 
-def _silent(text: str) -> None:
+def silent(text: str) -> None:
+    """Tell nobody."""
     del text
 
 
@@ -61,7 +62,7 @@ class App:
         folder: Path | None = None,
         ownership: Ownership | None = None,
         apply_schema: bool | None = None,
-        progress: Callable[[str], None] = _silent,
+        progress: Callable[[str], None] = silent,
     ) -> None:
         """Make an app in memory from declared classes and functions."""
         self.settings = settings or Settings(Project(name), {"main": GraphSettings()})
@@ -96,7 +97,7 @@ class App:
         strict: bool = False,
         ownership: Ownership | None = None,
         apply_schema: bool | None = None,
-        progress: Callable[[str], None] = _silent,
+        progress: Callable[[str], None] = silent,
     ) -> Self:
         """Open a project folder.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trails.app.app import App
+from trails.app.app import App, silent
 from trails.app.backups import backup_project, restore_project
 from trails.app.clients.requests import install_client, list_clients, uninstall_client
 from trails.app.health import examine_project
@@ -112,11 +112,7 @@ class LocalOperations(LocalServer):
         return uninstall_client(folder, request)
 
 
-def _silent(text: str) -> None:
-    del text
-
-
-def _alone(folder: Path, command: str, tell: Tell = _silent) -> App:
+def _alone(folder: Path, command: str, tell: Tell = silent) -> App:
     """A project for a command that needs its files for itself, and runs none of its code."""
     try:
         return App.open(folder, declarations=False, progress=tell)

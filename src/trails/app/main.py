@@ -7,14 +7,15 @@ options and colour texts, unless there is something to say.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from trails.app.startup import uncollected
+from trails.surfaces.cli.plain import INTERRUPTED, tell
 
-_INTERRUPTED: Final = 130
 _STDIO_OPTIONS: Final = {
     "--project": "project",
     "-p": "project",
@@ -30,7 +31,7 @@ def main() -> None:
             run = _plain_stdio(sys.argv[1:]) or _command_line(sys.argv[1:2])
         run()
     except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
+        sys.exit(INTERRUPTED)
 
 
 def _command_line(first: Sequence[str]) -> Callable[[], object]:
@@ -65,16 +66,11 @@ def _plain_stdio(arguments: Sequence[str]) -> Callable[[], object] | None:
     def serve() -> None:
         try:
             number = LocalServer().serve_stdio(
-                Path(given.get("project", ".")), given.get("graph"), _tell
+                Path(given.get("project", ".")), given.get("graph"), tell
             )
         except TrailsError:
             _command_line(["serve"])()  # meets it again, and says it as every command does
         else:
-            sys.exit(_INTERRUPTED if number == 2 else 0)
+            sys.exit(INTERRUPTED if number == signal.SIGINT else 0)
 
     return serve
-
-
-def _tell(text: str) -> None:
-    sys.stderr.write(f"trails: {text}\n")
-    sys.stderr.flush()

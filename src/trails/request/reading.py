@@ -25,6 +25,7 @@ from trails.engine.service import GraphService
 from trails.errors import NotFoundError, StorageError
 from trails.model.actors import Actor
 from trails.model.constraints import shorten
+from trails.model.kept import Kept
 from trails.model.names import suggest
 from trails.model.outcomes import Failure
 from trails.model.reports import Report
@@ -58,6 +59,8 @@ _CHEAP_LIMIT: Final = 200
 _CHEAP_OFFSET: Final = 1000
 _SHOWN: Final = 5
 """Ids that a message offers instead of one that does not exist."""
+_SCHEMAS: Final = 64
+"""Schemas, of branches and of the past, that are ready to be written with."""
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -69,7 +72,7 @@ class Reader:
         self._service = service
         self._doctor = doctor or self._examine
         self._listed = ResourceList("", (), ())
-        self._documents: dict[str, JsonLd] = {}
+        self._documents: Kept[str, JsonLd] = Kept(_SCHEMAS)
 
     def _examine(self) -> Report:
         graph = self._service.graph
@@ -171,10 +174,8 @@ class Reader:
         state = kg.find_by_id(address.type, address.id)
         if state is None:
             raise NotFoundError(_missing(kg, address), uri=uri)
-        documents = self._documents.get(schema.digest)
-        if documents is None:
-            documents = JsonLd(schema, self._service.graph.names)
-            self._documents[schema.digest] = documents
+        names = self._service.graph.names
+        documents = self._documents.get(schema.digest, lambda: JsonLd(schema, names))
         return Content(uri, LD_JSON, _encode(documents.document(state)).decode())
 
 

@@ -28,6 +28,7 @@ from trails.model.names import suggest
 from trails.model.outcomes import Failure
 from trails.model.types import Schema
 from trails.model.uris import InstanceAddress, ListAddress, Place, parse_address
+from trails.request.authorize import refuse_reading
 
 _log = logging.getLogger(__name__)
 
@@ -77,8 +78,10 @@ class Watches:
     # --- opening and closing -----------------------------------------------------------
 
     def refuse_watch(self, actor: Actor, uri: str) -> Failure | None:
-        """Why a URI can't be watched, or None."""
-        del actor
+        """Why an actor can't watch a URI, or None; who may not read may not watch."""
+        refused = refuse_reading(actor)
+        if refused is not None:
+            return refused
         found = self._resolve(uri)
         return found if isinstance(found, Failure) else None
 

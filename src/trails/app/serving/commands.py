@@ -52,7 +52,6 @@ class LocalServer:
             import uvloop  # noqa: PLC0415
 
             from trails.app.serving.endpoints import describe  # noqa: PLC0415
-            from trails.app.serving.http import HttpInterface  # noqa: F401, PLC0415 - needed soon
             from trails.app.serving.service import Listening  # noqa: PLC0415
             from trails.app.serving.web import Standing, WebFront  # noqa: PLC0415
 

@@ -26,6 +26,7 @@ from trails.app.serving.memory import give_back
 from trails.app.serving.owners import OwnerAddress
 from trails.app.serving.sessions import Sessions
 from trails.app.serving.socket_folders import SocketFolder
+from trails.app.startup import uncollected
 from trails.request.authenticate import Authenticator
 
 _GRACE: Final = 3.0
@@ -138,8 +139,9 @@ class _Http:
                     await answered.wait()
             for module in ("http", "http_servers"):
                 await asyncio.to_thread(import_module, f"trails.app.serving.{module}")
-        from trails.app.serving.http import HttpInterface  # noqa: PLC0415 - see above
-        from trails.app.serving.http_servers import HttpServer  # noqa: PLC0415
+        with uncollected():
+            from trails.app.serving.http import HttpInterface  # noqa: PLC0415 - see above
+            from trails.app.serving.http_servers import HttpServer  # noqa: PLC0415
 
         listening = self._listening
         interface = HttpInterface(

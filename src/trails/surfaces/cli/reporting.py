@@ -18,10 +18,10 @@ from rich.markup import escape
 
 from trails.errors import TrailsError, ValidationError
 from trails.model.reports import Report
+from trails.surfaces.cli.plain import INTERRUPTED
 
 _MARKS: Final = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "problem": "[red]✗[/]"}
 _SHOWN: Final = 20
-INTERRUPTED: Final = 130
 
 
 class Reporting:

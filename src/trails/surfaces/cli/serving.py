@@ -15,7 +15,8 @@ from rich.markup import escape
 from trails.errors import TrailsError
 from trails.surfaces.cli.operations import Served, Server
 from trails.surfaces.cli.options import GraphOption, JsonOption, ProjectOption
-from trails.surfaces.cli.reporting import INTERRUPTED, Reporting
+from trails.surfaces.cli.plain import INTERRUPTED, tell
+from trails.surfaces.cli.reporting import Reporting
 
 
 def add_serve_command(cli: typer.Typer, server: Server) -> None:
@@ -51,20 +52,15 @@ def add_serve_command(cli: typer.Typer, server: Server) -> None:
             if stdio:
                 if host is not None or port is not None or as_json:
                     raise TrailsError("--host, --port and --json are for HTTP, without --stdio")
-                code = server.serve_stdio(project, graph, _tell)
+                code = server.serve_stdio(project, graph, tell)
             else:
                 if graph is not None:
                     raise TrailsError("--graph goes with --stdio; HTTP serves all graphs")
                 show = _print_json if as_json else _print
-                code = server.serve_http(project, host, port, show, _tell)
+                code = server.serve_http(project, host, port, show, tell)
             report.silent = True
         if code == signal.SIGINT:
             raise typer.Exit(INTERRUPTED)
-
-
-def _tell(text: str) -> None:
-    sys.stderr.write(f"trails: {text}\n")
-    sys.stderr.flush()
 
 
 def _print_json(served: Served) -> None:
