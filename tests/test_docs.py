@@ -12,8 +12,11 @@ import trails
 from trails import errors, predicate
 from trails.app.local import LocalOperations
 from trails.app.settings import (
+    Auth,
+    Budgets,
     GraphSettings,
     McpSettings,
+    OAuth,
     Project,
     Sandbox,
     Server,
@@ -66,7 +69,17 @@ def commands(cli, prefix):
             "Settings",
             [
                 field
-                for struct in (Project, Server, GraphSettings, McpSettings, Validation, Sandbox)
+                for struct in (
+                    Project,
+                    Server,
+                    Auth,
+                    OAuth,
+                    GraphSettings,
+                    McpSettings,
+                    Budgets,
+                    Validation,
+                    Sandbox,
+                )
                 for field in struct.__struct_fields__
             ]
             + ["graphs"],
@@ -93,6 +106,7 @@ def test_the_settings_of_the_reference_are_all_of_them():
         "graphs",
         "validation",
         "sandbox",
+        "auth",
     }
 
 

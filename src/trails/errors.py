@@ -18,6 +18,7 @@
     ├── CapabilityError         raised by a capability on purpose
     ├── InstallError            a client's configuration that is left as it is
     ├── DeniedError             a rule that denies these arguments of a call
+    ├── ForbiddenError          a call that needs data which its caller may not read or change
     ├── BudgetError             an actor that has used up what it may use
     ├── QuarantineError         a graph that is not served, because its app or a query is broken
     ├── UnreachableError        a server that does not answer, or not as a Trails server does
@@ -176,6 +177,12 @@ class DeniedError(TrailsError):
     """A rule denies what was asked, with these arguments, to this actor."""
 
     code = "denied"
+
+
+class ForbiddenError(TrailsError):
+    """A call that needs data which its caller may not read or change."""
+
+    code = "forbidden"
 
 
 class BudgetError(TrailsError):

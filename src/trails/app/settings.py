@@ -41,10 +41,58 @@ class McpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[server]``: where ``trails serve`` listens."""
+    """``[server]``: where ``trails serve`` listens, and to whom."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8321
+    policies: str = ""
+    """A folder with Cedar policies about the server itself; none if empty."""
+    public_hosts: tuple[str, ...] = ()
+    """Names under which clients reach a server that others can reach."""
+    browser_origins: tuple[str, ...] = ()
+    """Origins of web pages that may use it."""
+    tls_certificate: str = ""
+    tls_key: str = ""
+    body_mb: Positive = 32
+
+
+class OAuth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[auth.oauth]``: whose access tokens are taken, and what they say."""
+
+    issuer: str
+    audience: str
+    jwks_file: str = ""
+    jwks_url: str = ""
+    jwks: str = ""
+    """The key set itself, as JSON. Exactly one of the three is given."""
+    algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
+    leeway: Annotated[int, msgspec.Meta(ge=0, le=30)] = 10
+    """Seconds that clocks may differ."""
+    actor_claim: str = "sub"
+    groups_claim: str = "groups"
+    scopes_claim: str = "scope"
+    scopes: dict[str, str] = {}
+    """What the issuer calls a scope → what it is called here; those of the same name need none."""
+    advertise: bool = False
+    """Whether clients are told where to get a token (RFC 9728)."""
+    resource: str = ""
+    """The URL under which clients know this server; the audience if empty."""
+
+
+class Auth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[auth]``."""
+
+    oauth: OAuth | None = None
+
+
+class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[graphs.<id>.budgets]``: what one actor may use; 0 is no limit."""
+
+    in_flight: Annotated[int, msgspec.Meta(ge=0)] = 32
+    """Calls at the same time."""
+    calls_per_minute: Annotated[int, msgspec.Meta(ge=0)] = 0
+    query_seconds_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 0
+    """Time that its SPARQL may take."""
 
 
 class GraphSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,8 +100,10 @@ class GraphSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     app: str = "app.py"
     queries: str = "queries"
+    policies: str = "policies"
     base_iri: str = ""
     mcp: McpSettings = McpSettings()
+    budgets: Budgets = Budgets()
 
 
 class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -99,6 +149,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     validation: Validation = Validation()
     sandbox: Sandbox = Sandbox()
     server: Server = Server()
+    auth: Auth = Auth()
 
     def base_iri(self, graph: str) -> str:
         """The base of a graph's IRIs, used when the graph is created."""
@@ -146,16 +197,26 @@ def choose_graph(known: Collection[str], graph: str | None) -> str:
     raise NotFoundError(f"this project has several graphs: {names}; say which with --graph")
 
 
+_STRUCTS = (
+    Settings,
+    Project,
+    Server,
+    Auth,
+    OAuth,
+    GraphSettings,
+    McpSettings,
+    Budgets,
+    Validation,
+    Sandbox,
+)
+
+
 def _explain(problem: str) -> str:
     """Add the nearest known key to an error about an unknown one."""
     if "unknown field" not in problem:
         return problem
     unknown = problem.split("`")[1]
-    known = {
-        name
-        for struct in (Project, Server, GraphSettings, McpSettings, Validation, Sandbox, Settings)
-        for name in struct.__struct_fields__
-    }
+    known = {name for struct in _STRUCTS for name in struct.__struct_fields__}
     near = get_close_matches(unknown, known, n=1)
     hint = (
         f"; did you mean {near[0]!r}?" if near else f"; known keys are {', '.join(sorted(known))}"

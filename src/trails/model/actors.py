@@ -15,6 +15,8 @@ class Actor(msgspec.Struct, frozen=True):
     name: str
     scopes: frozenset[Scope] = frozenset({"runtime"})
     groups: frozenset[str] = frozenset()
+    credential: str = ""
+    """The id of the credential that it came with, never the credential; empty where it had none."""
 
 
 LOCAL: Final = Actor("local")

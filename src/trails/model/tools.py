@@ -23,6 +23,7 @@ Action = Literal[
     "BranchDelete",
     "BranchMerge",
     "Admin",
+    "GraphList",
     "InvokeQuery",
     "InvokeCapability",
 ]
