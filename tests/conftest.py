@@ -9,6 +9,7 @@ reports, so the recorder works the same whether tests run here or in xdist's wor
 from __future__ import annotations
 
 import json
+import signal
 import tomllib
 from collections import defaultdict
 from pathlib import Path
@@ -20,6 +21,11 @@ from hypothesis import HealthCheck, settings
 # Tests judge behaviour, never the clock: a busy machine is no failure.
 settings.register_profile("trails", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("trails")
+
+# Whoever runs the tests in the background ignores interrupts, which the processes that tests
+# start would inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HERE = Path(__file__).parent
 REQUIREMENTS = HERE / "requirements.toml"

@@ -16,7 +16,7 @@ from trails.app.serving.gateway_errors import interrupted
 
 _BLOCK: Final = 1 << 16
 _QUIET: Final = 0.1
-"""Seconds of silence after which an answer is taken to be complete."""
+"""Seconds of silence after which an answer is taken to be complete, and nothing to be asked."""
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -70,6 +70,8 @@ class Pump:
                 writer.write(block)
                 await writer.drain()
                 self._answered = monotonic()
+        if self._asked is None:
+            await asyncio.sleep(_QUIET)  # a request may have been on its way to one who was gone
         with suppress(OSError):
             if self._asked is not None:
                 writer.write(interrupted(self._asked))
