@@ -6,12 +6,14 @@ from functools import cached_property
 
 from trails.authoring.context import Row
 from trails.authoring.nodes import Node, blank, loaded
+from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
 from trails.engine.graph import Graph
 from trails.engine.knowledge import Knowledge
 from trails.engine.lines import SNAPSHOT, Line
 from trails.errors import NotFoundError
 from trails.model.nodes import split_handle
+from trails.model.sights import Sight
 from trails.registry.registry import Registry
 
 
@@ -26,6 +28,8 @@ class GraphContext:
         actor: str,
         line: Line,
         call: Call | None = None,
+        access: Access = OPEN,
+        branches: tuple[str, ...] = (),
     ) -> None:
         self._graph = graph
         self.line = line
@@ -34,6 +38,10 @@ class GraphContext:
         self.actor = actor
         self.call = call
         """The call that this is for; its commits name it."""
+        self.access = access
+        """What the actor may do."""
+        self.branches = branches or (line.name,)
+        """Where its sight is decided: the branch, or those that contain the snapshot."""
         self.graph = graph.name
         self.names = graph.names
         """How its IRIs are spelled."""
@@ -42,7 +50,20 @@ class GraphContext:
     @cached_property
     def kg(self) -> Knowledge:
         """The graph itself."""
-        return Knowledge(self._graph, self.line, self.registry.schema, self.actor, self.call)
+        return Knowledge(
+            self._graph,
+            self.line,
+            self.registry.schema,
+            self.actor,
+            self.call,
+            self.access,
+            self.branches,
+        )
+
+    @property
+    def sight(self) -> Sight:
+        """What the actor sees of the types here."""
+        return self.kg.sight
 
     @property
     def branch(self) -> str:
@@ -56,7 +77,15 @@ class GraphContext:
 
     def for_call(self, call: Call) -> GraphContext:
         """The same actor on the same branch, for one call."""
-        return GraphContext(self._graph, self.registry, actor=self.actor, line=self.line, call=call)
+        return GraphContext(
+            self._graph,
+            self.registry,
+            actor=self.actor,
+            line=self.line,
+            call=call,
+            access=self.access,
+            branches=self.branches,
+        )
 
     def hydrate(self, row: Row) -> Node:
         """A stored node as an instance of its class."""

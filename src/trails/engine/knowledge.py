@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from trails.authoring.nodes import Node, is_unfolded, state_of, unfold
+from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
 from trails.engine.commit import Write
 from trails.engine.evolve import adopt_on_branch
@@ -30,6 +31,7 @@ from trails.model.iris import HANDLE_PREFIX, encode_id, normal_id
 from trails.model.kinds import Iri
 from trails.model.nodes import NodeState, make_handle, split_handle
 from trails.model.selections import Selection
+from trails.model.sights import FULL, Sight
 from trails.model.sparql import query_form, tokenize
 from trails.model.types import Schema
 from trails.views.nodes.index import NodeIndex
@@ -48,12 +50,17 @@ class Knowledge:
         declared: Schema,
         actor: str,
         call: Call | None = None,
+        access: Access = OPEN,
+        branches: tuple[str, ...] = (),
     ) -> None:
         self._graph = graph
         self._line = line
         self._declared = declared
         self._actor = actor
         self._call = call
+        self._access = access
+        self._branches = branches or (line.name,)
+        self._seen: tuple[Schema, Sight] | None = None
         self._open: Write | None = None
         self._thread = 0
 
@@ -63,6 +70,16 @@ class Knowledge:
     def schema(self) -> Schema:
         """The types of this branch or snapshot."""
         return self._line.schema
+
+    @property
+    def sight(self) -> Sight:
+        """What the actor sees of those types."""
+        if self._access is OPEN:
+            return FULL
+        schema = self._line.schema
+        if self._seen is None or self._seen[0] is not schema:
+            self._seen = schema, self._access.sight(schema, self._branches)
+        return self._seen[1]
 
     @property
     def head(self) -> Head:

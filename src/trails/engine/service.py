@@ -11,6 +11,7 @@ from functools import partial
 
 import msgspec
 
+from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
 from trails.engine.branches import forked_branch
 from trails.engine.context import GraphContext
@@ -62,20 +63,30 @@ class GraphService:
         *,
         registry: Registry | None = None,
         call: Call | None = None,
+        access: Access = OPEN,
+        branches: tuple[str, ...] = (),
     ) -> GraphContext:
         """What an actor does, it does through a context: on a branch, or at a past commit.
 
         ``registry`` is the snapshot that a request has pinned, ``call`` what it is part of.
+        ``access`` is what the actor may do; what it sees of a past commit is decided by the
+        ``branches`` that contain it.
         """
         graph = self.graph
         line = graph.line(branch) if snapshot is None else snapshot_line(graph, snapshot)
         return GraphContext(
-            graph, registry or self.registry, actor=checked_actor(actor), line=line, call=call
+            graph,
+            registry or self.registry,
+            actor=checked_actor(actor),
+            line=line,
+            call=call,
+            access=access,
+            branches=branches,
         )
 
-    def versions(self, actor: str, call: Call | None = None) -> Versions:
+    def versions(self, actor: str, call: Call | None = None, access: Access = OPEN) -> Versions:
         """The history: branches, commits, differences, merges."""
-        return Versions(self.graph, checked_actor(actor), call)
+        return Versions(self.graph, checked_actor(actor), call, access)
 
     def call(self, ctx: GraphContext, name: str, arguments: Mapping[str, object]) -> object:
         """Call a capability with JSON arguments; the result is in JSON form."""
@@ -127,6 +138,7 @@ class GraphService:
         *,
         registry: Registry | None = None,
         call: Call | None = None,
+        access: Access = OPEN,
     ) -> LoadResult:
         """Load files into a branch: one commit, or none and every problem told.
 
@@ -137,7 +149,7 @@ class GraphService:
         with forked_branch(
             graph, request.branch, source=request.source, actor=checked_actor(actor)
         ) as forked:
-            ctx = self.context(actor, request.branch, registry=registry, call=call)
+            ctx = self.context(actor, request.branch, registry=registry, call=call, access=access)
             with recording(ctx, "graph_load", "load") as inner:
                 opening = partial(
                     inner.kg.transaction,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
 from trails.engine.branches import create_branch, delete_branch, list_branches
 from trails.engine.graph import MAIN, Graph
@@ -20,10 +21,13 @@ from trails.model.versions import (
 class Versions:
     """Branches, commits, differences and merges of one graph, on behalf of one actor."""
 
-    def __init__(self, graph: Graph, actor: str, call: Call | None = None) -> None:
+    def __init__(
+        self, graph: Graph, actor: str, call: Call | None = None, access: Access = OPEN
+    ) -> None:
         self._graph = graph
         self._actor = actor
         self._call = call
+        self._access = access
 
     def _commit(self) -> None:
         """Something is written: the activity of the call has to be, too."""
