@@ -18,7 +18,7 @@ import msgspec
 
 from bench.measure import OUT, Goal, Result
 from bench.serving.load import Case, Slice, take_turns
-from bench.serving.projects import make_project
+from bench.serving.projects import guard, make_project
 from bench.serving.requests import call, legacy, modern
 from bench.serving.servers import Server, fastmcp_python, generator_pinned, ours, peer
 
@@ -32,6 +32,9 @@ class Servers(msgspec.Struct, frozen=True):
 
     ours: Server
     ours_many: Server
+    ours_guarded: Server
+    token: str
+    """For the guarded one: with policies, a token, and everything else."""
     sdk: Server
     sdk_many: Server
     route: Server
@@ -50,9 +53,13 @@ def run(*, quick: bool) -> list[Result]:
 def _start(folder: Path, stack: ExitStack) -> Servers:
     python = fastmcp_python()
     enter = stack.enter_context
+    guarded = make_project(folder / "guarded", 4)
+    token = guard(guarded)
     return Servers(
         ours=enter(ours(make_project(folder / "few", 4))),
         ours_many=enter(ours(make_project(folder / "many", TOOLS))),
+        ours_guarded=enter(ours(guarded)),
+        token=token,
         sdk=enter(peer("sdk", 4)),
         sdk_many=enter(peer("sdk", TOOLS)),
         route=enter(peer("route", 1)),
@@ -74,6 +81,9 @@ def _calls(servers: Servers) -> dict[str, Case]:
         "ours": echo(servers.ours),
         "ours def": echo(servers.ours, "echo_thread"),
         "ours many": echo(servers.ours_many),
+        "ours guarded": servers.ours_guarded.case(
+            b"hello", call(servers.ours_guarded.path, "echo", HELLO, servers.token)
+        ),
         "ours old": old(servers.ours),
         "sdk": echo(servers.sdk),
         "sdk old": old(servers.sdk),
@@ -123,6 +133,7 @@ def _judge(slices: Mapping[str, Sequence[Slice]]) -> Iterator[Result]:
         yield compare("tools/call, async", "ours", "fastmcp", Goal(">=", 10), versus)
     versus = "bare Starlette route · the same"
     yield compare("tools/call, async", "ours", "route", Goal(">=", 0.5), versus)
+    yield compare("tools/call, token and policies", "ours guarded", "sdk", Goal(">=", 2.5))
     yield compare("tools/call, def", "ours def", "sdk", Goal(">=", 1))
     yield compare("tools/call, legacy revision", "ours old", "sdk old", Goal(">=", 3))
     versus = "our own with 4 tools · bare Starlette route"

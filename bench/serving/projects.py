@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -61,6 +64,29 @@ async def echo_{number:03}(ctx: Context, text: str = predicate(max_length=1000))
     """Say it again."""
     return Said(text=text)
 '''
+
+
+POLICIES: Final = """
+permit(principal in Group::"readers", action == Action::"Read", resource in Graph::"main");
+permit(principal in Group::"writers", action in [Action::"Read", Action::"Change"],
+       resource in Graph::"main") when { context.branch like "work/*" };
+permit(principal in Group::"agents", action == Action::"InvokeCapability",
+       resource in Graph::"main");
+permit(principal in Group::"agents", action == Action::"Read", resource in Graph::"main")
+  when { context.branch == "main" };
+forbid(principal in Group::"agents", action == Action::"Change", resource)
+  when { context.branch == "main" };
+"""
+
+
+def guard(folder: Path) -> str:
+    """Put a project under policies; returns the token of an agent that they let call."""
+    (folder / "policies").mkdir()
+    (folder / "policies" / "access.cedar").write_text(POLICIES, encoding="utf-8")
+    command = [sys.executable, "-m", "trails", "token", "new", "--actor", "bench"]
+    given = ["--group", "agents", "--scope", "runtime", "--json", "-p", str(folder)]
+    made = subprocess.run([*command, *given], check=True, capture_output=True)
+    return str(json.loads(made.stdout)["token"])
 
 
 def make_project(folder: Path, tools: int) -> Path:

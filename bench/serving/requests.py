@@ -18,11 +18,19 @@ META: Final = {
 }
 
 
-def modern(path: str, method: str, params: dict[str, object], name: str | None = None) -> bytes:
+def modern(
+    path: str,
+    method: str,
+    params: dict[str, object],
+    name: str | None = None,
+    token: str | None = None,
+) -> bytes:
     """A request of the newest revision; the name of what is asked for stands in a header too."""
     headers = {"accept": ACCEPT, "mcp-protocol-version": MODERN, "mcp-method": method}
     if name is not None:
         headers["mcp-name"] = name
+    if token is not None:
+        headers["authorization"] = f"Bearer {token}"
     return post(path, headers, _encode(method, {**params, "_meta": META}))
 
 
@@ -32,9 +40,9 @@ def legacy(path: str, method: str, params: dict[str, object]) -> bytes:
     return post(path, headers, _encode(method, params))
 
 
-def call(path: str, tool: str, arguments: dict[str, object]) -> bytes:
+def call(path: str, tool: str, arguments: dict[str, object], token: str | None = None) -> bytes:
     """Call a tool, at the newest revision."""
-    return modern(path, "tools/call", {"name": tool, "arguments": arguments}, tool)
+    return modern(path, "tools/call", {"name": tool, "arguments": arguments}, tool, token)
 
 
 def _encode(method: str, params: dict[str, object]) -> bytes:
