@@ -6,6 +6,7 @@
     ├── DeclarationError        a class, function or pattern that can't be what it says
     ├── RegistryError           two declarations that can't stand beside each other
     ├── SettingsError           trails.toml or a project folder that can't be used
+    ├── PolicyError             access policies that can't be used
     ├── ValidationError         a write or a call refused, with every FieldError at once
     ├── NotFoundError           no such node, type, branch, commit or capability
     ├── QueryError              a selection or SPARQL text that can't be run
@@ -95,6 +96,12 @@ class SettingsError(TrailsError):
     """A project folder or trails.toml that can't be used."""
 
     code = "settings"
+
+
+class PolicyError(TrailsError):
+    """Policies that can't be read, or speak of what does not exist; ``data`` has every problem."""
+
+    code = "policy"
 
 
 class ValidationError(TrailsError):

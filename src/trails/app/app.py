@@ -14,6 +14,7 @@ from typing import Self
 
 from trails.app.modules import load_module, queries_folder
 from trails.app.ownership import Ownership
+from trails.app.policies import ProjectPolicies, unguarded
 from trails.app.settings import DATA_FOLDER, GraphSettings, Project, Settings, read_settings
 from trails.engine.context import GraphContext
 from trails.engine.evolve import adopt_schema
@@ -26,6 +27,7 @@ from trails.engine.versions import Versions
 from trails.errors import (
     DeclarationError,
     NotFoundError,
+    PolicyError,
     QuarantineError,
     RegistryError,
     SchemaMismatchError,
@@ -75,6 +77,8 @@ class App:
         """The graphs that are not served, each with the reason."""
         self._services: dict[str, GraphService] = {}
         self._cells: dict[str, RegistryCell] = {}
+        self.policies = ProjectPolicies(folder, self.settings, self.registry)
+        """Who decides what an actor may do."""
         if folder is not None and ownership is None:
             ownership = Ownership(folder / DATA_FOLDER)
         self._ownership = ownership
@@ -97,6 +101,7 @@ class App:
         strict: bool = False,
         ownership: Ownership | None = None,
         apply_schema: bool | None = None,
+        guarded: Callable[[], bool] = unguarded,
         progress: Callable[[str], None] = silent,
     ) -> Self:
         """Open a project folder.
@@ -105,9 +110,12 @@ class App:
         that fits the data is applied; ``apply_schema=True`` does so in production too. With
         ``declarations=False`` the project's own code is left alone, and so are the types.
 
-        A graph whose module, types or stored queries are broken is quarantined: using it
-        raises QuarantineError, and the other graphs serve. ``strict=True`` raises the reason
+        A graph whose module, types, stored queries or policies are broken is quarantined: using
+        it raises QuarantineError, and the other graphs serve. ``strict=True`` raises the reason
         at once instead.
+
+        ``guarded`` tells whether whoever comes must show a credential; a graph without policies
+        can then only be read.
 
         The folder is this process's until the app is closed; ``ownership`` is that of a caller
         that has it already.
@@ -121,6 +129,7 @@ class App:
             apply_schema=apply_schema,
             progress=progress,
         )
+        app.policies = ProjectPolicies(folder, settings, app.registry, guarded)
         try:
             for graph in settings.graphs if declarations else ():
                 app._open_graph(graph, strict=strict)
@@ -135,7 +144,14 @@ class App:
             found = self._collect(graph)
             declared = _registry_of(found)
             self._register(found, graph, self.stored_queries(graph, declared.schema))
-        except (DeclarationError, RegistryError, SettingsError, SchemaMismatchError) as reason:
+            self.policies.judge(graph)
+        except (
+            DeclarationError,
+            PolicyError,
+            RegistryError,
+            SettingsError,
+            SchemaMismatchError,
+        ) as reason:
             if strict:
                 raise
             # What led here may hold values that are nobody's business.

@@ -23,6 +23,7 @@ def kernel_of(app: App, graph: str = "main") -> Kernel:
             env=settings.project.env,
             stored_query_mode=mcp.stored_query_mode,
             stored_query_threshold=mcp.stored_query_threshold,
+            judge=app.policies.judge(graph),
             doctor=partial(examine_served, app, graph),
         ),
     )

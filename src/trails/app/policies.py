@@ -1,0 +1,244 @@
+"""Who decides on each graph of a project: its policies, or what holds where there are none.
+
+A graph without policies is open as long as nobody has to show a credential, and read only
+from then on. Policies, tokens and declarations may change while a graph is served; the judge
+of a graph looks for that when it is asked, at most once a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from pathlib import Path
+from time import monotonic
+from typing import Final, Literal
+
+import msgspec
+
+from trails.app.policy_files import Look, PolicyFiles
+from trails.app.settings import GraphSettings, Settings
+from trails.errors import PolicyError
+from trails.model.actors import Actor
+from trails.model.decisions import EVERYTHING, Judge, Resource
+from trails.model.tools import Action
+from trails.policy.sources import Source
+from trails.registry.registry import Registry
+
+Mode = Literal["open", "read only", "policies"]
+Make = Callable[[tuple[Source, ...], Registry | None], Judge]
+
+_PATIENCE: Final = 1.0
+"""Seconds between two looks at the files."""
+_logger: Final = logging.getLogger("trails")
+
+
+def unguarded() -> bool:
+    """Nobody has to show a credential."""
+    return False
+
+
+class _State(msgspec.Struct, frozen=True):
+    """What was found at the last look, and who decides by that."""
+
+    look: Look
+    guarded: bool
+    mode: Mode
+    sources: tuple[Source, ...]
+    registry: Registry | None
+    judge: Judge
+
+
+class FollowingJudge:
+    """A judge that is replaced whenever what it decides by has changed."""
+
+    def __init__(
+        self,
+        name: str,
+        files: PolicyFiles,
+        guarded: Callable[[], bool],
+        registry: Callable[[], Registry | None],
+        make: Callable[[Mode, tuple[Source, ...], Registry | None], Judge],
+    ) -> None:
+        """Read the policies; raises PolicyError."""
+        self._name = name
+        self._files = files
+        self._guarded = guarded
+        self._registry = registry
+        self._make = make
+        self._lock = threading.Lock()
+        self._state = self._read(files.look(), guarded())
+        self._next_look = monotonic() + _PATIENCE
+
+    @property
+    def mode(self) -> Mode:
+        """What holds now."""
+        self._current()
+        return self._state.mode
+
+    @property
+    def version(self) -> str:
+        """Changes whenever an answer may."""
+        return self._current().version
+
+    def allows(
+        self, actor: Actor, action: Action, resource: Resource, branch: str = "", target: str = ""
+    ) -> bool:
+        """As the current judge says."""
+        return self._current().allows(actor, action, resource, branch, target)
+
+    def allows_somewhere(
+        self, actor: Actor, action: Action, resource: Resource, branches: Collection[str]
+    ) -> bool:
+        """As the current judge says."""
+        return self._current().allows_somewhere(actor, action, resource, branches)
+
+    def _current(self) -> Judge:
+        """Who decides now. Costs a comparison or two, unless something has changed."""
+        state = self._state
+        if monotonic() >= self._next_look:
+            state = self._look()
+        if self._registry() is not state.registry:
+            state = self._renew()
+        return state.judge
+
+    def _look(self) -> _State:
+        """See whether files or credentials have changed; one caller a second does."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._next_look = monotonic() + _PATIENCE
+                self._follow(self._files.look(), self._guarded())
+            finally:
+                self._lock.release()
+        return self._state
+
+    def _follow(self, look: Look, guarded: bool) -> None:  # noqa: FBT001
+        old = self._state
+        if (look, guarded) == (old.look, old.guarded):
+            return
+        if look != old.look and not self._files.is_settled():
+            self._next_look = monotonic() + _PATIENCE / 4
+            return
+        if old.mode == "policies" and not look:
+            _logger.warning(
+                "%s: all policies are gone; the last ones stay until the next start", self._name
+            )
+            self._state = msgspec.structs.replace(old, look=look, guarded=guarded)
+            return
+        try:
+            self._state = self._read(look, guarded)
+        except PolicyError as error:
+            _logger.warning("%s: the last good policies stay: %s", self._name, error.message)
+            self._state = msgspec.structs.replace(old, look=look, guarded=guarded)
+        else:
+            _logger.info("%s: access follows %s", self._name, self._state.mode)
+
+    def _read(self, look: Look, guarded: bool) -> _State:  # noqa: FBT001
+        sources = self._files.read()
+        mode: Mode = "policies" if look else "read only" if guarded else "open"
+        registry = self._registry()
+        return _State(look, guarded, mode, sources, registry, self._make(mode, sources, registry))
+
+    def _renew(self) -> _State:
+        """The same policies about other declarations."""
+        with self._lock:
+            old, registry = self._state, self._registry()
+            if registry is not old.registry:
+                try:
+                    judge = self._make(old.mode, old.sources, registry)
+                except PolicyError as error:
+                    # What is new is unknown to the old judge, and so denied.
+                    _logger.warning("%s: new declarations: %s", self._name, error.message)
+                    judge = old.judge
+                self._state = msgspec.structs.replace(old, registry=registry, judge=judge)
+            return self._state
+
+
+class ProjectPolicies:
+    """The judges of a project."""
+
+    def __init__(
+        self,
+        folder: Path | None,
+        settings: Settings,
+        registry: Callable[[str], Registry],
+        guarded: Callable[[], bool] = unguarded,
+    ) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._registry = registry
+        self._guarded = guarded
+        self._judges: dict[str, FollowingJudge] = {}
+        self._server: FollowingJudge | None = None
+
+    def judge(self, graph: str) -> FollowingJudge:
+        """Who decides on a graph; raises PolicyError the first time, if its policies are wrong."""
+        found = self._judges.get(graph)
+        if found is None:
+            found = self._judges[graph] = FollowingJudge(
+                f"graph {graph!r}",
+                self._files(f"graph {graph!r}", self._settings.graphs[graph].policies),
+                self._guarded,
+                lambda: self._registry(graph),
+                lambda mode, sources, registry: self._make(graph, mode, sources, registry),
+            )
+        return found
+
+    def server(self) -> FollowingJudge:
+        """Who decides about the server itself; raises PolicyError as well."""
+        if self._server is None:
+            self._server = FollowingJudge(
+                "[server]",
+                self._files("[server]", self._settings.server.policies),
+                self._is_closed,
+                lambda: None,
+                self._make_server,
+            )
+        return self._server
+
+    def _is_closed(self) -> bool:
+        """Whether any access control is configured."""
+        if self._guarded():
+            return True
+        given = (each.policies for each in self._settings.graphs.values())
+        return any(self._place(each).look() for each in given)
+
+    def _place(self, given: str) -> PolicyFiles:
+        if self._folder is None or not given:
+            return PolicyFiles(None)
+        return PolicyFiles(self._folder / given, given)
+
+    def _files(self, owner: str, given: str) -> PolicyFiles:
+        files = self._place(given)
+        if files.folder is None:
+            return files
+        if files.folder.exists() and not files.folder.is_dir():
+            raise PolicyError(f"{owner}: policies = {given!r} is not a folder; name one")
+        if given != GraphSettings().policies and not files.folder.is_dir():
+            raise PolicyError(
+                f"{owner}: policies = {given!r} does not exist; make the folder, or correct the "
+                "name: without policies others would decide"
+            )
+        return files
+
+    def _make(
+        self, graph: str, mode: Mode, sources: tuple[Source, ...], registry: Registry | None
+    ) -> Judge:
+        if mode == "open" or registry is None:
+            return EVERYTHING
+        # Cedar takes a while to import, and most projects never need it.
+        from trails.policy.making import READ_ONLY, know_graph, make_judge  # noqa: PLC0415
+
+        texts = sources if mode == "policies" else (READ_ONLY,)
+        known = know_graph(registry, graph, self._settings.graphs)
+        return make_judge(texts, known, str(registry.version))
+
+    def _make_server(
+        self, mode: Mode, sources: tuple[Source, ...], registry: Registry | None
+    ) -> Judge:
+        del registry
+        if mode == "open":
+            return EVERYTHING
+        from trails.policy.making import know_server, make_judge  # noqa: PLC0415
+
+        return make_judge(sources, know_server(self._settings.graphs), "")

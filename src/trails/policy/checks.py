@@ -1,0 +1,146 @@
+"""Check policies: Cedar's own rules, and that whatever they name exists.
+
+Cedar knows kinds and types. That a policy names a type, field, query or capability which is
+not there, or a branch that can't exist, it would take in silence, and a ``forbid`` with a
+misspelled name forbids nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Final
+
+import cedarpy
+import msgspec
+from cedarpy import pst
+
+from trails.errors import DeclarationError
+from trails.model.capabilities import SCOPES
+from trails.model.decisions import ResourceKind
+from trails.model.names import check_branch_name
+from trails.model.policies import PolicyProblem
+from trails.model.tools import Action
+from trails.policy.entities import World
+from trails.policy.policies import Policies, Policy
+from trails.policy.trees import context_texts, scope_texts
+from trails.policy.vocabulary import ATTRIBUTES, CONTEXT
+
+_PEOPLE: Final = frozenset({"Actor", "Group"})
+_PREFIX: Final = re.compile(r"^for policy `[^`]*`, ")
+_ATTRIBUTE: Final = re.compile(r"attribute `([^`]*)`")
+_NOWHERE: Final = "unable to find an applicable action"
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What policies can speak of."""
+
+    schema: str
+    actions: Mapping[Action, tuple[ResourceKind, ...]]
+    elsewhere: Mapping[Action, tuple[ResourceKind, ...]]
+    """Actions that other policies are about."""
+    world: World
+    graphs: Collection[str]
+    """All graphs of the project: a policy may be in several folders."""
+
+    def has(self, kind: str, identifier: str) -> bool:
+        """Whether there is such a thing."""
+        if kind in _PEOPLE:
+            return True  # they come with the requests
+        if kind == "Graph" and identifier in self.graphs:
+            return True
+        return any(uid.kind == kind and uid.id == identifier for uid in self.world.entities)
+
+
+def check_policies(policies: Policies, known: Known) -> list[PolicyProblem]:
+    """Every mistake of all policies, in their order."""
+    found = [
+        (at, message)
+        for at, policy in enumerate(policies.policies)
+        for message in (*_unknown_things(policy, known), *_impossible_texts(policy))
+    ]
+    at_fault = {at for at, _ in found}
+    found += [each for each in _invalid(policies, known) if each[0] not in at_fault]
+    found += _same_names(policies)
+    return [
+        PolicyProblem(policy.statement.file, policy.statement.line, policy.name, message)
+        for at, message in sorted(dict.fromkeys(found))
+        for policy in (policies.policies[at],)
+    ]
+
+
+def _unknown_things(policy: Policy, known: Known) -> Iterator[str]:
+    """Names of actions, kinds and things that are not there."""
+    for uid in sorted(pst.entity_uids(policy.says), key=str):
+        kind = str(uid.type)
+        if kind == "Action":
+            yield from _unknown_action(uid.id, known)
+        elif kind not in ATTRIBUTES:
+            yield f"there is no kind of thing {kind!r}; {_suggest(kind, ATTRIBUTES)}"
+        elif not known.has(kind, uid.id):
+            there = known.graphs if kind == "Graph" else known.world.names(kind)
+            what = f"{kind}::{msgspec.json.encode(uid.id).decode()}"
+            yield f"{what} does not exist; {_suggest(uid.id, there)}"
+
+
+def _unknown_action(name: str, known: Known) -> Iterator[str]:
+    if name in known.actions:
+        return
+    if name in known.elsewhere:
+        where = "[server] policies" if name == "GraphList" else "the policies of a graph"
+        yield f"the action {name} is decided by {where}; put this policy there"
+    else:
+        yield f"there is no action {name!r}; {_suggest(name, known.actions)}"
+
+
+def _impossible_texts(policy: Policy) -> Iterator[str]:
+    """Branches and scopes that no request will ever have."""
+    for name, text in context_texts(policy.says):
+        try:
+            if text:
+                check_branch_name(text)
+        except DeclarationError as error:
+            yield f"context.{name} is never {text!r}: {error.message}"
+    for text in scope_texts(policy.says):
+        if text not in SCOPES:
+            yield f"principal.scopes never has {text!r}; {_suggest(text, SCOPES)}"
+
+
+def _invalid(policies: Policies, known: Known) -> Iterator[tuple[int, str]]:
+    """What Cedar's validator finds."""
+    ids = {identifier: at for at, identifier in enumerate(policies.by_id)}
+    for error in cedarpy.validate_policies(policies.text, known.schema).errors:
+        message = _PREFIX.sub("", error.error)
+        if _NOWHERE in message:
+            applies = "; ".join(
+                f"{action}: {', '.join(kinds)}" for action, kinds in known.actions.items()
+            )
+            message = (
+                "no action that it names can be done to the resource that it names, so it "
+                f"would never apply; the actions are {applies}"
+            )
+        elif unknown := _ATTRIBUTE.search(message):
+            there = sorted({*CONTEXT, *(name for each in ATTRIBUTES.values() for name in each)})
+            message += f"; {_suggest(unknown[1], there)}"
+        yield ids.get(error.policy_id, 0), message
+
+
+def _same_names(policies: Policies) -> Iterator[tuple[int, str]]:
+    """An ``@id`` is how people find a policy, so it is one policy's."""
+    first: dict[str, Policy] = {}
+    for at, policy in enumerate(policies.policies):
+        other = first.setdefault(policy.label, policy)
+        if other is not policy:
+            place = f"{other.statement.file}:{other.statement.line}"
+            yield at, f"the policy at {place} has this @id as well; rename one"
+
+
+def _suggest(name: str, there: Collection[str]) -> str:
+    near = get_close_matches(name, there, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    some = sorted(there)[:12]
+    return (
+        f"there is {', '.join(some)}{' …' if len(there) > 12 else ''}" if some else "there is none"
+    )

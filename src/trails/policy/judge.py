@@ -1,0 +1,102 @@
+"""CedarJudge: decides by some policies about some world, neither of which changes.
+
+When a policy or the registry changes, there is another judge; so nothing that this one
+remembers is ever out of date. Whatever goes wrong is a denial: Cedar skips a ``forbid`` that
+fails, and would allow what it was to forbid.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from typing import Final
+
+import cedarpy
+import msgspec
+
+from trails.model.actors import Actor
+from trails.model.decisions import Decision, Resource
+from trails.model.kept import Kept
+from trails.model.tools import Action
+from trails.policy.policies import Policies
+from trails.policy.stage import Stage
+
+Place = tuple[str, str]
+"""A branch, and the other one where there are two."""
+Standing = tuple[str, frozenset[str], frozenset[str]]
+
+_ACTORS: Final = 256
+_DECISIONS: Final = 1 << 16
+_logger: Final = logging.getLogger("trails")
+
+
+class CedarJudge:
+    """Answers from policies, and remembers what it answered."""
+
+    def __init__(self, policies: Policies, stage: Stage, version: str) -> None:
+        self.policies = policies
+        self.stage = stage
+        self.version = version
+        self._actors: Kept[Standing, cedarpy.Entities] = Kept(_ACTORS)
+        self._decided: dict[object, bool] = {}
+        self._told: set[str] = set()
+
+    def allows(
+        self, actor: Actor, action: Action, resource: Resource, branch: str = "", target: str = ""
+    ) -> bool:
+        """Whether some policy permits it, none forbids it, and all could be asked."""
+        asked = self.stage.stands_for.get(resource)
+        if asked is None:
+            return False  # nothing is known about it, not even what it is part of
+        key = (actor.name, actor.groups, actor.scopes, action, asked, branch, target)
+        found = self._decided.get(key)
+        if found is None:
+            (decision,) = self.decide(actor, action, asked, ((branch, target),))
+            found = self._keep(key, decision.allowed)
+        return found
+
+    def _keep(self, key: object, answer: bool) -> bool:  # noqa: FBT001
+        if len(self._decided) >= _DECISIONS:
+            self._decided = {}
+        self._decided[key] = answer
+        return answer
+
+    def allows_somewhere(
+        self, actor: Actor, action: Action, resource: Resource, branches: Collection[str]
+    ) -> bool:
+        """Whether it is allowed on one of these branches, or between two of them."""
+        return any(self.allows(actor, action, resource, each) for each in branches)
+
+    def decide(
+        self, actor: Actor, action: Action, resource: Resource, places: Sequence[Place]
+    ) -> list[Decision]:
+        """Ask Cedar about one thing in some places."""
+        try:
+            standing = (actor.name, actor.groups, actor.scopes)
+            entities = self._actors.get(standing, lambda: self.stage.with_actor(actor))
+            requests = [
+                {
+                    "principal": {"type": "Actor", "id": actor.name},
+                    "action": {"type": "Action", "id": action},
+                    "resource": {"type": resource.kind, "id": resource.id},
+                    "context": msgspec.json.encode({"branch": branch, "target": target}).decode(),
+                }
+                for branch, target in places
+            ]
+            answers = cedarpy.is_authorized_batch(requests, self.policies.handle, entities)
+        except (ValueError, TypeError, KeyError) as error:
+            # Names that are no text, for example; a caller may send anything.
+            return [Decision(False, errors=(f"{type(error).__name__}: {error}",))] * len(places)
+        return [self._read(each) for each in answers]
+
+    def _read(self, answer: cedarpy.AuthzResult) -> Decision:
+        errors = tuple(answer.diagnostics.errors)
+        for error in errors:
+            if error not in self._told:
+                self._told.add(error)
+                _logger.warning("a policy failed, so what was asked is denied: %s", error)
+        return Decision(
+            answer.allowed and not errors,
+            tuple(self.policies.label(each) for each in answer.diagnostics.reasons),
+            errors,
+        )

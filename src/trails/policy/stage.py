@@ -1,0 +1,56 @@
+"""The stage: as much of a world as some policies can tell apart.
+
+A policy sees of a thing its kind, its attributes, and whether it is, or is part of, something
+that a policy names. Things that agree in all of that are alike: whatever is decided about one
+holds for the others. So one of each stands for all, and a graph with hundreds of fields needs
+a handful of entities and decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+
+import cedarpy
+import msgspec
+
+from trails.model.actors import Actor
+from trails.model.decisions import Resource
+from trails.policy.entities import Entity, World, actor_records
+from trails.policy.policies import Policies
+
+
+class Stage:
+    """The things of a world, with who stands for whom."""
+
+    def __init__(self, world: World, policies: Policies) -> None:
+        self._world = world
+        self._named = policies.mentioned_resources
+        alike: dict[Hashable, Resource] = {}
+        self.stands_for: Mapping[Resource, Resource] = {
+            uid: alike.setdefault(self._seen_of(entity), uid)
+            for uid, entity in world.entities.items()
+        }
+        """Each thing, with the one that is asked about instead."""
+        records = [each.record() for each in self._entities()]
+        self._base = cedarpy.Entities.from_json_str(msgspec.json.encode(records).decode())
+
+    def _seen_of(self, entity: Entity) -> Hashable:
+        """All that the policies can tell about a thing."""
+        uid = entity.uid
+        return (
+            uid.kind,
+            uid if uid in self._named else None,
+            self._world.above(uid) & self._named,
+            tuple(sorted(entity.attributes.items())),
+        )
+
+    def _entities(self) -> Iterator[Entity]:
+        """Whoever stands for others, and whatever is named: policies may ask about that too."""
+        for uid, entity in self._world.entities.items():
+            if self.stands_for[uid] == uid:
+                above = self._world.above(uid) & self._named
+                yield Entity(uid, tuple(sorted(above, key=str)), entity.attributes)
+
+    def with_actor(self, actor: Actor) -> cedarpy.Entities:
+        """The stage with one actor and its groups on it."""
+        return self._base.with_added_json_str(msgspec.json.encode(actor_records(actor)).decode())
