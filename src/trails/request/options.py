@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from trails.model.decisions import EVERYTHING, Judge
 from trails.model.reports import Report
 
 
@@ -18,5 +19,7 @@ class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
     env: Literal["development", "production"] = "development"
     stored_query_mode: Literal["auto", "per_query", "meta"] = "auto"
     stored_query_threshold: int = 24
+    judge: Judge = EVERYTHING
+    """Decides what each actor may do on the graph."""
     doctor: Callable[[], Report] | None = None
     """Examines the graph; without one, what can be seen from the graph itself is examined."""
