@@ -279,10 +279,10 @@ def check_failure(how: str, revision: str | None, message: dict, log: str) -> No
 
 
 def test_operational_failures_are_protocol_errors(stage):
-    """An unknown tool and a missing scope are the protocol's errors, on every wire."""
+    """An unknown tool and a missing credential are the protocol's errors, on every wire."""
     meta = {"name": "trails_meta_tasks_purge", "arguments": {}}
     for _, message in stage.everywhere("tools/call", meta):
-        assert message["error"]["code"] == -32004
+        assert message["error"]["code"] == -32001
         assert message["error"]["data"]["required_scope"] == "builder"
     for _, message in stage.everywhere("tools/call", {"name": "nope"}):
         assert message["error"]["code"] == -32602

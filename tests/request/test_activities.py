@@ -48,7 +48,7 @@ def test_every_call_leaves_an_activity(calls):
         ("graph_health", "query", "ok"),
         ("graph_query", "query", "query"),
         ("nope", "runtime", "unknown"),
-        ("trails_meta_shop_close", "meta", "scope"),
+        ("trails_meta_shop_close", "meta", "unauthenticated"),
         ("trails_meta_ping", "meta", "ok"),
         ("graph_snapshot", "query", "not_found"),
     ]

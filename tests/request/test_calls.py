@@ -162,7 +162,8 @@ def test_a_scope_that_is_missing_hides_a_tool_and_refuses_its_call(calls):
     """One function decides both; the op did not run, and the refusal is recorded."""
     seen = {tool.name for tool in calls.kernel.tools(LOCAL).tools}
     assert "trails_meta_shop_close" not in seen
-    failure = calls.failure("trails_meta_shop_close")
+    assert calls.failure("trails_meta_shop_close").kind == "unauthenticated"
+    failure = calls.outcome("trails_meta_shop_close", {}, Actor("ann", credential="t-1"))
     assert (failure.kind, failure.code) == ("scope", "scope")
     assert failure.data == {
         "tool": "trails_meta_shop_close",

@@ -10,12 +10,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Hashable, Iterable
 from functools import partial
+from typing import Final
 
 from trails.engine.arguments import Arguments, checks_of, named
+from trails.engine.graph import MAIN
 from trails.engine.invoke import kind_of
 from trails.engine.service import GraphService
 from trails.model.actors import Actor
 from trails.model.capabilities import Capability, StoredQuery
+from trails.model.digests import digest_of
 from trails.model.names import portable_name
 from trails.model.tools import Tool, ToolList
 from trails.model.types import PredicateDescriptor
@@ -24,20 +27,31 @@ from trails.projections.queries import project_query, query_controls, with_param
 from trails.projections.tools import controls_of, project_capability
 from trails.registry.registry import Registry
 from trails.request.answers import ANSWER, CHANGED
-from trails.request.authorize import refuse, standing
+from trails.request.authorize import Authority, refuse_scope
 from trails.request.builtins import BUILTINS
 from trails.request.builtins.declare import Builtin, Desk, OwnShapes
 from trails.request.builtins.stored import BY_NAME, exposed, run_stored
 from trails.request.entries import Entry
+from trails.request.gates import Gate, of_capability, of_graph, of_queries, of_query
 from trails.request.options import KernelOptions
 from trails.request.shapes import shape_object, shape_of
+
+_LISTS: Final = 1024
+"""Lists that are remembered, one a standing."""
 
 
 class Catalog:
     """The entries of one registry snapshot."""
 
-    def __init__(self, registry: Registry, service: GraphService, options: KernelOptions) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        service: GraphService,
+        options: KernelOptions,
+        authority: Authority,
+    ) -> None:
         self.registry = registry
+        self._authority = authority
         maker = _Maker(registry, service, options)
         self.queries_by_name = maker.queries_by_name
         """Whether stored queries are two tools together, and not one each."""
@@ -52,15 +66,22 @@ class Catalog:
 
     def tools(self, actor: Actor) -> ToolList:
         """The tools that an actor may use, in name order."""
-        key = standing(actor)
+        key = self._authority.standing(actor)
         found = self._lists.get(key)
         if found is None:
-            seen = tuple(
-                entry.tool for entry in self.entries.values() if refuse(actor, entry.tool) is None
-            )
-            version = f"{self.registry.version}-{self.registry.digest[:16]}-{len(self._lists)}"
-            found = self._lists[key] = ToolList(version, seen)
+            if len(self._lists) >= _LISTS:
+                self._lists.clear()
+            found = self._lists[key] = self._list(actor)
         return found
+
+    def _list(self, actor: Actor) -> ToolList:
+        seen = tuple(
+            entry.tool
+            for entry in self.entries.values()
+            if self._authority.admits(actor, entry.gate) and refuse_scope(actor, entry.tool) is None
+        )
+        names = digest_of([tool.name for tool in seen])
+        return ToolList(f"{self.registry.version}-{self.registry.digest[:16]}-{names[:16]}", seen)
 
 
 class _Maker:
@@ -79,13 +100,16 @@ class _Maker:
 
     def entries(self) -> Iterable[Entry]:
         registry = self._registry
-        yield from (builtin_entry(each, self._desk) for each in BUILTINS)
+        graph = self._desk.service.graph.name
+        for each in BUILTINS:
+            yield builtin_entry(each, self._desk, builtin_gate(each, graph))
         yield from map(self._capability, registry.capabilities.values())
         for meta in registry.metas.values():
             if meta.meta is not None and not self._is_hidden(meta.meta.scope):
                 yield self._capability(meta)
         if self.queries_by_name:
-            yield from (builtin_entry(each, self._desk) for each in BY_NAME)
+            gate = of_queries(self._queries.values(), graph)
+            yield from (builtin_entry(each, self._desk, gate) for each in BY_NAME)
         else:
             yield from map(self._query, self._queries.values())
 
@@ -103,6 +127,7 @@ class _Maker:
             declared=self._registry,
             place="thread" if waits else "loop",
             handler=capability.handler,
+            gate=of_capability(capability, self._desk.service.graph.name, MAIN),
             shape=shape_of(capability.id, capability.descriptor.output_shape, self._names),
         )
 
@@ -115,11 +140,18 @@ class _Maker:
             declared=with_params(query, self._registry),
             place="thread",
             handler=partial(run_stored, self._desk, query),
+            gate=of_query(query),
             shape=shape_object(self._names),
         )
 
 
-def builtin_entry(builtin: Builtin, desk: Desk) -> Entry:
+def builtin_gate(builtin: Builtin, graph: str) -> Gate:
+    """The gate of what a built-in does to the graph."""
+    action = () if builtin.action is None else (builtin.action,)
+    return of_graph(graph, (*action, *builtin.also), whole=builtin.whole)
+
+
+def builtin_entry(builtin: Builtin, desk: Desk, gate: Gate) -> Entry:
     """A built-in as an entry."""
     shapes = OwnShapes.of(*builtin.shapes)
     return Entry(
@@ -138,6 +170,7 @@ def builtin_entry(builtin: Builtin, desk: Desk) -> Entry:
         declared=shapes,
         place=builtin.place,
         handler=partial(builtin.run, desk),
+        gate=gate,
         shape=shape_object(desk.service.graph.names),
     )
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Final, TypeVar, cast
 
+from trails.engine.access import OPEN
 from trails.engine.activities import Call
 from trails.engine.arguments import Arguments
 from trails.engine.context import GraphContext
@@ -106,7 +107,12 @@ class Dispatch:
             if given != (None, None):
                 branch, snapshot = _where(controls, *given)
         ctx = self._service.context(
-            request.call.actor, branch, snapshot, registry=request.registry, call=request.call
+            request.call.actor,
+            branch,
+            snapshot,
+            registry=request.registry,
+            call=request.call,
+            access=request.rights or OPEN,
         )
         request.ctx = ctx
         return ctx

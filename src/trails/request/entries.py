@@ -10,6 +10,7 @@ import msgspec
 from trails.engine.arguments import Arguments
 from trails.model.tools import Tool
 from trails.projections.json_schema import Declarations
+from trails.request.gates import Gate
 
 Place = Literal["loop", "inline", "thread"]
 """Where a handler runs: awaited, called at once, or called in a thread since it may wait."""
@@ -29,6 +30,8 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     place: Place
     handler: Callable[..., object]
     """Takes the context, and the arguments by name."""
+    gate: Gate
+    """What a policy is asked before it is listed or called."""
     shape: Callable[[object], bytes]
     """The result as the JSON text of an object."""
     largest: int = 4 << 20

@@ -17,7 +17,7 @@ from trails.model.resources import Completions, Content, ResourceList
 from trails.model.tools import ToolList
 from trails.projections.instructions import project_instructions
 from trails.registry.registry import Registry
-from trails.request.authorize import refuse
+from trails.request.authorize import Authority, refuse_scope
 from trails.request.catalog import Catalog
 from trails.request.dispatch import Dispatch
 from trails.request.entries import Entry
@@ -38,6 +38,7 @@ class Kernel:
     def __init__(self, service: GraphService, options: KernelOptions) -> None:
         self._service = service
         self._options = options
+        self._authority = Authority(service.graph, options.judge)
         self._dispatch = Dispatch(service)
         self._reader = Reader(service, options.doctor)
         self._watches = Watches(service)
@@ -73,7 +74,7 @@ class Kernel:
         entry = catalog.find(name)
         if entry is None:
             return self._refused(Call(actor.name, name[:200], "runtime"), unknown_tool(name))
-        return await self._perform(actor, entry, arguments, catalog.registry)
+        return await self._perform(actor, entry, arguments, catalog.registry, name)
 
     async def _perform(
         self,
@@ -81,21 +82,28 @@ class Kernel:
         entry: Entry,
         arguments: Mapping[str, object],
         registry: Registry | None = None,
+        name: str = "",
     ) -> Outcome:
-        """The rest of the path, once it is known what a request is for."""
+        """The rest of the path, once it is known what a request is for.
+
+        ``name`` is what the caller wrote, where that may be another spelling.
+        """
         reads = entry.tool.hints.read_only
         call = Call(actor.name, entry.tool.name, entry.kind, reads=reads, outside=True)
-        refused = refuse(actor, entry.tool)
+        rights = self._authority.rights(actor)
+        if rights is not None and not rights.passes(entry.gate):
+            return self._masked(call, name or entry.tool.name)
+        refused = refuse_scope(actor, entry.tool)
         if refused is not None:
             return self._refused(call, refused)
         pinned = registry or self._service.registry
-        return await self._dispatch.run(Request(pinned, entry, call, arguments))
+        return await self._dispatch.run(Request(pinned, entry, call, arguments, rights))
 
     def _pin(self) -> Catalog:
         """The catalog of the registry that is current now; a request keeps to it."""
         catalog, registry = self._catalog, self._service.registry
         if catalog is None or catalog.registry is not registry:
-            made = Catalog(registry, self._service, self._options)
+            made = Catalog(registry, self._service, self._options, self._authority)
             if made.queries_by_name != (catalog is not None and catalog.queries_by_name):
                 self._tell_mode(made)
             self._catalog = catalog = made
@@ -110,6 +118,11 @@ class Kernel:
             self._options.stored_query_mode,
             self._options.stored_query_threshold,
         )
+
+    def _masked(self, call: Call, name: str) -> Failure:
+        """The answer to what a policy denies: that it is unknown. The activity has the truth."""
+        self._service.graph.activities.end(call, "masked", "denied by policy")
+        return unknown_tool(name)
 
     def _refused(self, call: Call, failure: Failure) -> Failure:
         self._service.graph.activities.end(call, failure.code, failure.message)

@@ -16,9 +16,10 @@ from trails.engine.service import GraphService
 from trails.model.actors import Actor
 from trails.model.outcomes import Failure, Outcome
 from trails.request.builtins.declare import Desk
-from trails.request.catalog import builtin_entry
+from trails.request.catalog import builtin_entry, builtin_gate
 from trails.request.entries import Entry
 from trails.request.files import EXPORT, LOAD, Blocks
+from trails.request.gates import of_queries
 from trails.request.options import KernelOptions
 from trails.request.records import RECORDS
 from trails.request.spooling import stream
@@ -27,6 +28,7 @@ Perform = Callable[[Actor, Entry, Mapping[str, object]], Awaitable[Outcome]]
 """The path of a request, once it is known what it is for."""
 _LARGEST: Final = 64 << 20
 """Bytes of the largest record; a program can take more than a model."""
+_replace = msgspec.structs.replace
 _SUFFIXES: Final = {"": "", "gzip": ".gz", "zstd": ".zst"}
 
 
@@ -35,14 +37,14 @@ class Transfers:
 
     def __init__(self, service: GraphService, options: KernelOptions, perform: Perform) -> None:
         self._service = service
-        desk = Desk(service, options)
+        desk, graph = Desk(service, options), service.graph.name
         self._perform = perform
         self._records = {
-            name: msgspec.structs.replace(builtin_entry(each, desk), largest=_LARGEST)
+            name: _replace(builtin_entry(each, desk, builtin_gate(each, graph)), largest=_LARGEST)
             for name, each in RECORDS.items()
         }
-        self._load = builtin_entry(LOAD, desk)
-        self._export = builtin_entry(EXPORT, desk)
+        self._load = builtin_entry(LOAD, desk, builtin_gate(LOAD, graph))
+        self._export = builtin_entry(EXPORT, desk, builtin_gate(EXPORT, graph))
 
     @property
     def uri(self) -> str:
@@ -51,7 +53,11 @@ class Transfers:
 
     async def record(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
         """What a built-in gives to programs; ``name`` is one of RECORDS."""
-        return await self._perform(actor, self._records[name], arguments)
+        entry = self._records[name]
+        if entry.tool.action == "InvokeQuery":
+            gate = of_queries(self._service.registry.queries.values(), self._service.graph.name)
+            entry = _replace(entry, gate=gate)
+        return await self._perform(actor, entry, arguments)
 
     async def load(
         self,
@@ -80,4 +86,4 @@ class Transfers:
 
 def _given(entry: Entry, **more: object) -> Entry:
     """An entry for one request, whose handler is handed more than arguments."""
-    return msgspec.structs.replace(entry, handler=partial(entry.handler, **more))
+    return _replace(entry, handler=partial(entry.handler, **more))

@@ -56,6 +56,10 @@ class Builtin(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     output: Mapping[str, object]
     hints: Hints
     action: Action | None = None
+    also: tuple[Action, ...] = ()
+    """What has to be allowed beside that."""
+    whole: bool = False
+    """Whether nothing may be hidden from who uses it."""
     place: Place = "thread"
     kind: str = "query"
     """What its activities say of their kind."""
