@@ -6,7 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from trails.authoring.nodes import Node, is_unfolded, state_of, unfold
 from trails.engine.access import OPEN, Access
@@ -14,12 +14,13 @@ from trails.engine.activities import Call
 from trails.engine.commit import Write
 from trails.engine.evolve import adopt_on_branch
 from trails.engine.graph import Graph
-from trails.engine.lines import Line
+from trails.engine.lines import Compiled, Line, compile_once
 from trails.engine.puts import Put
 from trails.engine.sparql import bind, read_answer
 from trails.engine.statements import apply_statements, data_statements
 from trails.errors import (
     FieldError,
+    ForbiddenError,
     NotFoundError,
     QueryError,
     TransactionError,
@@ -29,6 +30,7 @@ from trails.model.answers import Answer
 from trails.model.history import Commit, Head
 from trails.model.iris import HANDLE_PREFIX, encode_id, normal_id
 from trails.model.kinds import Iri
+from trails.model.lenses import Lens
 from trails.model.nodes import NodeState, make_handle, split_handle
 from trails.model.selections import Selection
 from trails.model.sights import FULL, Sight
@@ -36,8 +38,13 @@ from trails.model.sparql import query_form, tokenize
 from trails.model.types import Schema
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.select import Found, Selector
+from trails.views.nodes.unseen import first_handles
 
 T = TypeVar("T")
+NO_SPARQL: Final = (
+    "SPARQL can reach what this caller may not read; use the tools, resources and stored queries "
+    "that are offered"
+)
 
 
 class Knowledge:
@@ -60,7 +67,7 @@ class Knowledge:
         self._call = call
         self._access = access
         self._branches = branches or (line.name,)
-        self._seen: tuple[Schema, Sight] | None = None
+        self._seen: tuple[Schema, Sight, Lens | None] | None = None
         self._open: Write | None = None
         self._thread = 0
 
@@ -68,18 +75,32 @@ class Knowledge:
 
     @property
     def schema(self) -> Schema:
-        """The types of this branch or snapshot."""
-        return self._line.schema
+        """The types of this branch or snapshot, as far as they are seen."""
+        lens = self.lens
+        return self._line.schema if lens is None else lens.schema
 
     @property
     def sight(self) -> Sight:
         """What the actor sees of those types."""
-        if self._access is OPEN:
-            return FULL
+        return FULL if self._access is OPEN else self._look()[1]
+
+    @property
+    def lens(self) -> Lens | None:
+        """How nodes are seen; None where nothing is hidden."""
+        return None if self._access is OPEN else self._look()[2]
+
+    @property
+    def compiled(self) -> Compiled:
+        """What the types mean, as far as they are seen."""
+        lens = self.lens
+        return self._line.compiled if lens is None else compile_once(lens.schema, self._graph.names)
+
+    def _look(self) -> tuple[Schema, Sight, Lens | None]:
         schema = self._line.schema
         if self._seen is None or self._seen[0] is not schema:
-            self._seen = schema, self._access.sight(schema, self._branches)
-        return self._seen[1]
+            sight = self._access.sight(schema, self._branches)
+            self._seen = schema, sight, None if sight.reads_all else sight.lens(schema)
+        return self._seen
 
     @property
     def head(self) -> Head:
@@ -99,18 +120,20 @@ class Knowledge:
     def find_by_id(self, type_name: str, identifier: str) -> NodeState | None:
         """One node by exactly this id; of this type or one that extends it."""
         family = self.schema.family(type_name)
-        names = family if family[0] == type_name else (type_name, *family)
+        names = family if family[:1] == (type_name,) else (type_name, *family)
         return self._first([make_handle(name, identifier) for name in names])
 
     def _first(self, handles: Iterable[str]) -> NodeState | None:
-        write = self._mine()
+        write, lens = self._mine(), self.lens
 
         def read(nodes: NodeIndex) -> NodeState | None:
             with self._connection(nodes, write) as db:
                 for handle in handles:
                     found = nodes.find(db, handle)
                     if found is not None:
-                        return found.state
+                        state = found.state if lens is None else lens.see(found.state)
+                        if state is not None:
+                            return state
             return None
 
         return self._graph.reading_nodes(self._line, read)
@@ -143,13 +166,14 @@ class Knowledge:
     def ids_from(self, type_name: str, start: str, limit: int) -> list[str]:
         """The first few ids that begin so, of nodes of a type and of those that extend it."""
         begin = encode_id(normal_id(start))
+        lens = self.lens
 
         def read(nodes: NodeIndex) -> list[str]:
             with self._connection(nodes, self._mine()) as db:
                 return [
                     split_handle(handle)[1]
                     for name in self.schema.family(type_name)
-                    for handle in nodes.handles_from(db, f"{name}/{begin}", limit)
+                    for handle in first_handles(nodes, db, f"{name}/{begin}", limit, lens)
                 ]
 
         return sorted(self._graph.reading_nodes(self._line, read))[:limit]
@@ -172,7 +196,8 @@ class Knowledge:
 
         def read(nodes: NodeIndex) -> T:
             with self._connection(nodes, write) as db:
-                selector = Selector(nodes, db, self.schema, self._line.validator.special)
+                special = self.compiled.validator.special
+                selector = Selector(nodes, db, self.schema, special, self.lens)
                 if write is not None or db.in_transaction:
                     return run(selector)
                 # One read transaction, so that every step sees the same state.
@@ -195,8 +220,11 @@ class Knowledge:
     def sparql(self, text: str, /, **params: object) -> Answer:
         """Run a SPARQL query; ``$name`` in the text takes the parameter of that name.
 
-        The empty prefix stands for this graph's own classes and fields.
+        The empty prefix stands for this graph's own classes and fields. It can reach anything,
+        so it is for those who see everything.
         """
+        if self.lens is not None:
+            raise ForbiddenError(NO_SPARQL)
         write = self._mine()
         if write is not None and write.changed:
             raise TransactionError(
@@ -266,6 +294,7 @@ class Knowledge:
         with self._writing(message, expected_head, idempotency_key) as outcome:
             if outcome.write.replayed is None:
                 waiting: dict[int, object] = {}
+                lens = self.lens
 
                 def puts() -> Iterator[Put]:
                     for node in nodes:
@@ -275,7 +304,7 @@ class Knowledge:
                             yield change
 
                 def done(change: Put, state: NodeState) -> None:
-                    _remember(waiting.pop(id(change)), state, outcome.write)
+                    _remember(waiting.pop(id(change)), state, outcome.write, lens)
 
                 outcome.write.put_all(puts(), done)
         return outcome.commit
@@ -296,7 +325,7 @@ class Knowledge:
             prefix = f"{change.type}/{getattr(node, 'id', '?')}." if batch else ""
             state = write.put(change, prefix=prefix, alone=alone)
             if state is not None:
-                _remember(node, state, write)
+                _remember(node, state, write, self.lens)
 
     def _change(self, node: object, *, upsert: bool) -> Put | None:
         """What saving an instance asks for; None when none of its fields was ever looked at."""
@@ -440,7 +469,9 @@ class Outcome:
         self.commit: Commit | None = None
 
 
-def _remember(node: object, state: NodeState, write: Write) -> None:
+def _remember(node: object, state: NodeState, write: Write, lens: Lens | None) -> None:
+    if lens is not None:
+        state = lens.see(state) or state
     known = state_of(node)  # type: ignore[arg-type]
     known.id, known.handle = state.id, state.handle
     known.remember(stored=True, values=state.values, fate=write.fate)

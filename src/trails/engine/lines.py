@@ -15,6 +15,7 @@ from trails.engine.rules import RuleBook
 from trails.engine.validate import Validator
 from trails.model.history import Head
 from trails.model.iris import Names
+from trails.model.kept import Kept
 from trails.model.types import Schema
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
@@ -36,6 +37,14 @@ class Compiled:
         self.terms = Terms(schema, names)
         self.validator = Validator(schema, names)
         self.rules = RuleBook(schema)
+
+
+_compiled: Final[Kept[tuple[str, Names], Compiled]] = Kept(64)
+
+
+def compile_once(schema: Schema, names: Names) -> Compiled:
+    """What a schema means that is no line's own, such as one with parts taken out."""
+    return _compiled.get((schema.digest, names), lambda: Compiled(schema, names))
 
 
 class Line:

@@ -53,7 +53,15 @@ class Compiled(msgspec.Struct, frozen=True):
 class Compiler:
     """Compiles the conditions on one type."""
 
-    def __init__(self, schema: Schema, special: Mapping[str, Coerce], load: Load) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        special: Mapping[str, Coerce],
+        load: Load,
+        blurred: Mapping[str, frozenset[str]] | None = None,
+    ) -> None:
+        """``blurred`` are fields by type whose keys say more than their values may."""
+        self._blurred = blurred or {}
         self._schema = schema
         self._special = special
         self._load = load
@@ -95,7 +103,12 @@ class Compiler:
         compiled = LOOKUPS.get(condition.lookup)
         if compiled is None:
             raise QueryError(f"{condition.lookup!r} is not a lookup; use {', '.join(LOOKUPS)}")
-        return compiled(self, descriptor, field, condition.value)
+        found = compiled(self, descriptor, field, condition.value)
+        if found.ranges is None or name not in self._blurred.get(descriptor.name, ()):
+            return found
+        if condition.lookup == "isnull":
+            return Compiled(found.test)
+        return Compiled(found.test, msgspec.structs.replace(found.ranges, exact=False))
 
     def _hop(
         self, descriptor: TypeDescriptor, field: PredicateDescriptor, condition: Condition

@@ -18,7 +18,7 @@ from trails.model.types import PredicateDescriptor, Schema
 
 PRESENT: Final = b"\x01"
 MISSING: Final = b"\x02"
-_LONG: Final = 64
+LONG: Final = 64
 """Bytes of a long key that are kept as they are; a digest of the whole follows."""
 
 Values = Mapping[str, object]
@@ -51,7 +51,7 @@ def encoder(field: PredicateDescriptor) -> Callable[[object], bytes] | None:
 
     def encode(value: object) -> bytes:
         key = PRESENT + to_bytes(value)
-        return key if len(key) <= _LONG else _cut(key)
+        return key if len(key) <= LONG else _cut(key)
 
     return encode
 
@@ -59,11 +59,11 @@ def encoder(field: PredicateDescriptor) -> Callable[[object], bytes] | None:
 def handle_key(handle: str) -> bytes:
     """The key of a reference to a node."""
     key = PRESENT + _handle_bytes(handle)
-    return key if len(key) <= _LONG else _cut(key)
+    return key if len(key) <= LONG else _cut(key)
 
 
 def _cut(key: bytes) -> bytes:
-    return key[:_LONG] + sha256(key).digest()[:16]
+    return key[:LONG] + sha256(key).digest()[:16]
 
 
 def _handle_bytes(value: object) -> bytes:
@@ -72,7 +72,7 @@ def _handle_bytes(value: object) -> bytes:
 
 def is_long(key: bytes) -> bool:
     """Whether a key was cut, so that its order is right only up to the cut."""
-    return len(key) > _LONG
+    return len(key) > LONG
 
 
 def escape(part: bytes) -> bytes:

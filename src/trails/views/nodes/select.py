@@ -21,6 +21,7 @@ import msgspec
 
 from trails.errors import QueryError
 from trails.model.constraints import Coerce
+from trails.model.lenses import Lens
 from trails.model.nodes import NodeState
 from trails.model.selections import Order, Selection
 from trails.model.types import Schema, TypeDescriptor
@@ -32,6 +33,7 @@ from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.keys import MISSING, encoder, escape, handle_key, slot_name
 from trails.views.nodes.ranking import Ranker
 from trails.views.nodes.scans import Keys, Scan, keys_from, resume
+from trails.views.nodes.unseen import Unseen
 
 _END: Final = b"\xff" * 9
 _START: Final = b""
@@ -44,6 +46,7 @@ _FEW: Final = 256
 
 _Row = tuple[int, str, bytes]
 _Picked = tuple[int, NodeState]
+_Read = Callable[[str, bytes], NodeState | None]
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -70,7 +73,9 @@ class Selector:
         db: sqlite3.Connection,
         schema: Schema,
         special: dict[str, Coerce],
+        lens: Lens | None = None,
     ) -> None:
+        """With a lens, ``schema`` is what it leaves, and so is every answer."""
         if db is index.file.db:
             index.file.put_waiting()
         self._index = index
@@ -78,7 +83,10 @@ class Selector:
         self._db = db
         self._schema = schema
         self._loaded: dict[str, Values | None] = {}
-        self._compiler = Compiler(schema, special, self._load)
+        self._lens = lens
+        self._read: _Read = index.state if lens is None else self._see
+        self._blurred = {} if lens is None else lens.blurred
+        self._compiler = Compiler(schema, special, self._load, self._blurred)
 
     # --- the three questions -----------------------------------------------------
 
@@ -107,9 +115,10 @@ class Selector:
         descriptor = self._descriptor(selection)
         family = self._schema.family(descriptor.name)
         tree = self._compiler.compile(selection.type, selection.where)
-        if tree is None:
+        unseen = self._unseen(descriptor)
+        if tree is None and not unseen.edges:
             return self._index.live(self._db, family)
-        if tree.ranges is not None and tree.ranges.exact:
+        if not unseen and tree is not None and tree.ranges is not None and tree.ranges.exact:
             return self._count_ranges(tree.ranges)
         return sum(1 for _ in self._pick(descriptor, tree, (), None, None))
 
@@ -145,14 +154,15 @@ class Selector:
             picked = self._sorted(rows, tree, descriptor, order, position, wanted)
             return islice(picked, skip, None)
         residue = self._residue(tree, scan)
+        unseen = self._unseen(descriptor)
         if tree is None or not residue:
-            return self._walk(scan, _Filters(), position, wanted, skip=skip)
+            return self._walk(scan, self._filters((), unseen), position, wanted, skip=skip)
         few = self._few_rows(tree)
         if few is not None:
             picked = self._sorted(few, tree, descriptor, order, position, wanted)
             return islice(picked, skip, None)
         if wanted is not None and len(self._arms) == 1:
-            page = self._glimpse(scan, self._filters(residue), position, wanted)
+            page = self._glimpse(scan, self._filters(residue, unseen), position, wanted)
             if page is not None:
                 return islice(page, skip, None)
         total = self._index.live(self._db, self._schema.family(descriptor.name))
@@ -163,7 +173,7 @@ class Selector:
             picked = self._sorted(self._rows(nids), tree, descriptor, order, position, wanted)
             return islice(picked, skip, None)
         # A set of this size is worth making to spare the walk the documents of other nodes.
-        filters = self._filters(residue, balance * 4)
+        filters = self._filters(residue, unseen, balance * 4)
         return self._walk(scan, filters, position, wanted, skip=skip)
 
     def _check_order(self, descriptor: TypeDescriptor, order: Sequence[Order]) -> None:
@@ -199,6 +209,8 @@ class Selector:
         if len(order) > 1:
             return None
         field, descending = order[0].field, order[0].descending
+        if field in self._blurred.get(descriptor.name, ()):
+            return None
         for point in points:
             group = (point.field, field)
             if group in descriptor.index:
@@ -246,7 +258,7 @@ class Selector:
 
         Of the ``wanted`` ones, those to ``skip`` are not made; in one span SQLite skips them.
         """
-        test, read = filters.test, self._index.state
+        test, read = filters.test, self._read
         found = offset = skip if test is None and len(scan.spans) == 1 else 0
         for span in scan.spans:
             place = resume(scan, position, *span)
@@ -260,7 +272,7 @@ class Selector:
                         found += 1
                         continue
                     state = read(handle, doc)
-                    if test is None or test(state.values):
+                    if state is not None and (test is None or test(state.values)):
                         found += 1
                         if found > skip:
                             yield nid, state
@@ -289,10 +301,14 @@ class Selector:
             return ranges.point and scan.prefix == escape(ranges.spans[0][0])
         return scan.sid == self._index.file.slot_number(ranges.slot) and scan.spans == ranges.spans
 
-    def _filters(self, residue: list[Compiled], largest: int = 0) -> _Filters:
+    def _unseen(self, descriptor: TypeDescriptor) -> Unseen:
+        """Which rows of a type a walk must leave out."""
+        return Unseen() if self._lens is None else Unseen.of(self._index, self._lens, descriptor)
+
+    def _filters(self, residue: Sequence[Compiled], unseen: Unseen, largest: int = 0) -> _Filters:
         """Points by probing keys, ranges of at most ``largest`` keys as sets, the rest by test."""
-        checks: list[Callable[[Arm], str]] = []
-        values: list[object] = []
+        checks: list[Callable[[Arm], str]] = [*unseen.checks]
+        values: list[object] = [*unseen.values]
         tests: list[Test] = []
         for each in residue:
             ranges = each.ranges
@@ -433,7 +449,8 @@ class Selector:
             return None
         keys = []
         for _, handle, doc in self._rows(sorted(targets)):
-            if tree.parts[0].test(self._index.state(handle, doc).values):
+            state = self._read(handle, doc)
+            if state is not None and tree.parts[0].test(state.values):
                 keys.append(handle_key(handle))
         spans = tuple((key, key + b"\x00") for key in keys)
         return self._gather_ranges(msgspec.structs.replace(ranges, spans=spans), cap)
@@ -471,12 +488,12 @@ class Selector:
         """Fetch, test and sort candidates."""
         rank = Ranker(descriptor, order)
         after = None if position is None else rank.place(position.key, position.nid)
-        read, test = self._index.state, None if tree is None else tree.test
+        read, test = self._read, None if tree is None else tree.test
 
         def matching() -> Iterator[tuple[tuple[object, ...], int, NodeState]]:
             for nid, handle, doc in rows:
                 state = read(handle, doc)
-                if test is None or test(state.values):
+                if state is not None and (test is None or test(state.values)):
                     place = rank.place(rank.key(state.values), nid)
                     if after is None or place > after:
                         yield place, nid, state
@@ -490,12 +507,20 @@ class Selector:
 
     # --- small parts ---------------------------------------------------------------
 
+    def _see(self, handle: str, doc: bytes) -> NodeState | None:
+        """A row's node; None when it is out of sight."""
+        state = self._index.state(handle, doc)
+        return state if self._lens is None else self._lens.see(state)
+
     def _load(self, handle: str) -> Values | None:
         if handle not in self._loaded:
             if len(self._loaded) > 50_000:
                 self._loaded.clear()
             found = self._index.find(self._db, handle)
-            self._loaded[handle] = None if found is None else found.state.values
+            state = None if found is None else found.state
+            if state is not None and self._lens is not None:
+                state = self._lens.see(state)
+            self._loaded[handle] = None if state is None else state.values
         return self._loaded[handle]
 
     def _descriptor(self, selection: Selection) -> TypeDescriptor:

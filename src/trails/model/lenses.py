@@ -1,0 +1,204 @@
+"""Lens: types and nodes with what is hidden taken out.
+
+What is left is what there would be if the hidden types and fields had never been declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from trails.model.nodes import NodeState
+from trails.model.types import PredicateDescriptor, Schema, ShapeDescriptor, TypeDescriptor
+
+_ENDS: Final = ("source", "target")
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+class Lens(msgspec.Struct, frozen=True):
+    """What is seen of a schema and of its nodes.
+
+    What identifies an instance can't be hidden by itself, since its IRI would tell it: a type
+    whose key is hidden is hidden as a whole, and so is an edge type with a hidden end.
+    """
+
+    schema: Schema
+    """The types that are left."""
+    hidden: frozenset[str]
+    """The types that do not exist."""
+    hidden_fields: Mapping[str, frozenset[str]]
+    """What visible types do not have, fields that refer to hidden types among them."""
+    partial_refs: Mapping[str, frozenset[str]]
+    """Fields by type that may refer to instances of hidden types; such values do not exist."""
+    partial_edges: frozenset[str]
+    """Edge types of which some may join instances of hidden types; such edges do not exist."""
+    blurred: Mapping[str, frozenset[str]]
+    """Fields by type whose stored values are not for every instance what is seen of them."""
+
+    def knows(self, handle: str) -> bool:
+        """Whether a node with this handle can exist at all, going by its type."""
+        return handle.partition("/")[0] in self.schema.by_name
+
+    def see(self, state: NodeState) -> NodeState | None:
+        """A node without what is hidden of it; None when it does not exist."""
+        name = state.type
+        if name not in self.schema.by_name:
+            return None
+        if name in self.partial_edges and not all(
+            self.knows(str(state.values.get(end, ""))) for end in _ENDS
+        ):
+            return None
+        lost = self.hidden_fields.get(name, _NONE)
+        partial = self.partial_refs.get(name, _NONE)
+        if not lost and not partial:
+            return state
+        values = {each: value for each, value in state.values.items() if each not in lost}
+        for field in partial:
+            self._drop_hidden(values, field)
+        return NodeState(name, state.id, values)
+
+    def _drop_hidden(self, values: dict[str, object], field: str) -> None:
+        """Take references to nodes that do not exist out of a field."""
+        value = values.get(field)
+        if isinstance(value, tuple):
+            kept = tuple(each for each in value if self.knows(str(each)))
+            if kept:
+                values[field] = kept
+            else:
+                del values[field]
+        elif value is not None and not self.knows(str(value)):
+            del values[field]
+
+
+def make_lens(
+    schema: Schema, hidden_types: Iterable[str], hidden_fields: Mapping[str, frozenset[str]]
+) -> Lens:
+    """The lens that hides some types and fields, and what can't be without them."""
+    hidden, partial, gone = _close(schema, hidden_types, hidden_fields)
+    types = [_restrict_type(schema, each, hidden, gone) for each in schema.types]
+    seen = Schema.of(
+        (each for each in types if each is not None),
+        _restrict_shapes(schema, hidden, gone),
+    )
+    partial_refs = {
+        each.name: frozenset(
+            field.name
+            for field in each.fields
+            if field.target is not None and not hidden.isdisjoint(schema.family(field.target))
+        )
+        for each in seen.types
+    }
+    blurred = {
+        each.name: partial_refs[each.name].union(
+            *(gone[name] for name in schema.family(each.name) if name not in hidden)
+        )
+        for each in seen.types
+    }
+    return Lens(
+        seen,
+        hidden,
+        {name: fields for name, fields in gone.items() if fields and name not in hidden},
+        {name: fields for name, fields in partial_refs.items() if fields},
+        partial - hidden,
+        {name: fields for name, fields in blurred.items() if fields},
+    )
+
+
+def _close(
+    schema: Schema, hidden_types: Iterable[str], hidden_fields: Mapping[str, frozenset[str]]
+) -> tuple[frozenset[str], frozenset[str], dict[str, frozenset[str]]]:
+    """What is hidden with what is said to be: types, edge types in part, fields.
+
+    Hiding one thing may take others along, so it is repeated until nothing more is.
+    """
+    hidden = frozenset(hidden_types) & schema.by_name.keys()
+    while True:
+        partial = frozenset(
+            each.name
+            for each in schema.types
+            if each.edge is not None
+            and any(not hidden.isdisjoint(schema.family(end)) for end in _ends(each))
+        )
+        out_of_reach = hidden.union(
+            # Whether such an edge exists is not told by a reference to it.
+            *(schema.lineage(name) for name in partial)
+        )
+        gone = {
+            each.name: frozenset(
+                field.name
+                for field in each.fields
+                if field.name in hidden_fields.get(each.name, ()) or field.target in out_of_reach
+            )
+            for each in schema.types
+        }
+        more = {
+            each.name for each in schema.types if not gone[each.name].isdisjoint(_identity(each))
+        }
+        if more <= hidden:
+            return hidden, partial, gone
+        hidden |= more
+
+
+def _ends(descriptor: TypeDescriptor) -> tuple[str, ...]:
+    edge = descriptor.edge
+    return () if edge is None else (edge.source, edge.target)
+
+
+def _identity(descriptor: TypeDescriptor) -> Iterable[str]:
+    """The fields that an instance's id is derived from."""
+    if descriptor.edge is not None:
+        return _ENDS
+    return () if descriptor.key is None else (descriptor.key.name,)
+
+
+def _restrict_type(
+    schema: Schema,
+    descriptor: TypeDescriptor,
+    hidden: frozenset[str],
+    gone: Mapping[str, frozenset[str]],
+) -> TypeDescriptor | None:
+    name = descriptor.name
+    if name in hidden:
+        return None
+    lineage = [each for each in schema.lineage(name) if each not in hidden]
+    lost = gone[name]
+
+    def own(field: PredicateDescriptor) -> PredicateDescriptor:
+        holders = [
+            each
+            for each in lineage
+            if field.name in schema.by_name[each].by_name and field.name not in gone[each]
+        ]
+        declared_in = holders[-1] if field.declared_in else ""
+        return msgspec.structs.replace(field, declared_in=declared_in)
+
+    return msgspec.structs.replace(
+        descriptor,
+        fields=tuple(own(field) for field in descriptor.fields if field.name not in lost),
+        extends=lineage[1] if len(lineage) > 1 else None,
+        unique=tuple(group for group in descriptor.unique if lost.isdisjoint(group)),
+        index=tuple(group for group in descriptor.index if lost.isdisjoint(group)),
+    )
+
+
+def _restrict_shapes(
+    schema: Schema, hidden: frozenset[str], gone: Mapping[str, frozenset[str]]
+) -> Iterable[ShapeDescriptor]:
+    """Rules for visible fields; those of a hidden type go to the visible ones that extend it."""
+    for shape in schema.shapes:
+        for target in _topmost(schema, shape.target or "", hidden):
+            fields = tuple(each for each in shape.fields if each.name not in gone[target])
+            if fields:
+                yield msgspec.structs.replace(shape, target=target, fields=fields)
+
+
+def _topmost(schema: Schema, name: str, hidden: frozenset[str]) -> Iterable[str]:
+    """The type if it is visible, else the visible ones nearest below it."""
+    if name not in hidden:
+        yield name
+        return
+    for each in schema.types:
+        if each.extends == name:
+            yield from _topmost(schema, each.name, hidden)
