@@ -119,7 +119,7 @@ def sparql(
 def typed(app: App, ctx: GraphContext, *operations: object, **control: str) -> Mutation:
     """Mutate by typed operations."""
     opening = partial(ctx.kg.transaction, **control)
-    return mutate_typed(app.graph(), app.graph().main, opening, ctx.kg.find, operations)
+    return mutate_typed(app.graph(), opening, ctx.kg.find, operations)
 
 
 def snapshot(graph: Graph) -> tuple[object, ...]:

@@ -18,13 +18,16 @@ from typing import Final
 import msgspec
 
 from trails.authoring.nodes import Fate
+from trails.engine.access import OPEN, Access
 from trails.engine.feed import Change, Tally
 from trails.engine.graph import Graph, now
-from trails.engine.lines import Line
+from trails.engine.guards import Guard, check_change, guard_of
+from trails.engine.lines import Compiled, Line
 from trails.engine.puts import Put, check_put, misnamed, settle_put
 from trails.engine.rules import RuleError, Rules, of_node
 from trails.errors import (
     FieldError,
+    ForbiddenError,
     NotFoundError,
     StorageError,
     TransactionError,
@@ -64,19 +67,24 @@ class Write:
         activity: str | None = None,
         expected_head: str | None = None,
         idempotency_key: str | None = None,
+        access: Access = OPEN,
     ) -> None:
+        """``access`` is what the actor may do; nothing is written without it."""
         if line.fixed:
             raise TransactionError(
                 f"snapshot {line.name[1:]} is the past, which can't be written; create a branch "
                 "from it"
             )
+        check_change(access, line.name)
         self._graph = graph
         self._line = line
+        self._access = access
+        self._guard: Guard | None = None
         self._merged: str | None = None
         self._draft = Draft(
             branch=line.name,
             actor=actor,
-            time=now(),
+            time="",
             schema="",
             message=message,
             activity=activity,
@@ -111,8 +119,8 @@ class Write:
             if self._expected not in {None, head.commit} and self.replayed is None:
                 raise head_moved(line.name, str(self._expected), head.commit)  # noqa: TRY301
             self._head = head
-            self._schema = line.schema
-            self._draft = msgspec.structs.replace(self._draft, schema=line.schema.digest)
+            self._draft = msgspec.structs.replace(self._draft, time=now())
+            self._use(line.schema)
             self._seq = graph.log.last_seq() + 1
             self._tally = Tally() if graph.feed.listened else None
             graph.file.begin()
@@ -123,10 +131,26 @@ class Write:
             self._db = db
         self._rules = Rules(line.rules, line.nodes, db)
 
+    def _use(self, schema: Schema) -> None:
+        """Write nodes of these types, as far as they are the actor's to write."""
+        self._schema = schema
+        self._draft = msgspec.structs.replace(self._draft, schema=schema.digest)
+        self._guard = guard_of(self._access, self._line.name, self._line.compiled)
+
     @property
     def line(self) -> Line:
         """The branch that is written."""
         return self._line
+
+    @property
+    def seen(self) -> Compiled:
+        """The types as the actor sees them: what it puts is put in their terms."""
+        return self._line.compiled if self._guard is None else self._guard.seen
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether nothing of these types is hidden from the actor."""
+        return self._guard is None or self._guard.reads_all
 
     @property
     def db(self) -> sqlite3.Connection:
@@ -263,8 +287,7 @@ class Write:
         self._former_schema = line.schema
         line.nodes.adopt(schema)
         line.use(self._graph.compile(schema))
-        self._schema = schema
-        self._draft = msgspec.structs.replace(self._draft, schema=schema.digest)
+        self._use(schema)
         self._rules = Rules(line.rules, line.nodes, self._db)
 
     def merge_of(self, commit: str) -> None:
@@ -277,13 +300,15 @@ class Write:
         ``alone``: nothing else follows that could mend what other nodes' rules find, so a
         refusal tells that as well.
         """
-        wanted = check_put(self._schema, self._line.validator, change, prefix)
+        self._check_type(change.type)
+        seen = self.seen
+        wanted = check_put(seen.schema, seen.validator, change, prefix)
         before = None
         if wanted.handle is not None:
             before = self._line.nodes.find(self._db, wanted.handle)
-        state = settle_put(self._schema, change, wanted, before)
+        state = settle_put(seen.schema, change, wanted, self._shown(before))
         if state is not None and (alone or not wanted.errors):
-            self._store(before, state.handle, state)
+            self._store(before, state.handle, self._completed(before, state))
         if wanted.errors:
             if alone:
                 self._rules.settle(wanted.errors)
@@ -319,15 +344,17 @@ class Write:
         errors: list[FieldError],
         done: Callable[[Put, NodeState], None],
     ) -> None:
-        nodes, validator = self._line.nodes, self._line.validator
-        wanted = [check_put(self._schema, validator, change, None) for change in chunk]
+        nodes, types = self._line.nodes, self.seen
+        for name in dict.fromkeys(change.type for change in chunk):
+            self._check_type(name)
+        wanted = [check_put(types.schema, types.validator, change, None) for change in chunk]
         handles = [each.handle for each in wanted if each.handle is not None]
         there = nodes.find_all(self._db, handles)
         seen: set[str] = set()
         puts: list[Replacement] = []
         for change, each in zip(chunk, wanted, strict=True):
             before = None if each.handle is None else there.get(each.handle)
-            state = settle_put(self._schema, change, each, before)
+            state = settle_put(types.schema, change, each, self._shown(before))
             errors.extend(each.errors)
             if state is None:
                 continue
@@ -338,7 +365,9 @@ class Write:
                 continue
             seen.add(handle)
             done(change, state)
+            state = self._completed(before, state)
             if before is None or before.state.values != state.values:
+                self._check(None if before is None else before.state, state)
                 puts.append(Replacement(before, handle, state))
         # Also what is refused goes into the index, with those of its values that are valid:
         # the rules between nodes are then told of every node, and all is rolled back.
@@ -352,19 +381,57 @@ class Write:
             self._rules.watch(old, new)
 
     def found(self, handles: Sequence[str]) -> Mapping[str, Stored]:
-        """Those of many nodes that exist, as this write sees them."""
-        return self._line.nodes.find_all(self._db, handles)
+        """Those of many nodes that exist, as this write and its actor see them."""
+        there = self._line.nodes.find_all(self._db, handles)
+        if self._guard is None:
+            return there
+        shown = {handle: self._guard.show(stored) for handle, stored in there.items()}
+        return {handle: stored for handle, stored in shown.items() if stored is not None}
+
+    def find(self, handle: str) -> Stored | None:
+        """One node, as this write and its actor see it."""
+        return self._shown(self._line.nodes.find(self._db, handle))
 
     def states(self, type_name: str) -> Iterator[NodeState]:
-        """Every instance of exactly this type, as this write sees them."""
-        return self._line.nodes.states(self._db, (type_name,))
+        """Every instance of exactly this type, as this write and its actor see them."""
+        for stored in self._line.nodes.stored(self._db, (type_name,)):
+            shown = self._shown(stored)
+            if shown is not None:
+                yield shown.state
+
+    # --- what is the actor's to see and to change --------------------------------------
+
+    def _shown(self, stored: Stored | None) -> Stored | None:
+        return stored if self._guard is None else self._guard.show(stored)
+
+    def _completed(self, before: Stored | None, state: NodeState) -> NodeState:
+        """A node with those of its fields that the actor does not see."""
+        return state if self._guard is None else self._guard.complete(before, state)
+
+    def _check_type(self, type_name: str) -> None:
+        if self._guard is not None:
+            self._guard.check_type(type_name)
+
+    def _check(self, before: NodeState | None, after: NodeState | None) -> None:
+        """Refuse what is not the actor's to change; then nothing of this write stays."""
+        if self._guard is None:
+            return
+        try:
+            self._guard.check(before, after)
+        except ForbiddenError:
+            self.spoil()
+            raise
+
+    # --- many changes, continued -------------------------------------------------------
 
     def remove_all(self, handles: Iterable[str]) -> int:
         """Delete many nodes, streamed; none of them was or will be put in this write."""
         count = 0
         stream = iter(handles)
         while chunk := list(islice(stream, _CHUNK)):
-            there = self.found(chunk)
+            there = self._line.nodes.find_all(self._db, chunk)
+            for stored in there.values():
+                self._check(stored.state, None)
             self._line.nodes.put_all(
                 self._seq, [Replacement(stored, handle, None) for handle, stored in there.items()]
             )
@@ -386,7 +453,7 @@ class Write:
         while pending:
             current = pending.pop()
             before = self._line.nodes.find(self._db, current)
-            if before is None:
+            if self._shown(before) is None or before is None:
                 if current == handle:
                     raise NotFoundError(f"{handle} does not exist", handle=handle)
                 continue
@@ -415,17 +482,20 @@ class Write:
         validate: bool,
         alone: bool,
     ) -> None:
-        """Put nodes into given states (from RDF statements).
+        """Put nodes into given states, as the actor sees them (from RDF statements).
 
         ``validate`` checks them, beside the violations that were found in the statements.
         """
+        seen = self.seen
         for handle, state in states.items():
             before = self._line.nodes.find(self._db, handle)
             if state is not None and validate:
-                self._line.validator.check(state.type, state.values, f"{handle}.", errors)
-                errors.extend(misnamed(self._schema, state))
-            if state is not None or before is not None:
-                self._store(before, handle, state)
+                seen.validator.check(state.type, state.values, f"{handle}.", errors)
+                errors.extend(misnamed(seen.schema, state))
+            if state is not None:
+                self._store(before, handle, self._completed(before, state))
+            elif self._shown(before) is not None:
+                self._store(before, handle, None)
         if errors:
             if alone:
                 self._rules.settle(errors)
@@ -465,6 +535,8 @@ class Write:
     # --- storing and emitting ------------------------------------------------------------
 
     def _store(self, before: Stored | None, handle: str, after: NodeState | None) -> None:
+        """Put a node with all its fields into the index."""
+        self._check(None if before is None else before.state, after)
         touched = self._touched.get(handle)
         if touched is None:
             touched = self._touched[handle] = Touched(before, after)

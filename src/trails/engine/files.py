@@ -47,7 +47,13 @@ def load_files(
         if not replayed:
             try:
                 loaded = load(
-                    write, line.schema, graph.names, given, how, parse=parse, progress=progress
+                    write,
+                    write.seen.schema,
+                    graph.names,
+                    given,
+                    how,
+                    parse=parse,
+                    progress=progress,
                 )
             except ValidationError as error:
                 if several is None:

@@ -14,6 +14,7 @@ from trails.engine.activities import Call
 from trails.engine.commit import Write
 from trails.engine.evolve import adopt_on_branch
 from trails.engine.graph import Graph
+from trails.engine.guards import refuse_text
 from trails.engine.lines import Compiled, Line, compile_once
 from trails.engine.puts import Put
 from trails.engine.sparql import bind, read_answer
@@ -35,7 +36,7 @@ from trails.model.nodes import NodeState, make_handle, split_handle
 from trails.model.selections import Selection
 from trails.model.sights import FULL, Sight
 from trails.model.sparql import query_form, tokenize
-from trails.model.types import Schema
+from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.select import Found, Selector
 from trails.views.nodes.unseen import first_handles
@@ -294,17 +295,16 @@ class Knowledge:
         with self._writing(message, expected_head, idempotency_key) as outcome:
             if outcome.write.replayed is None:
                 waiting: dict[int, object] = {}
-                lens = self.lens
 
                 def puts() -> Iterator[Put]:
                     for node in nodes:
-                        change = self._change(node, upsert=upsert)
+                        change = _change(outcome.write, node, upsert=upsert)
                         if change is not None:
                             waiting[id(change)] = node
                             yield change
 
                 def done(change: Put, state: NodeState) -> None:
-                    _remember(waiting.pop(id(change)), state, outcome.write, lens)
+                    _remember(waiting.pop(id(change)), state, outcome.write)
 
                 outcome.write.put_all(puts(), done)
         return outcome.commit
@@ -320,28 +320,12 @@ class Knowledge:
     ) -> None:
         if write.replayed is not None:
             return
-        change = self._change(node, upsert=upsert)
+        change = _change(write, node, upsert=upsert)
         if change is not None:
             prefix = f"{change.type}/{getattr(node, 'id', '?')}." if batch else ""
             state = write.put(change, prefix=prefix, alone=alone)
             if state is not None:
-                _remember(node, state, write, self.lens)
-
-    def _change(self, node: object, *, upsert: bool) -> Put | None:
-        """What saving an instance asks for; None when none of its fields was ever looked at."""
-        descriptor = getattr(type(node), "__trails__", None)
-        state = getattr(node, "__dict__", {}).get("_trails_state")
-        if descriptor is None or state is None:
-            raise TransactionError(f"{node!r} is not an instance of a node type")
-        if state.stored and not is_unfolded(node):  # type: ignore[arg-type]
-            return None
-        own = node.__dict__
-        values = {
-            name: value for name in descriptor.by_name if (value := own.get(name)) is not None
-        }
-        if state.stored:
-            return Put(descriptor.name, values, state.id, "update", state.loaded)
-        return Put(descriptor.name, values, state.id, "upsert" if upsert else "create")
+                _remember(node, state, write)
 
     def delete(
         self,
@@ -399,7 +383,6 @@ class Knowledge:
                 f"{self._call.name} says that it has no side effects, so it can't write; take "
                 "'none' out of its side_effects, or leave the write to another capability"
             )
-        adopt_on_branch(self._graph, self._line, self._declared)
         write = Write(
             self._graph,
             self._line,
@@ -408,7 +391,9 @@ class Knowledge:
             activity=None if self._call is None else self._call.id,
             expected_head=expected_head,
             idempotency_key=idempotency_key,
+            access=self._access,
         )
+        adopt_on_branch(self._graph, self._line, self._declared)
         write.begin()
         outcome = Outcome(write)
         self._open, self._thread = write, threading.get_ident()
@@ -446,6 +431,8 @@ class Knowledge:
                 "skipping validation is not allowed here: set [validation] allow_bypass = true "
                 "in trails.toml if this project really needs it"
             )
+        if not self.sight.reads_all:
+            raise refuse_text()
         removed, added = data_statements(text, {"": self._graph.names.vocabulary})
         alone = self._mine() is None
         with self._writing(message, None, None) as outcome:
@@ -469,9 +456,42 @@ class Outcome:
         self.commit: Commit | None = None
 
 
-def _remember(node: object, state: NodeState, write: Write, lens: Lens | None) -> None:
-    if lens is not None:
-        state = lens.see(state) or state
+def _change(write: Write, node: object, *, upsert: bool) -> Put | None:
+    """What saving an instance asks for; None when none of its fields was ever looked at."""
+    descriptor = getattr(type(node), "__trails__", None)
+    state = getattr(node, "__dict__", {}).get("_trails_state")
+    if descriptor is None or state is None:
+        raise TransactionError(f"{node!r} is not an instance of a node type")
+    if state.stored and not is_unfolded(node):  # type: ignore[arg-type]
+        return None
+    own = node.__dict__
+    values = {name: value for name in descriptor.by_name if (value := own.get(name)) is not None}
+    if not write.sees_all:
+        values = _said(write, descriptor, values)
+    if state.stored:
+        return Put(descriptor.name, values, state.id, "update", state.loaded)
+    return Put(descriptor.name, values, state.id, "upsert" if upsert else "create")
+
+
+def _said(write: Write, descriptor: TypeDescriptor, values: dict[str, object]) -> dict[str, object]:
+    """The values of an instance without those that it has by itself and its actor can't see."""
+    seen = write.seen.schema.by_name.get(descriptor.name)
+    if seen is None:
+        return values
+    return {
+        name: value
+        for name, value in values.items()
+        if name in seen.by_name or value not in ([], _own_default(descriptor.by_name[name]))
+    }
+
+
+def _own_default(field: PredicateDescriptor) -> object:
+    """What a new instance has in a field that nobody set."""
+    many = field.many and isinstance(field.default, list | tuple)
+    return list(field.default) if many else field.default  # type: ignore[call-overload]
+
+
+def _remember(node: object, state: NodeState, write: Write) -> None:
     known = state_of(node)  # type: ignore[arg-type]
     known.id, known.handle = state.id, state.handle
     known.remember(stored=True, values=state.values, fate=write.fate)

@@ -35,6 +35,7 @@ from trails.model.mutations import Applied, Mutation, Op
 from trails.model.names import suggest
 from trails.model.nodes import NodeState
 from trails.model.sparql import tokenize
+from trails.model.types import Schema
 from trails.model.updates import update_form
 from trails.sandbox.updates import effect_of
 
@@ -140,7 +141,7 @@ class _Quads(Protocol):
 
 
 def mutate_typed(
-    graph: Graph, line: Line, opening: Opening, find: Find, operations: Sequence[object]
+    graph: Graph, opening: Opening, find: Find, operations: Sequence[object]
 ) -> Mutation:
     """Take typed operations in order; each may build on those before it."""
     if not 0 < len(operations) <= MAX_OPERATIONS:
@@ -148,7 +149,7 @@ def mutate_typed(
         code = "max_count" if operations else "min_count"
         message = f"{found}; give 1 to {MAX_OPERATIONS}, and load larger sets"
         raise ValidationError([FieldError("operations", code, message, len(operations))])
-    run = _Run(graph, line, find)
+    run = _Run(graph, find)
     try:
         with opening() as opened:
             if opened.write.replayed is None:
@@ -166,11 +167,10 @@ def _mutation(opened: Opened, applied: tuple[Applied, ...]) -> Mutation:
 class _Run:
     """One list of operations on its way into a write."""
 
-    def __init__(self, graph: Graph, line: Line, find: Find) -> None:
+    def __init__(self, graph: Graph, find: Find) -> None:
         self._graph = graph
-        self._line = line
-        self._schema = line.schema
         self._find = find
+        self._schema = Schema()
         self._errors: list[FieldError] = []
         self._touched: dict[str, int] = {}
         """Which operation last touched a node, and failing that an edge at it."""
@@ -179,6 +179,7 @@ class _Run:
 
     def take(self, write: Write, operations: Sequence[object]) -> None:
         """Put every operation's change into the write; all violations raise together."""
+        self._schema = write.seen.schema
         for at, operation in enumerate(operations):
             read = _read(self._schema.by_name, operation, f"operations[{at}]", self._errors)
             state = None if read is None else self._take(write, read, at)
@@ -239,7 +240,7 @@ class _Run:
 
     def _put(self, write: Write, change: Put, at: int) -> NodeState | None:
         path = f"operations[{at}]."
-        wanted = check_put(self._schema, self._line.validator, change, path)
+        wanted = check_put(self._schema, write.seen.validator, change, path)
         if wanted.id is not None and change.id not in {None, wanted.id}:
             message = (
                 f"{path}id is {change.id!r}, but this node's key or ends make it {wanted.id!r}; "
@@ -248,9 +249,7 @@ class _Run:
             wanted.errors.append(
                 FieldError(f"{path}id", "immutable_key", message, change.id, wanted.id)
             )
-        before = None
-        if wanted.handle is not None:
-            before = self._line.nodes.find(write.db, wanted.handle)
+        before = None if wanted.handle is None else write.find(wanted.handle)
         state = settle_put(self._schema, change, wanted, before)
         self._errors.extend(wanted.errors)
         if state is not None:

@@ -17,6 +17,7 @@ from trails.engine.branches import forked_branch
 from trails.engine.context import GraphContext
 from trails.engine.files import export_line, load_files
 from trails.engine.graph import MAIN, Graph
+from trails.engine.guards import refuse_text
 from trails.engine.invoke import invoke, invoke_query, recording
 from trails.engine.load.source import Progress, no_progress
 from trails.engine.mutate import mutate_sparql, mutate_typed
@@ -126,9 +127,11 @@ class GraphService:
                 idempotency_key=idempotency_key,
             )
             if isinstance(change, str):
+                if not inner.sight.reads_all:
+                    raise refuse_text()
                 effect = self.untrusted.effect(line, caller=ctx.actor)
                 return mutate_sparql(graph, line, opening, change, effect)
-            return mutate_typed(graph, line, opening, inner.kg.find, change)
+            return mutate_typed(graph, opening, inner.kg.find, change)
 
     def load(
         self,

@@ -12,6 +12,7 @@ from typing import Final
 import pyoxigraph as ox
 
 from trails.engine.commit import Write
+from trails.engine.guards import refuse_text
 from trails.errors import FieldError, QueryError, ValidationError
 from trails.model.constraints import showable
 from trails.model.iris import RDF_TYPE
@@ -31,10 +32,11 @@ def apply_statements(
 
     Without ``validate`` the statements are logged as they are.
     """
-    line = write.line
-    terms = line.terms
+    terms = write.seen.terms
     gone, come = list(terms.parse(removed)), list(terms.parse(added))
     outside = [quad for quad in (*gone, *come) if not terms.describes(quad)]
+    if outside and not write.sees_all:
+        raise refuse_text()
     if outside and validate:
         _refuse_kinds(terms, outside)
         raise QueryError(
@@ -44,7 +46,7 @@ def apply_statements(
     states: dict[str, NodeState | None] = {}
     errors: list[FieldError] = []
     for handle, change in terms.changes(gone, come).items():
-        stored = line.nodes.find(write.db, handle)
+        stored = write.find(handle)
         before = None if stored is None else stored.state
         state = states[handle] = terms.state_after(handle, before, change)
         if validate:

@@ -1,0 +1,274 @@
+"""Guards: what an actor who may not see or change everything may write.
+
+For such an actor the graph is one without the hidden parts: what it writes is checked
+against the types that it sees, and what is hidden in a node stays as it is. A rule that
+hidden data could break (a value that must be unique, a node that must not be referred to)
+is not tried, because its outcome would tell: the change is refused, whatever the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+import msgspec
+
+from trails.engine.access import OPEN, Access
+from trails.engine.lines import Compiled, compile_once
+from trails.errors import FieldError, ForbiddenError
+from trails.model.kept import Kept
+from trails.model.lenses import Lens
+from trails.model.nodes import NodeState
+from trails.model.sights import Sight
+from trails.model.types import PredicateDescriptor, TypeDescriptor
+from trails.views.nodes.index import Stored
+
+_NOTHING: Final = "; nothing was written"
+
+
+def check_change(access: Access, branch: str) -> None:
+    """Refuse to write on a branch that an actor may not change."""
+    if access is not OPEN and not access.may("Change", branch):
+        raise ForbiddenError(f"you may not change branch {branch!r}{_NOTHING}", branch=branch)
+
+
+def refuse_text() -> ForbiddenError:
+    """Why statements as text are not for those from whom something is hidden."""
+    return ForbiddenError(
+        "a SPARQL text can name anything, so it is not for actors that may not see all types and "
+        f"fields; use typed operations, or save nodes{_NOTHING}"
+    )
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """What is refused and what is kept for nodes of one type."""
+
+    create: bool
+    """Whether making one could meet what is hidden."""
+    delete: bool
+    """Whether deleting one could."""
+    given: frozenset[str]
+    """Fields that could, when a new node has a value for them."""
+    changed: frozenset[str]
+    """Fields that could, when a node gets another value for them."""
+    partial: frozenset[str]
+    """Fields that may refer to hidden nodes beside others; they stay as they are."""
+    hidden: frozenset[str]
+    """Fields that are kept as they are."""
+    defaults: Mapping[str, object]
+    """What hidden fields of a new node hold."""
+
+
+class Guard:
+    """Stands between one actor's writes and a graph with certain types."""
+
+    def __init__(self, full: Compiled, sight: Sight) -> None:
+        self.seen = full
+        """The types as the actor sees them."""
+        self._fixed = sight.fixed
+        self._lens = None if sight.reads_all else sight.lens(full.schema)
+        self._plans: dict[str, _Plan] = {}
+        if self._lens is not None:
+            self.seen = compile_once(self._lens.schema, full.terms.names)
+            rules = _HiddenRules(full, self._lens)
+            self._plans = {each.name: rules.plan(each) for each in self._lens.schema.types}
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether nothing is hidden."""
+        return self._lens is None
+
+    # --- what is seen of a node, and what becomes of the rest --------------------------------
+
+    def show(self, stored: Stored | None) -> Stored | None:
+        """What the actor sees of a node; None for one that it does not see."""
+        if stored is None or self._lens is None:
+            return stored
+        state = self._lens.see(stored.state)
+        return None if state is None else msgspec.structs.replace(stored, state=state)
+
+    def complete(self, before: Stored | None, after: NodeState) -> NodeState:
+        """A node that shall be as the actor wrote it, with what it does not see."""
+        if self._lens is None:
+            return after
+        plan = self._plans[after.type]
+        if before is None:
+            kept = plan.defaults
+        else:
+            old, shown = before.state.values, self._lens.see(before.state)
+            kept = {name: old[name] for name in plan.hidden if name in old}
+            for name in plan.partial:
+                same = shown is not None and shown.values.get(name) == after.values.get(name)
+                if same and name in old:
+                    kept[name] = old[name]
+        return NodeState(after.type, after.id, {**after.values, **kept}) if kept else after
+
+    # --- what is refused ---------------------------------------------------------------------
+
+    def check_type(self, type_name: str) -> None:
+        """Refuse to touch nodes of a type that the actor may only read."""
+        if type_name in self._fixed and type_name in self.seen.schema.by_name:
+            raise ForbiddenError(
+                f"you may read {type_name} and not change it{_NOTHING}", type=type_name
+            )
+
+    def check(self, before: NodeState | None, after: NodeState | None) -> None:
+        """Refuse a change of one node, in all its fields, that is not the actor's to make."""
+        node = after if after is not None else before
+        if node is None:
+            return
+        self.check_type(node.type)
+        if self._lens is not None and _meets(self._plans.get(node.type), before, after):
+            raise ForbiddenError(
+                f"this change of {node.type} could meet what you may not see, so it is refused, "
+                f"whatever the data; leave it to somebody who may see all of it{_NOTHING}",
+                type=node.type,
+            )
+
+
+def _meets(plan: _Plan | None, before: NodeState | None, after: NodeState | None) -> bool:
+    """Whether a rule about hidden data could decide on a change."""
+    if plan is None:
+        return True
+    if after is None:
+        return plan.delete
+    new = after.values
+    if before is None:
+        return plan.create or any(new.get(name) is not None for name in plan.given)
+    old = before.values
+    return any(new.get(name) not in (None, old.get(name)) for name in plan.changed) or any(
+        new.get(name) != old.get(name) for name in plan.partial
+    )
+
+
+def guard_of(access: Access, branch: str, full: Compiled) -> Guard | None:
+    """The guard of an actor on a branch; None for one that may see and change all types."""
+    if access is OPEN:
+        return None
+    sight = access.sight(full.schema, (branch,))
+    if sight.reads_all and not sight.fixed:
+        return None
+    key = (full.terms.names, full.schema.digest, sight.key, sight.fixed)
+    return _guards.get(key, lambda: Guard(full, sight))
+
+
+_guards: Final[Kept[Hashable, Guard]] = Kept(64)
+
+
+class _HiddenRules:
+    """Finds the rules of a schema that hidden types, fields and nodes take part in."""
+
+    def __init__(self, full: Compiled, lens: Lens) -> None:
+        self._full = full
+        self._schema = full.schema
+        self._lens = lens
+        self._seen = lens.schema.by_name
+
+    def _hides(self, type_name: str, field: str) -> bool:
+        """Whether values of a field are hidden, at least for some nodes of exactly this type."""
+        seen = self._seen.get(type_name)
+        return seen is None or field not in seen.by_name or type_name in self._lens.partial_edges
+
+    def plan(self, seen: TypeDescriptor) -> _Plan:
+        """What follows for nodes of a type that is seen."""
+        name = seen.name
+        declared = self._schema.by_name[name]
+        hidden = declared.by_name.keys() - seen.by_name.keys()
+        partial = self._lens.partial_refs.get(name, frozenset())
+        defaults, refused = self._defaults(declared, hidden)
+        groups = [*((each,) for each in _distinct(declared)), *declared.unique]
+        shared = {each for group in groups if self._spans_hidden(name, group) for each in group}
+        torn = [group for group in declared.unique if not (hidden | partial).isdisjoint(group)]
+        crowded = self._counts_hidden(name)
+        key = declared.key
+        return _Plan(
+            create=refused
+            or crowded
+            or self._needs_hidden_edges(name)
+            or (key is not None and key.name in shared)
+            or not defaults.keys().isdisjoint(_distinct(declared))
+            or any(gone <= defaults.keys() for group in torn if (gone := hidden & set(group))),
+            delete=crowded or self._is_pointed_at(name),
+            given=frozenset(shared - hidden),
+            changed=frozenset(shared.union(*torn) - hidden),
+            partial=partial,
+            hidden=frozenset(hidden),
+            defaults=defaults,
+        )
+
+    def _defaults(
+        self, declared: TypeDescriptor, hidden: AbstractSet[str]
+    ) -> tuple[dict[str, object], bool]:
+        """What hidden fields of a new node hold, and whether a rule of their own refuses that."""
+        given = {
+            each: default
+            for each in hidden
+            if (default := declared.by_name[each].default) is not None
+        }
+        errors: list[FieldError] = []
+        values = self._full.validator.check(declared.name, given, "", errors)
+        wrong = {error.field.partition("[")[0] for error in errors}
+        return {each: values[each] for each in hidden if each in values}, not wrong.isdisjoint(
+            hidden
+        )
+
+    def _spans_hidden(self, type_name: str, group: tuple[str, ...]) -> bool:
+        """Whether values must differ from those of other nodes, of which some are hidden."""
+        holders = [
+            each
+            for each in self._schema.lineage(type_name)
+            if all(field in self._schema.by_name[each].by_name for field in group)
+        ]
+        return any(
+            self._hides(each, field)
+            for each in self._schema.family(holders[-1])
+            for field in group
+            if each != type_name or each in self._lens.partial_edges
+        )
+
+    def _counts_hidden(self, type_name: str) -> bool:
+        """Whether edges of this type are counted, hidden ones among them."""
+        edge = self._schema.by_name[type_name].edge
+        return (
+            edge is not None
+            and (edge.per_source, edge.per_target) != ((0, None), (0, None))
+            and any(
+                each not in self._seen or each in self._lens.partial_edges
+                for each in self._schema.family(type_name)
+            )
+        )
+
+    def _needs_hidden_edges(self, type_name: str) -> bool:
+        """Whether a node must have edges that are hidden, or may be."""
+        return any(
+            least > 0 and (edge not in self._seen or edge in self._lens.partial_edges)
+            for edge, _, least, _ in self._full.rules.ends[type_name]
+        )
+
+    def _is_pointed_at(self, type_name: str) -> bool:
+        """Whether hidden values may refer to nodes of a type, or count with those that do."""
+        lineage = self._schema.lineage(type_name)
+        return any(
+            self._hides_pointer(each, field)
+            for each in self._schema.types
+            for field in each.fields
+            if field.target in lineage
+        )
+
+    def _hides_pointer(self, declared: TypeDescriptor, field: PredicateDescriptor) -> bool:
+        seen = self._seen.get(declared.name)
+        if seen is None or field.name not in seen.by_name:
+            return True
+        if field.name in self._lens.partial_refs.get(declared.name, ()):
+            return field.many and field.min_count > 0
+        edge = declared.edge
+        if edge is None or field.name not in {"source", "target"}:
+            return False
+        other = edge.target if field.name == "source" else edge.source
+        return not self._lens.hidden.isdisjoint(self._schema.family(other))
+
+
+def _distinct(declared: TypeDescriptor) -> list[str]:
+    """The fields of which no two nodes may have the same value."""
+    return [each.name for each in declared.fields if each.unique or each.key]
