@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from trails.identity.token_book import TokenBook
 from trails.model.actors import Actor
 from trails.model.capabilities import SCOPES, Scope
 from trails.model.outcomes import Failure
@@ -32,20 +33,6 @@ _MISSING: Final = (
 )
 _MALFORMED: Final = "the Authorization header must be 'Bearer <token>'"
 _REFUSED: Final = "this is no token that this server takes: unknown, expired or revoked"
-
-
-class TokenBook(Protocol):
-    """The tokens that were given out for a project."""
-
-    @property
-    def configured(self) -> bool:
-        """Whether there ever was one; then everybody needs one."""
-
-    def find(self, token: Secret) -> Actor | None:
-        """Whose it is, with its id as ``credential``; None for one that is not good."""
-
-    def is_current(self, actor: Actor) -> bool:
-        """Whether the token that an actor came with is still good."""
 
 
 class Verifier(Protocol):
