@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from tests.mcp.doors import REVISIONS, ask_app, headers_of, message_of
 
 from trails import App
+from trails.app.access import access_of
 from trails.app.kernels import kernel_of
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.http import HttpInterface
-from trails.app.serving.scopes import authenticator_of
 from trails.model.actors import LOCAL
 
 TOKEN = "canary-3f1b"
@@ -30,10 +32,10 @@ def ask(environment, asked):
                 for method, path, headers, body in asked
             ]
 
-    with App() as app:
+    with TemporaryDirectory() as folder, App() as app:
         kernel = kernel_of(app)
         policy = HostPolicy.for_bind("127.0.0.1")
-        authenticator = authenticator_of(environment)
+        authenticator = access_of(Path(folder), app.settings, environment).authenticator
         interface = HttpInterface({"main": kernel}, app.settings.graphs, authenticator, policy)
         try:
             return asyncio.run(visit(interface))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,8 +22,10 @@ from trails.app.settings import DATA_FOLDER, choose_graph, read_settings
 from trails.engine.scaffold import scaffold_project
 from trails.engine.verify import verify
 from trails.errors import LockedError, NotFoundError, UnreachableError
+from trails.identity.token_files import TokenFile
 from trails.model.clients import ClientPlace, Installation, InstallRequest
 from trails.model.reports import Report
+from trails.model.tokens import IssuedToken, TokenRecord, TokenRequest
 from trails.model.upkeep import Manifest
 from trails.surfaces.cli.operations import Place, Session, Tell, Upkeep
 
@@ -110,6 +112,25 @@ class LocalOperations(LocalServer):
     def uninstall_client(self, folder: Path, request: InstallRequest) -> Installation:
         """Take a graph out of a client's configuration."""
         return uninstall_client(folder, request)
+
+    def issue_token(self, folder: Path, request: TokenRequest) -> IssuedToken:
+        """Make a token, while others may serve the folder."""
+        return _token_file(folder).issue(request)
+
+    def tokens(self, folder: Path) -> list[TokenRecord]:
+        """All tokens of a project."""
+        return _token_file(folder).list()
+
+    def revoke_tokens(
+        self, folder: Path, ids: Sequence[str], actor: str | None
+    ) -> list[TokenRecord]:
+        """End tokens; whoever serves the folder notices by itself."""
+        return _token_file(folder).revoke(ids, actor)
+
+
+def _token_file(folder: Path) -> TokenFile:
+    read_settings(folder)  # a folder that is no project has no tokens
+    return TokenFile(folder / DATA_FOLDER)
 
 
 def _alone(folder: Path, command: str, tell: Tell = silent) -> App:

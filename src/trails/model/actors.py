@@ -6,7 +6,10 @@ from typing import Final
 
 import msgspec
 
+from trails.errors import TrailsError
 from trails.model.capabilities import Scope
+
+_LONGEST: Final = 256
 
 
 class Actor(msgspec.Struct, frozen=True):
@@ -21,3 +24,10 @@ class Actor(msgspec.Struct, frozen=True):
 
 LOCAL: Final = Actor("local")
 """Whoever sits at this machine."""
+
+
+def checked_actor(actor: str) -> str:
+    """An actor's name, if it can be one."""
+    if not actor or len(actor) > _LONGEST or not actor.isprintable():
+        raise TrailsError(f"{actor[:_LONGEST]!r} can't be an actor: 1 to 256 printable characters")
+    return actor

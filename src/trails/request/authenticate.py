@@ -8,34 +8,118 @@ from __future__ import annotations
 
 from hashlib import sha256
 from hmac import compare_digest
+from typing import Final, Protocol
 
+import msgspec
+
+from trails.identity.token_book import TokenBook
 from trails.model.actors import Actor
+from trails.model.capabilities import SCOPES, Scope
 from trails.model.outcomes import Failure
+from trails.model.secrets import Secret
+
+STATIC: Final = "static"
+"""The credential of whoever presents the token that the process was started with."""
+OAUTH: Final = "oauth:"
+"""How the credential of an actor begins that another issuer vouches for."""
+_ALL: Final = frozenset(SCOPES)
+_OPEN: Final[frozenset[Scope]] = frozenset({"runtime"})
+"""What may be used without a credential."""
+_LONGEST: Final = 16 << 10
+"""Characters of a token; whatever is longer is none."""
+_MISSING: Final = (
+    "this server wants a token: send it as 'Authorization: Bearer <token>', or over stdio put it "
+    "into TRAILS_TOKEN of the process that the client starts"
+)
+_MALFORMED: Final = "the Authorization header must be 'Bearer <token>'"
+_REFUSED: Final = "this is no token that this server takes: unknown, expired or revoked"
+
+
+class Verifier(Protocol):
+    """Access tokens of another issuer; the credentials of its actors begin with ``OAUTH``."""
+
+    async def verify(self, token: Secret) -> Actor | Failure:
+        """Who presents a token."""
+
+    def is_current(self, actor: Actor) -> bool:
+        """Whether the token that an actor came with is still good."""
 
 
 class Authenticator:
-    """One actor, behind a token or not."""
+    """All credentials that one process takes.
 
-    def __init__(self, actor: Actor, token: str | None = None) -> None:
-        self._actor = actor
-        self._hash = None if token is None else _hash(token.encode())
+    ``process`` is who acts where none is asked for; over HTTP its scopes are all that anybody gets.
+    """
 
-    def bearer(self, presented: bytes | None) -> Actor | Failure:
+    def __init__(
+        self,
+        process: Actor,
+        token: Secret | None = None,
+        tokens: TokenBook | None = None,
+        oauth: Verifier | None = None,
+    ) -> None:
+        self._process = process
+        self._hash = None if token is None else hash_of(token)
+        self._tokens = tokens
+        self._oauth = oauth
+
+    @property
+    def required(self) -> bool:
+        """Whether a request needs a credential."""
+        listed = self._tokens is not None and self._tokens.configured
+        return listed or self._hash is not None or self._oauth is not None
+
+    async def bearer(self, header: bytes | None) -> Actor | Failure:
         """Who sends an ``Authorization`` header; None where it was not sent."""
-        if self._hash is None:
-            return self._actor
-        if presented is None:
-            return _failure("this server wants a token: send it as 'Authorization: Bearer <token>'")
-        scheme, _, token = presented.strip().partition(b" ")
-        if scheme.lower() != b"bearer" or not token.strip():
-            return _failure("the Authorization header must be 'Bearer <token>'")
-        if not compare_digest(_hash(token.strip()), self._hash):
-            return _failure("this is not a token that this server knows")
-        return self._actor
+        if not self.required:
+            return self._unnamed(self._process.scopes)
+        if header is None:
+            return _failure(_MISSING)
+        scheme, _, token = header.strip().partition(b" ")
+        text = token.strip().decode(errors="surrogateescape")
+        if scheme.lower() != b"bearer" or not text:
+            return _failure(_MALFORMED)
+        return await self.presented(Secret(text), self._process.scopes)
+
+    async def presented(self, token: Secret | None, process: frozenset[Scope]) -> Actor | Failure:
+        """Who presents a token, in a process that has some scopes; None where there is none."""
+        if not self.required:
+            return self._unnamed(process)
+        if token is None:
+            return _failure(_MISSING)
+        found = await self._find(token)
+        if isinstance(found, Failure) or found.scopes <= process:
+            return found
+        return msgspec.structs.replace(found, scopes=found.scopes & process)
+
+    async def _find(self, token: Secret) -> Actor | Failure:
+        if len(token.reveal()) > _LONGEST:
+            return _failure(_REFUSED)
+        if self._hash is not None and compare_digest(hash_of(token), self._hash):
+            return msgspec.structs.replace(self._process, scopes=_ALL, credential=STATIC)
+        found = None if self._tokens is None else self._tokens.find(token)
+        if found is not None:
+            return found
+        return _failure(_REFUSED) if self._oauth is None else await self._oauth.verify(token)
+
+    def _unnamed(self, process: frozenset[Scope]) -> Actor:
+        """Who acts where no credential is asked for."""
+        return msgspec.structs.replace(self._process, scopes=process & _OPEN)
+
+    def is_current(self, actor: Actor) -> bool:
+        """Whether an actor that was resolved before would be resolved again."""
+        if not actor.credential:
+            return not self.required
+        if actor.credential == STATIC:
+            return self._hash is not None
+        if actor.credential.startswith(OAUTH):
+            return self._oauth is not None and self._oauth.is_current(actor)
+        return self._tokens is not None and self._tokens.is_current(actor)
 
 
-def _hash(token: bytes) -> bytes:
-    return sha256(token).digest()
+def hash_of(token: Secret) -> bytes:
+    """What may be kept of a token."""
+    return sha256(token.reveal().encode(errors="surrogateescape")).digest()
 
 
 def _failure(message: str) -> Failure:

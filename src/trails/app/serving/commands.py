@@ -9,10 +9,11 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 
+from trails.app.access import access_of
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.memory import share_pools
 from trails.app.serving.ports import bind_port, url_of
-from trails.app.serving.scopes import authenticator_of, local_actor
+from trails.app.serving.scopes import local_actor
 from trails.app.settings import choose_graph, read_settings
 from trails.app.startup import uncollected
 from trails.surfaces.cli.operations import Served
@@ -59,7 +60,7 @@ class LocalServer:
         settings = read_settings(folder)
         chosen = settings.server.host if host is None else host
         policy = HostPolicy.for_bind(chosen)
-        authenticator = authenticator_of(os.environ)
+        authenticator = access_of(folder, settings, os.environ).authenticator
         sock = bind_port(chosen, settings.server.port if port is None else port)
         url = url_of(sock)
 

@@ -66,7 +66,7 @@ class HttpInterface:
         if refused is not None:
             await _answer(send, 403, {"code": "forbidden", "message": refused})
             return
-        actor = self._authenticator.bearer(_authorization(scope["headers"]))
+        actor = await self._authenticator.bearer(_authorization(scope["headers"]))
         if isinstance(actor, Failure) and scope["path"] != _HEALTH:
             wanted = [(b"www-authenticate", b"Bearer")]
             await _answer(send, 401, {"code": actor.code, "message": actor.message}, wanted)

@@ -10,15 +10,9 @@ import msgspec
 from trails.errors import SettingsError
 from trails.model.actors import LOCAL, Actor
 from trails.model.capabilities import SCOPES
-from trails.request.authenticate import Authenticator
 
 SCOPES_VARIABLE: Final = "TRAILS_MCP_SCOPES"
 TOKEN_VARIABLE: Final = "TRAILS_MCP_TOKEN"  # noqa: S105 - the name of a variable
-
-
-def authenticator_of(environment: Mapping[str, str]) -> Authenticator:
-    """Who may use HTTP: whoever has ``TRAILS_MCP_TOKEN``, or everybody here if it is unset."""
-    return Authenticator(local_actor(environment), environment.get(TOKEN_VARIABLE) or None)
 
 
 def local_actor(environment: Mapping[str, str]) -> Actor:

@@ -15,6 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from trails.app.access import access_of
 from trails.app.ownership import Ownership
 from trails.app.serving.attaching import attach
 from trails.app.serving.conversation import Conversation
@@ -24,8 +25,8 @@ from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.lines import MAX_LINE, Lines, LineTooLongError
 from trails.app.serving.links import Link, RefusedError
 from trails.app.serving.owners import OwnerAddress
-from trails.app.serving.scopes import authenticator_of
 from trails.app.serving.standard_streams import StandardStreams
+from trails.app.settings import read_settings
 from trails.app.startup import uncollected
 from trails.errors import LockedError, TrailsError
 from trails.model.actors import Actor
@@ -154,7 +155,8 @@ class StdioFront:
         with uncollected():
             from trails.app.serving.service import Listening, serve_folder  # noqa: PLC0415
 
-        listening = Listening(authenticator_of(os.environ), HostPolicy.for_bind("localhost"))
+        gate = access_of(self._folder, read_settings(self._folder), os.environ)
+        listening = Listening(gate.authenticator, HostPolicy.for_bind("localhost"))
         serving = serve_folder(self._folder, ownership, listening, self._tell)
         owned = await stack.enter_async_context(serving)
         return await self._connect(owned.address)

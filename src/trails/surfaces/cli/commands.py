@@ -16,6 +16,7 @@ from trails.surfaces.cli.project import add_project_commands
 from trails.surfaces.cli.queries import add_query_commands
 from trails.surfaces.cli.root import build_root
 from trails.surfaces.cli.serving import add_serve_command
+from trails.surfaces.cli.tokens import add_token_commands
 from trails.surfaces.cli.upkeep import add_upkeep_commands
 
 
@@ -33,4 +34,5 @@ def build_cli(operations: Operations, version: str) -> typer.Typer:
     add_commit_commands(cli, operations)
     add_upkeep_commands(cli, operations)
     add_client_commands(cli, operations)
+    add_token_commands(cli, operations)
     return cli

@@ -16,6 +16,7 @@ from trails.model.loads import LoadRequest, LoadResult
 from trails.model.merges import MergeRequest, MergeResult
 from trails.model.mutations import Mutation
 from trails.model.reports import Report
+from trails.model.tokens import IssuedToken, TokenRecord, TokenRequest
 from trails.model.tools import Tool
 from trails.model.upkeep import Cleaned, Manifest, Optimized
 from trails.model.versions import BranchInfo, CommitDetail, CommitFilter, CommitPage, Difference
@@ -183,7 +184,22 @@ class Server(Protocol):
         """Serve a project on a port, telling when it is; the signal that ended it."""
 
 
-class Operations(Server, Protocol):
+class Tokens(Protocol):
+    """The work behind ``token``: in a project folder, whoever serves it."""
+
+    def issue_token(self, folder: Path, request: TokenRequest) -> IssuedToken:
+        """Make a token."""
+
+    def tokens(self, folder: Path) -> list[TokenRecord]:
+        """All tokens, oldest first."""
+
+    def revoke_tokens(
+        self, folder: Path, ids: Sequence[str], actor: str | None
+    ) -> list[TokenRecord]:
+        """End tokens, by id or all of an actor."""
+
+
+class Operations(Server, Tokens, Protocol):
     """The work behind the commands."""
 
     def new(self, folder: Path, name: str | None) -> tuple[Path, list[str]]:

@@ -1,0 +1,196 @@
+"""``.trails/tokens.json``: all tokens of a project, by hash.
+
+Commands write it, whoever serves the folder reads it, at the same time: it is replaced as a
+whole, and writers take turns by a lock of its own. Nothing is ever taken out of it, so that it
+tells for good that this project asks for tokens.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from trails.errors import CorruptionError, NotFoundError
+from trails.identity.requests import check_request, parse_end
+from trails.identity.tokens import make_token, split_token
+from trails.model.secrets import Secret
+from trails.model.tokens import IssuedToken, TokenRecord, TokenRequest
+
+TOKENS_FILE: Final = "tokens.json"
+_LOCK_FILE: Final = "tokens.lock"
+_MODE: Final = 0o600
+_HASH: Final = "^[0-9a-f]{64}$"
+_SHOWN_IDS: Final = 5
+_ID: Final = re.compile("[0-9a-f]{1,12}", re.ASCII)
+"""What may be repeated in an error: anything else might be a secret at the wrong place."""
+
+
+class StoredToken(TokenRecord, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A record as the file has it."""
+
+    hash: Annotated[str, msgspec.Meta(pattern=_HASH)]
+    """SHA-256 of the secret, in hexadecimal."""
+
+
+class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    version: Literal[1]
+    tokens: tuple[StoredToken, ...]
+
+
+_decoder: Final = msgspec.json.Decoder(_Stored)
+
+
+class TokenFile:
+    """The tokens of one project."""
+
+    def __init__(self, data: Path) -> None:
+        """``data``: the project's ``.trails``."""
+        self._folder = data
+        self.path = data / TOKENS_FILE
+
+    def read(self) -> tuple[StoredToken, ...]:
+        """All tokens, oldest first; CorruptionError for a file that can't be believed."""
+        try:
+            text = self.path.read_bytes()
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise self._broken(error.strerror or str(error)) from None
+        try:
+            found = _decoder.decode(text).tokens
+            _check(found)
+        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+            raise self._broken(_without_values(str(error))) from None
+        return found
+
+    def _broken(self, why: str) -> CorruptionError:
+        return CorruptionError(
+            f"{self.path} can't be read as a list of tokens: {why}. Until it can, no token is "
+            "taken. Put back a copy of it, or move it away and make new tokens"
+        )
+
+    def issue(self, request: TokenRequest) -> IssuedToken:
+        """Make a token; its text is in the answer and nowhere else."""
+        checked = check_request(request)
+        now = datetime.now(UTC).replace(microsecond=0)
+        end = None if checked.expires is None else parse_end(checked.expires, now)
+        made = make_token()
+        record = msgspec.convert(
+            {
+                "id": made.id,
+                "actor": checked.actor,
+                "groups": checked.groups,
+                "scopes": checked.scopes,
+                "created": now,
+                "expires": end,
+            },
+            TokenRecord,
+        )
+        fields = msgspec.structs.asdict(record)
+        with self._changing() as found:
+            self._write([*found, StoredToken(**fields, hash=made.hash)])
+        return IssuedToken(record, made.token)
+
+    def revoke(self, ids: Sequence[str] = (), actor: str | None = None) -> list[TokenRecord]:
+        """End tokens, by id or all of an actor; those that had ended before stay as they were."""
+        wanted = {_id_in(each) for each in ids}
+        now = datetime.now(UTC).replace(microsecond=0)
+        with self._changing() as found:
+            _check_known(wanted, found)
+            if actor is not None and not any(each.actor == actor for each in found):
+                raise NotFoundError(
+                    f"no token is for the actor {actor!r}; 'trails token list' has all"
+                )
+            meant = [each for each in found if each.id in wanted or each.actor == actor]
+            ended = {
+                each.id: each if each.revoked else msgspec.structs.replace(each, revoked=now)
+                for each in meant
+            }
+            self._write([ended.get(each.id, each) for each in found])
+        return [_public(each) for each in ended.values()]
+
+    def list(self) -> list[TokenRecord]:
+        """All tokens, oldest first, without their hashes."""
+        return [_public(each) for each in self.read()]
+
+    @contextmanager
+    def _changing(self) -> Iterator[tuple[StoredToken, ...]]:
+        """The tokens, while nobody else changes them."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with open(self._folder / _LOCK_FILE, "ab", opener=_private) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield self.read()
+
+    def _write(self, tokens: Sequence[StoredToken]) -> None:
+        """Replace the file: others see it before or after, and a power cut leaves one of them."""
+        text = msgspec.json.format(msgspec.json.encode(_Stored(1, tuple(tokens))), indent=1)
+        new = self.path.with_name(f"{TOKENS_FILE}.new")
+        with suppress(FileNotFoundError):
+            new.unlink()  # of a writer that was killed
+        try:
+            with open(new, "xb", opener=_private) as file:
+                file.write(text + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
+        except OSError:
+            with suppress(OSError):
+                new.unlink()
+            raise
+        _sync_folder(self._folder)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _check(tokens: Sequence[StoredToken]) -> None:
+    """What the form of a record does not say."""
+    if len({each.id for each in tokens}) != len(tokens):
+        raise ValueError("two tokens have the same id")
+    for each in tokens:
+        times = (each.created, each.expires, each.revoked)
+        if any(time is not None and time.tzinfo is None for time in times):
+            raise ValueError("a time has no zone")
+
+
+def _without_values(problem: str) -> str:
+    """A decoder's complaint without what it quotes."""
+    return re.sub(r"'[^']*'", "a value", problem)
+
+
+def _id_in(text: str) -> str:
+    """The id that a text names; of a whole token, which somebody pasted, only that is used."""
+    split = split_token(Secret(text))
+    return text if split is None else split[0]
+
+
+def _check_known(wanted: set[str], found: Sequence[StoredToken]) -> None:
+    unknown = wanted.difference(each.id for each in found)
+    if unknown:
+        live = [each.id for each in found if each.revoked is None]
+        shown = ", ".join(live[-_SHOWN_IDS:]) or "none"
+        first = min(unknown)
+        named = f"the id {first!r}" if _ID.fullmatch(first) else "such an id (12 of 0-9 and a-f)"
+        raise NotFoundError(f"no token has {named}; there is {shown}: 'trails token list' has all")
+
+
+def _public(token: StoredToken) -> TokenRecord:
+    fields = {name: getattr(token, name) for name in TokenRecord.__struct_fields__}
+    return TokenRecord(**fields)
