@@ -23,7 +23,7 @@ from trails.engine.mutate import mutate_sparql, mutate_typed
 from trails.engine.snapshots import snapshot_line
 from trails.engine.untrusted import Untrusted
 from trails.engine.versions import Versions
-from trails.errors import TrailsError
+from trails.model.actors import checked_actor
 from trails.model.answers import Answer
 from trails.model.loads import LoadRequest, LoadResult
 from trails.model.mutations import Mutation
@@ -172,10 +172,3 @@ class GraphService:
             self._untrusted.sandbox.close()
             self._untrusted = None
         self.graph.close()
-
-
-def checked_actor(actor: str) -> str:
-    """An actor's name, if it can be one."""
-    if not actor or len(actor) > 256 or not actor.isprintable():
-        raise TrailsError(f"{actor!r} can't be an actor: 1 to 256 printable characters")
-    return actor

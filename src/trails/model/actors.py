@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from trails.errors import TrailsError
 from trails.model.capabilities import Scope
 
 
@@ -21,3 +22,10 @@ class Actor(msgspec.Struct, frozen=True):
 
 LOCAL: Final = Actor("local")
 """Whoever sits at this machine."""
+
+
+def checked_actor(actor: str) -> str:
+    """An actor's name, if it can be one."""
+    if not actor or len(actor) > 256 or not actor.isprintable():
+        raise TrailsError(f"{actor!r} can't be an actor: 1 to 256 printable characters")
+    return actor
