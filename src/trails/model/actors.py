@@ -9,6 +9,8 @@ import msgspec
 from trails.errors import TrailsError
 from trails.model.capabilities import Scope
 
+_LONGEST: Final = 256
+
 
 class Actor(msgspec.Struct, frozen=True):
     """A resolved caller; surfaces hand it on, and never a token."""
@@ -26,6 +28,6 @@ LOCAL: Final = Actor("local")
 
 def checked_actor(actor: str) -> str:
     """An actor's name, if it can be one."""
-    if not actor or len(actor) > 256 or not actor.isprintable():
-        raise TrailsError(f"{actor!r} can't be an actor: 1 to 256 printable characters")
+    if not actor or len(actor) > _LONGEST or not actor.isprintable():
+        raise TrailsError(f"{actor[:_LONGEST]!r} can't be an actor: 1 to 256 printable characters")
     return actor

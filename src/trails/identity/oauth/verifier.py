@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from trails.identity.oauth.challenges import CREDENTIAL
 from trails.identity.oauth.claims import RefusedError, read_bearer
 from trails.identity.oauth.keys import Key, KeySet
 from trails.identity.oauth.objects import Object
@@ -30,8 +31,6 @@ from trails.model.actors import Actor
 from trails.model.outcomes import Failure
 from trails.model.secrets import Secret
 
-CREDENTIAL: Final = "oauth:"
-"""How the credential of an actor begins that an issuer vouches for."""
 _MOST_KNOWN: Final = 4096
 _UNREAD: Final = ("crit", "b64", "cty", "enc", "zip")
 """Headers that change what a token means; one that must not be ignored is not taken."""
