@@ -16,13 +16,13 @@ from trails.app.settings import (
     Budgets,
     GraphSettings,
     McpSettings,
-    OAuth,
     Project,
     Sandbox,
     Server,
     Settings,
     Validation,
 )
+from trails.identity.oauth.settings import OAuth
 from trails.model.kinds import KINDS
 from trails.registry.query_keys import HEADER_KEYS
 from trails.registry.query_params import PARAM_KEYS

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from trails.errors import NotFoundError, SettingsError, TrailsError
+from trails.identity.oauth.settings import OAuth, check_oauth
 from trails.model.names import check_project_name
 from trails.sandbox.limits import Limits
 
@@ -54,29 +55,6 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls_certificate: str = ""
     tls_key: str = ""
     body_mb: Positive = 32
-
-
-class OAuth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[auth.oauth]``: whose access tokens are taken, and what they say."""
-
-    issuer: str
-    audience: str
-    jwks_file: str = ""
-    jwks_url: str = ""
-    jwks: str = ""
-    """The key set itself, as JSON. Exactly one of the three is given."""
-    algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
-    leeway: Annotated[int, msgspec.Meta(ge=0, le=30)] = 10
-    """Seconds that clocks may differ."""
-    actor_claim: str = "sub"
-    groups_claim: str = "groups"
-    scopes_claim: str = "scope"
-    scopes: dict[str, str] = {}
-    """What the issuer calls a scope → what it is called here; those of the same name need none."""
-    advertise: bool = False
-    """Whether clients are told where to get a token (RFC 9728)."""
-    resource: str = ""
-    """The URL under which clients know this server; the audience if empty."""
 
 
 class Auth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -178,6 +156,8 @@ def read_settings(folder: Path) -> Settings:
             check_project_name(graph)
     except TrailsError as error:
         raise SettingsError(f"{SETTINGS_FILE}: {error.message}") from None
+    if settings.auth.oauth is not None:
+        check_oauth(settings.auth.oauth)
     if not settings.graphs:
         return msgspec.structs.replace(settings, graphs={"main": GraphSettings()})
     return settings

@@ -7,7 +7,7 @@ failures are mapped by the table that the other door uses.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from mcp.server.lowlevel import Server
@@ -18,6 +18,7 @@ from trails.model.actors import Actor
 from trails.model.outcomes import Failure
 from trails.model.tools import ToolList
 from trails.surfaces.mcp.backend import Backend
+from trails.surfaces.mcp.challenges import lacking_scope
 from trails.surfaces.mcp.envelopes import Envelopes, Ticket
 from trails.surfaces.mcp.failures import Asked, ErrorResult, conceal, map_failure
 from trails.surfaces.mcp.results import add_alias, list_tools
@@ -26,8 +27,14 @@ from trails.surfaces.mcp.wire import LEGACY, MODERN, ValidationErrors, encode, e
 
 _MAX_LISTS: Final = 64
 
-Answer = tuple[int, bytes]
-"""An HTTP status and a JSON body."""
+
+class Answer(NamedTuple):
+    """What is sent."""
+
+    status: int
+    body: bytes
+    lacking: str = ""
+    """The scope that the caller would need."""
 
 
 class FastDoor:
@@ -59,7 +66,8 @@ class FastDoor:
             if ticket.method == "tools/call":
                 return await self._call(ticket, actor)
             if ticket.method == "tools/list":
-                return 200, _result(ticket, self._list(ticket.revision, self._backend.tools(actor)))
+                tools = self._list(ticket.revision, self._backend.tools(actor))
+                return Answer(200, _result(ticket, tools))
             return await self._read(ticket, actor)
         except Exception as error:  # noqa: BLE001 -- no exception leaves the surface
             return self._fail(ticket, conceal(error), "resource")
@@ -68,21 +76,22 @@ class FastDoor:
         outcome = await self._backend.execute(actor, ticket.name, ticket.arguments)
         if isinstance(outcome, Failure):
             return self._fail(ticket, outcome, "tool")
-        return 200, _result(ticket, self._splices[ticket.revision].success(outcome.body))
+        return Answer(200, _result(ticket, self._splices[ticket.revision].success(outcome.body)))
 
     async def _read(self, ticket: Ticket, actor: Actor) -> Answer:
         contents = await self._backend.read(actor, ticket.name)
         if isinstance(contents, Failure):
             return self._fail(ticket, contents, "resource")
-        return 200, _result(ticket, self._splices[ticket.revision].contents(contents))
+        return Answer(200, _result(ticket, self._splices[ticket.revision].contents(contents)))
 
     def _fail(self, ticket: Ticket, failure: Failure, asked: Asked) -> Answer:
         mapped = map_failure(failure, ticket.revision, self._validation, asked)
         if isinstance(mapped, ErrorResult):
             shaped = shape(self._server, ticket.method, ticket.revision, mapped.result)
-            return 200, _result(ticket, encode(shaped))
+            return Answer(200, _result(ticket, encode(shaped)))
         status = ERROR_CODE_HTTP_STATUS.get(mapped.code, 200) if ticket.revision in MODERN else 200
-        return status, encode(error_message(ticket.id, mapped.code, mapped.message, mapped.data))
+        message = error_message(ticket.id, mapped.code, mapped.message, mapped.data)
+        return Answer(status, encode(message), lacking_scope(message))
 
     def _list(self, revision: str, tools: ToolList) -> bytes:
         """The tools, encoded once a version and revision."""

@@ -20,6 +20,7 @@ from trails.model.actors import LOCAL, Actor
 from trails.surfaces.mcp.backend import Backend
 from trails.surfaces.mcp.bodies import BodyError, Replay, check_shape, parse_body, read_body
 from trails.surfaces.mcp.callers import actor_of, caller_of, is_legacy
+from trails.surfaces.mcp.challenges import STEP_UP, challenge
 from trails.surfaces.mcp.disconnects import Gone, until_gone
 from trails.surfaces.mcp.fast import FastDoor
 from trails.surfaces.mcp.listening import Listening
@@ -117,8 +118,9 @@ class McpApp:
         if self._fast is None or ticket is None:
             await self._ask_sdk(scope, body, receive, send)
         elif ticket.method != "subscriptions/listen":
-            status, answer = await until_gone(receive, self._fast.answer(ticket, actor))
-            await send_json(send, status, answer)
+            answer = await until_gone(receive, self._fast.answer(ticket, actor))
+            more = challenge(scope, answer.lacking)
+            await send_json(send, STEP_UP if more else answer.status, answer.body, more)
         elif (stream := self._listening.open(ticket, actor)) is not None:
             await stream.serve(receive, send)
         else:
@@ -141,7 +143,7 @@ class McpApp:
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the SDK answer, without a session."""
         _caller.set(caller_of(scope))
-        await self._stateless.handle_request(scope, receive, Reencoder(send))
+        await self._stateless.handle_request(scope, receive, Reencoder(scope, send))
 
     def _schema_of(self, name: str) -> Mapping[str, object] | None:
         """The schema of a tool that the caller may use; asked before there is a context."""

@@ -7,9 +7,10 @@ and encoded again, so that a response has the same bytes whichever door made it.
 from __future__ import annotations
 
 import msgspec
-from starlette.types import Message, Send
+from starlette.types import Message, Scope, Send
 
 from trails.surfaces.mcp.bodies import BodyError
+from trails.surfaces.mcp.challenges import STEP_UP, challenge, lacking_scope
 from trails.surfaces.mcp.wire import encode, error_message
 
 Headers = list[tuple[bytes, bytes]]
@@ -53,7 +54,8 @@ async def send_empty(send: Send, status: int, headers: Headers) -> None:
 class Reencoder:
     """A ``send`` that gives JSON responses their one encoding; streams pass as they are."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._scope = scope
         self._send = send
         self._start: Message | None = None
         self._parts: list[bytes] = []
@@ -70,15 +72,19 @@ class Reencoder:
                 await self._finish(self._start)
 
     async def _finish(self, start: Message) -> None:
-        body = b"".join(self._parts)
+        body, status = b"".join(self._parts), start["status"]
         more = [
             (name, value)
             for name, value in start["headers"]
             if name.lower() not in {b"content-type", b"content-length"}
         ]
         if body:
-            body = encode(msgspec.json.decode(body))
-        await send_json(self._send, start["status"], body, more)
+            message = msgspec.json.decode(body)
+            body = encode(message)
+            asked = challenge(self._scope, lacking_scope(message))
+            status = STEP_UP if asked else status
+            more += asked
+        await send_json(self._send, status, body, more)
 
 
 def _is_json(headers: Headers) -> bool:

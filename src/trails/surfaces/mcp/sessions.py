@@ -45,7 +45,9 @@ class Sessions:
         """Answer one HTTP request."""
         session = dict(scope["headers"]).get(_SESSION_ID)
         if scope["method"] == "GET" and session is not None:
-            with self._subscriptions.stream(session.decode("latin-1"), Reencoder(send)) as told:
+            with self._subscriptions.stream(
+                session.decode("latin-1"), Reencoder(scope, send)
+            ) as told:
                 await self._manager.handle_request(name_caller(scope), receive, told)
         else:
-            await self._manager.handle_request(name_caller(scope), receive, Reencoder(send))
+            await self._manager.handle_request(name_caller(scope), receive, Reencoder(scope, send))

@@ -11,7 +11,7 @@ from trails.model.outcomes import Failure
 from trails.model.resources import Content
 from trails.surfaces.rest.arguments import query_arguments
 from trails.surfaces.rest.bodies import bounded, media_type, wrong_type
-from trails.surfaces.rest.replies import JSON, Refused, refuse, refused, reply
+from trails.surfaces.rest.replies import JSON, Refused, refused, reply
 from trails.surfaces.rest.routing import Call
 from trails.surfaces.rest.uris import join_page, write_uri
 
@@ -83,5 +83,5 @@ async def export(call: Call) -> Response:
     given = {"format": "ndjson", **query_arguments(call, lists=("type",))}
     found = await call.backend.transfers.export(call.actor, given)
     if isinstance(found, Failure):
-        return refuse(found)
+        raise Refused(found)
     return StreamingResponse(found, media_type=_EXPORTS.get(str(given["format"])))

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trails.errors import TrailsError
-from trails.model.outcomes import Failure, Outcome, Success
+from trails.model.outcomes import Failure, Outcome
 from trails.surfaces.rest.statuses import status_of
 
 JSON: Final = "application/json"
@@ -34,10 +34,10 @@ def refused(code: str, message: str) -> Refused:
 
 
 def reply(outcome: Outcome, *, status: int = 200) -> Response:
-    """A result as it is, or a failure with its status."""
-    if isinstance(outcome, Success):
-        return Response(outcome.body, status, media_type=JSON)
-    return refuse(outcome)
+    """A result as it is; a failure goes no further."""
+    if isinstance(outcome, Failure):
+        raise Refused(outcome)
+    return Response(outcome.body, status, media_type=JSON)
 
 
 def refuse(failure: Failure, headers: Mapping[str, str] | None = None) -> Response:

@@ -20,6 +20,9 @@ from trails.model.outcomes import Failure
 from trails.surfaces.rest.backend import Backend
 from trails.surfaces.rest.replies import Refused, refuse, refused
 
+CHALLENGE: Final = "trails.challenge"
+"""Where the scope of a request carries what its caller is asked for when it lacks a scope."""
+
 Graphs = Mapping[str, Backend | Failure]
 """Every graph by its id; a Failure says why one is not served."""
 
@@ -81,7 +84,7 @@ class Methods:
         try:
             response = await self._answer(request)
         except Refused as refused:
-            response = refuse(refused.failure)
+            response = refuse(refused.failure, _challenge(scope, refused.failure))
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -93,6 +96,14 @@ class Methods:
             return Response(status_code=204, headers=allowed)
         message = f"{request.method[:20]} can't be used here; {self._allow} can"
         return refuse(Failure("semantic", "not_allowed", message), allowed)
+
+
+def _challenge(scope: Scope, failure: Failure) -> Mapping[str, str]:
+    """What a caller is asked for that could get the scope it lacks; the front knows who could."""
+    ask = scope.get(CHALLENGE)
+    lacking = failure.data.get("required_scope") if failure.kind == "scope" else None
+    told = ask(str(lacking)) if ask and lacking else None
+    return {"WWW-Authenticate": told.decode()} if told else {}
 
 
 def graph_route(graphs: Graphs, path: str, **handlers: Handler) -> SegmentRoute:

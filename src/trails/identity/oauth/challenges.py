@@ -1,0 +1,107 @@
+"""What a caller is told who needs a token, another one, or one with more scopes.
+
+The values of ``WWW-Authenticate`` (RFC 6750), and where it is to be advertised the metadata
+that they point to (RFC 9728). Where no issuer is configured, a caller learns that a bearer
+token is needed and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from trails.identity.oauth.settings import OAuth
+from trails.model.actors import Actor
+from trails.model.capabilities import SCOPES, Scope
+
+StepUp = Callable[[str], bytes | None]
+"""The challenge for the scope that a call needs; None where no other token would help."""
+CREDENTIAL: Final = "oauth:"
+"""How the credential of an actor begins that an issuer vouches for."""
+_WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
+_ENDPOINT: Final = re.compile(r"/graphs/[^/]+/(mcp|sse)")
+_REQUESTABLE: Final = re.compile(r"[!#-\[\]-~]+", re.ASCII)
+
+
+class Challenges:
+    """The challenges of one server, which never gives anybody more than ``grantable``."""
+
+    def __init__(
+        self, oauth: OAuth | None = None, grantable: Collection[Scope] = frozenset(SCOPES)
+    ) -> None:
+        self._oauth = oauth
+        self._grantable = grantable
+        self._metadata = b""
+        self._base = ""
+        self._url = ""
+        if oauth is not None and oauth.advertise:
+            resource = oauth.resource or oauth.audience
+            parts = urlsplit(resource)
+            self._base = parts.path.rstrip("/")
+            self._url = f"{parts.scheme}://{parts.netloc}{_WELL_KNOWN}{self._base}"
+            self._metadata = self._describe(oauth, resource)
+
+    def metadata(self, path: str) -> bytes | None:
+        """The document at a path, or None: for the server, and for each endpoint on it.
+
+        It is the same for endpoints that do not exist, so that nobody learns which do.
+        """
+        if not self._metadata or not path.startswith(_WELL_KNOWN):
+            return None
+        of = path.removeprefix(_WELL_KNOWN).removesuffix("/").removeprefix(self._base)
+        return self._metadata if not of or _ENDPOINT.fullmatch(of) else None
+
+    def ask(self, *, presented: bool) -> bytes:
+        """For a request without a token, or with one that is not good."""
+        if self._oauth is None:
+            return b"Bearer"
+        told = {"error": "invalid_token"} if presented else {}
+        if self._url:
+            told |= self._scope_of({"runtime"}) | {"resource_metadata": self._url}
+        return _challenge(told)
+
+    def step_up(self, actor: Actor) -> StepUp | None:
+        """How an actor is told that it lacks a scope; None for one that no issuer vouches for."""
+        if self._oauth is None or not actor.credential.startswith(CREDENTIAL):
+            return None
+
+        def ask_more(scope: str) -> bytes | None:
+            if scope not in self._grantable:
+                return None
+            told = {"error": "insufficient_scope", **self._scope_of({*actor.scopes, scope})}
+            if self._url:
+                told["resource_metadata"] = self._url
+            return _challenge(told)
+
+        return ask_more
+
+    def _scope_of(self, wanted: Collection[str]) -> dict[str, str]:
+        """What to ask the issuer for."""
+        names = self._names([scope for scope in SCOPES if scope in wanted])
+        return {"scope": " ".join(names)} if names else {}
+
+    def _names(self, scopes: Collection[Scope]) -> list[str]:
+        """What the issuer calls some scopes; what is no scope of OAuth can't be asked for."""
+        assert self._oauth is not None  # noqa: S101 - nobody is told of scopes without an issuer
+        named = [self._oauth.name_of(scope) for scope in scopes]
+        return [name for name in named if _REQUESTABLE.fullmatch(name)]
+
+    def _describe(self, oauth: OAuth, resource: str) -> bytes:
+        return msgspec.json.encode(
+            {
+                "resource": resource,
+                "authorization_servers": [oauth.issuer],
+                "scopes_supported": self._names([s for s in SCOPES if s in self._grantable]),
+                "bearer_methods_supported": ["header"],
+            }
+        )
+
+
+def _challenge(told: dict[str, str]) -> bytes:
+    """One challenge of the Bearer scheme."""
+    parameters = ", ".join(f'{name}="{value}"' for name, value in told.items())
+    return f"Bearer {parameters}".strip().encode()

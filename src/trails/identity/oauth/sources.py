@@ -1,0 +1,232 @@
+"""Where the keys of an issuer come from: the settings, a file, or a URL.
+
+A source always gives what it knows last. A file that changed is read again, a URL is asked
+again when its answer is old or a token names a key that is not known; what can't be read
+then leaves the keys as they are. Nobody waits for a source that knows its keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Final, Protocol
+
+from trails.errors import SettingsError
+from trails.identity.oauth.fetching import Fetched, FetchError, fetch
+from trails.identity.oauth.keys import KeySet, read_keys
+
+GLANCE: Final = 1.0
+"""Seconds between two looks at a file."""
+FRESH: Final = (60, 600, 3600)
+"""Seconds that the keys of a URL are fresh: at least, where it does not say, and at most."""
+PAUSE: Final = 30.0
+"""Seconds between two requests to a URL."""
+SOONER: Final = 3.0
+"""The same, as long as there are no keys at all."""
+PATIENCE: Final = 5.0
+"""Seconds that a request may take."""
+OLDEST: Final = 24 * 3600.0
+"""Seconds after which keys that could not be renewed are no longer believed."""
+_logger: Final = logging.getLogger("trails")
+
+
+class KeySource(Protocol):
+    """Gives keys."""
+
+    @property
+    def known(self) -> KeySet | None:
+        """The keys that were current last; None before there were any."""
+
+    async def keys(self) -> KeySet | None:
+        """The current keys; None if they can't be had."""
+
+    async def renewed(self) -> KeySet | None:
+        """The same, for a token whose key is not among them: it may be newer than they are."""
+
+
+class GivenKeys:
+    """Keys that stand in the settings."""
+
+    def __init__(self, text: str) -> None:
+        self.known: KeySet = _read_now(text.encode(), "jwks")
+
+    async def keys(self) -> KeySet:
+        """Always the same."""
+        return self.known
+
+    async def renewed(self) -> KeySet:
+        """Always the same."""
+        return self.known
+
+
+class KeyFile:
+    """Keys in a file, which is read again when it changes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._looked = monotonic()
+        self._stamp = _stamp(path)
+        try:
+            text = path.read_bytes()
+        except OSError as error:
+            raise SettingsError(
+                f"trails.toml: [auth.oauth] jwks_file: {path} can't be read: {error.strerror}"
+            ) from None
+        self.known: KeySet = _read_now(text, "jwks_file")
+
+    async def keys(self) -> KeySet:
+        """What the file says, or said when it could last be read."""
+        now = monotonic()
+        if now - self._looked >= GLANCE:
+            self._looked = now
+            stamp = _stamp(self._path)
+            if stamp is not None and stamp != self._stamp:
+                self._stamp = stamp
+                await self._read()
+        return self.known
+
+    async def renewed(self) -> KeySet:
+        """The file is looked at often enough."""
+        return await self.keys()
+
+    async def _read(self) -> None:
+        try:
+            found = read_keys(await asyncio.to_thread(self._path.read_bytes))
+        except (OSError, ValueError) as error:
+            _logger.warning(
+                "[auth.oauth] jwks_file %s changed and can't be read (%s); "
+                "its earlier keys stay in use",
+                self._path,
+                error,
+            )
+        else:
+            _tell_ignored(found, str(self._path))
+            self.known = found
+
+
+class KeyUrl:
+    """Keys behind a URL; one request at a time, and seldom."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        patience: float = PATIENCE,
+        pause: float = PAUSE,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.known: KeySet | None = None
+        self._url = url
+        self._patience = patience
+        self._pause = pause
+        self._clock = clock
+        self._text = b""
+        self._fetched = self._tried = -OLDEST
+        self._fresh = 0.0
+        self._flight: asyncio.Task[None] | None = None
+        self._thread: threading.Thread | None = None
+
+    async def keys(self) -> KeySet | None:
+        """What is known, if it is not too old; when it is due a request begins beside."""
+        age = self._clock() - self._fetched
+        if self.known is None or age > OLDEST:
+            return await self.renewed()
+        if age > self._fresh:
+            self._begin()
+        return self.known
+
+    async def renewed(self) -> KeySet | None:
+        """Ask again, unless that was done a moment ago."""
+        flight = self._begin()
+        if flight is not None:
+            await asyncio.shield(flight)
+        return self.known if self._clock() - self._fetched <= OLDEST else None
+
+    def _begin(self) -> asyncio.Task[None] | None:
+        """The request that is on its way, or a new one if it is time for one."""
+        if self._flight is not None and not self._flight.done():
+            return self._flight
+        now = self._clock()
+        pause = self._pause if self.known is not None else min(self._pause, SOONER)
+        if now - self._tried < pause or (self._thread is not None and self._thread.is_alive()):
+            return None
+        self._tried = now
+        self._flight = asyncio.create_task(self._ask())
+        return self._flight
+
+    async def _ask(self) -> None:
+        try:
+            async with asyncio.timeout(self._patience):
+                fetched = await self._in_thread()
+            if self.known is None or fetched.body != self._text:
+                found = read_keys(fetched.body)
+                _tell_ignored(found, self._url)
+                self.known, self._text = found, fetched.body
+        except (FetchError, ValueError, TimeoutError) as error:
+            _logger.warning(
+                "[auth.oauth] no keys from %s: %s; %s",
+                self._url,
+                str(error) or "the answer takes too long",
+                "there are none" if self.known is None else "earlier ones stay in use",
+            )
+            return
+        least, usual, most = FRESH
+        said = usual if fetched.max_age is None else fetched.max_age
+        self._fresh = min(max(said, least), most)
+        self._fetched = self._clock()
+
+    def _in_thread(self) -> asyncio.Future[Fetched]:
+        """Fetch in a thread of its own, which nobody has to wait for when the process ends."""
+        loop = asyncio.get_running_loop()
+        arrived: asyncio.Future[Fetched] = loop.create_future()
+
+        def settle(outcome: Fetched | FetchError) -> None:
+            if arrived.done():
+                return
+            if isinstance(outcome, FetchError):
+                arrived.set_exception(outcome)
+            else:
+                arrived.set_result(outcome)
+
+        def run() -> None:
+            outcome: Fetched | FetchError
+            try:
+                outcome = fetch(self._url, self._patience)
+            except FetchError as error:
+                outcome = error
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, outcome)
+
+        self._thread = threading.Thread(target=run, name="trails-keys", daemon=True)
+        self._thread.start()
+        return arrived
+
+
+def _read_now(text: bytes, key: str) -> KeySet:
+    """Keys that must be there when a server starts."""
+    try:
+        found = read_keys(text)
+    except ValueError as error:
+        raise SettingsError(f"trails.toml: [auth.oauth] {key} is no key set: {error}") from None
+    if not found.keys:
+        why = "; ".join(found.ignored) or "it is empty"
+        raise SettingsError(f"trails.toml: [auth.oauth] {key} has no key that can be used: {why}")
+    _tell_ignored(found, key)
+    return found
+
+
+def _tell_ignored(found: KeySet, where: str) -> None:
+    for reason in found.ignored:
+        _logger.info("[auth.oauth] %s: %s; it is left out", where, reason)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
