@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from trails.model.reports import Report
+from trails.request.admission import Budget
 
 
 class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,5 +19,7 @@ class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
     env: Literal["development", "production"] = "development"
     stored_query_mode: Literal["auto", "per_query", "meta"] = "auto"
     stored_query_threshold: int = 24
+    budget: Budget = Budget()
+    """What each actor may use."""
     doctor: Callable[[], Report] | None = None
     """Examines the graph; without one, what can be seen from the graph itself is examined."""

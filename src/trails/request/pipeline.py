@@ -1,4 +1,4 @@
-"""The path of a request: resolve, authorize, check the arguments, dispatch, shape.
+"""The path of a request: resolve, authorize, admit, check the arguments, dispatch, shape.
 
 Every surface calls a Kernel, one a graph; listing tools goes the same way as calling one.
 """
@@ -17,6 +17,7 @@ from trails.model.resources import Completions, Content, ResourceList
 from trails.model.tools import ToolList
 from trails.projections.instructions import project_instructions
 from trails.registry.registry import Registry
+from trails.request.admission import Admission
 from trails.request.authorize import refuse
 from trails.request.catalog import Catalog
 from trails.request.dispatch import Dispatch
@@ -38,11 +39,12 @@ class Kernel:
     def __init__(self, service: GraphService, options: KernelOptions) -> None:
         self._service = service
         self._options = options
-        self._dispatch = Dispatch(service)
-        self._reader = Reader(service, options.doctor)
+        self._admission = Admission(options.budget)
+        self._dispatch = Dispatch(service, self._admission)
+        self._reader = Reader(service, options.doctor, self._admission)
         self._watches = Watches(service)
         self._catalog: Catalog | None = None
-        self.transfers = Transfers(service, options, self._perform)
+        self.transfers = Transfers(service, options, self._perform, self._admission)
 
     @property
     def name(self) -> str:
@@ -85,11 +87,14 @@ class Kernel:
         """The rest of the path, once it is known what a request is for."""
         reads = entry.tool.hints.read_only
         call = Call(actor.name, entry.tool.name, entry.kind, reads=reads, outside=True)
-        refused = refuse(actor, entry.tool)
+        refused = refuse(actor, entry.tool) or self._admission.refuse(actor)
         if refused is not None:
             return self._refused(call, refused)
         pinned = registry or self._service.registry
-        return await self._dispatch.run(Request(pinned, entry, call, arguments))
+        try:
+            return await self._dispatch.run(Request(pinned, entry, call, arguments))
+        finally:
+            self._admission.leave(actor.name)
 
     def _pin(self) -> Catalog:
         """The catalog of the registry that is current now; a request keeps to it."""
