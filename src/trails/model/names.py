@@ -56,7 +56,7 @@ _TERM = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _CAPABILITY = re.compile(r"[a-z][a-z0-9]*([._][a-z0-9]+)*")
 _META = re.compile(r"trails\.meta\.([a-z][a-z0-9]*\.)?[a-z][a-z0-9]*")
 _PROJECT = re.compile(r"[a-z][a-z0-9-]{0,62}")
-_LONGEST_BRANCH = 100
+LONGEST_BRANCH: Final = 100
 _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _TOOL = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
@@ -135,14 +135,14 @@ def check_project_name(name: str) -> None:
 def check_branch_name(name: str) -> None:
     """Branches are named like paths: ``main``, ``agents/ada/tidy-up``."""
     if (
-        len(name) > _LONGEST_BRANCH
+        len(name) > LONGEST_BRANCH
         or _BRANCH.fullmatch(name) is None
         or ".." in name
         or name.endswith((".", ".lock"))
     ):
         raise DeclarationError(
             f"{name[:200]!r} can't name a branch: use letters, digits, '.', '_', '-' and '/' "
-            f"between parts that begin with a letter or digit, at most {_LONGEST_BRANCH} in all",
+            f"between parts that begin with a letter or digit, at most {LONGEST_BRANCH} in all",
             branch=name[:200],
         )
 

@@ -18,11 +18,10 @@ from trails.model.actors import Actor
 from trails.model.decisions import Decision, Resource
 from trails.model.kept import Kept
 from trails.model.tools import Action
+from trails.policy.places import Place, join_conditions, places_for
 from trails.policy.policies import Policies
 from trails.policy.stage import Stage
 
-Place = tuple[str, str]
-"""A branch, and the other one where there are two."""
 Standing = tuple[str, frozenset[str], frozenset[str]]
 
 _ACTORS: Final = 256
@@ -51,21 +50,59 @@ class CedarJudge:
         key = (actor.name, actor.groups, actor.scopes, action, asked, branch, target)
         found = self._decided.get(key)
         if found is None:
-            (decision,) = self.decide(actor, action, asked, ((branch, target),))
-            found = self._keep(key, decision.allowed)
+            (found,) = self._ask(actor, action, asked, ((branch, target),))
         return found
+
+    def allows_somewhere(
+        self, actor: Actor, action: Action, resource: Resource, branches: Collection[str]
+    ) -> bool:
+        """Whether it is allowed on one of these branches, or between two of them.
+
+        A fork is to a branch that is not there yet, so it is allowed somewhere if it is to some
+        name. Where policies compare the two branches of a fork or merge in ways that can't be
+        foreseen, the answer is yes, and each call is decided by itself.
+        """
+        asked = self.stage.stands_for.get(resource)
+        if asked is None:
+            return False
+        names = branches if isinstance(branches, frozenset) else frozenset(branches)
+        key = (actor.name, actor.groups, actor.scopes, action, asked, names)
+        found = self._decided.get(key)
+        if found is None:
+            found = self._keep(key, self._find_somewhere(actor, action, asked, names))
+        return found
+
+    def _find_somewhere(
+        self, actor: Actor, action: Action, asked: Resource, branches: frozenset[str]
+    ) -> bool:
+        concerned = self.stage.concerned(actor, action, asked)
+        if not any(policy.permits for policy in concerned):
+            return False
+        conditions = join_conditions(policy.conditions for policy in concerned)
+        places = places_for(action, conditions.for_actor(actor), branches)
+        if places is None:
+            return True
+        return any(
+            any(self._ask(actor, action, asked, some)) for some in (places[:1], places[1:]) if some
+        )
+
+    def _ask(
+        self, actor: Actor, action: Action, asked: Resource, places: Sequence[Place]
+    ) -> list[bool]:
+        """Answers for some places, and keeps them."""
+        standing = (actor.name, actor.groups, actor.scopes)
+        return [
+            self._keep((*standing, action, asked, *place), decision.allowed)
+            for place, decision in zip(
+                places, self.decide(actor, action, asked, places), strict=True
+            )
+        ]
 
     def _keep(self, key: object, answer: bool) -> bool:  # noqa: FBT001
         if len(self._decided) >= _DECISIONS:
             self._decided = {}
         self._decided[key] = answer
         return answer
-
-    def allows_somewhere(
-        self, actor: Actor, action: Action, resource: Resource, branches: Collection[str]
-    ) -> bool:
-        """Whether it is allowed on one of these branches, or between two of them."""
-        return any(self.allows(actor, action, resource, each) for each in branches)
 
     def decide(
         self, actor: Actor, action: Action, resource: Resource, places: Sequence[Place]

@@ -11,10 +11,11 @@ import msgspec
 from cedarpy import pst
 
 from trails.model.decisions import Resource
+from trails.policy.places import Conditions, read_conditions
 from trails.policy.sources import Statement
 
 
-class Policy(msgspec.Struct, frozen=True):
+class Policy(msgspec.Struct, frozen=True, dict=True):
     """One policy: its place, and what it says."""
 
     statement: Statement
@@ -26,6 +27,11 @@ class Policy(msgspec.Struct, frozen=True):
     def name(self) -> str:
         """Its ``@id``, or its place in its file."""
         return self.says.annotations.get("id") or f"policy {self.statement.number}"
+
+    @cached_property
+    def conditions(self) -> Conditions:
+        """How it uses the branches of a request."""
+        return read_conditions(self.says)
 
     @property
     def permits(self) -> bool:

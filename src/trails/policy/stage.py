@@ -15,8 +15,10 @@ import msgspec
 
 from trails.model.actors import Actor
 from trails.model.decisions import Resource
+from trails.model.tools import Action
 from trails.policy.entities import Entity, World, actor_records
-from trails.policy.policies import Policies
+from trails.policy.heads import concerns_action, concerns_actor, concerns_resource
+from trails.policy.policies import Policies, Policy
 
 
 class Stage:
@@ -24,6 +26,7 @@ class Stage:
 
     def __init__(self, world: World, policies: Policies) -> None:
         self._world = world
+        self._policies = policies.policies
         self._named = policies.mentioned_resources
         alike: dict[Hashable, Resource] = {}
         self.stands_for: Mapping[Resource, Resource] = {
@@ -50,6 +53,17 @@ class Stage:
             if self.stands_for[uid] == uid:
                 above = self._world.above(uid) & self._named
                 yield Entity(uid, tuple(sorted(above, key=str)), entity.attributes)
+
+    def concerned(self, actor: Actor, action: Action, resource: Resource) -> list[Policy]:
+        """The policies that may apply, whatever their conditions say."""
+        above = self._world.above(resource)
+        return [
+            policy
+            for policy in self._policies
+            if concerns_action(policy.says, action)
+            and concerns_actor(policy.says, actor)
+            and concerns_resource(policy.says, resource, above)
+        ]
 
     def with_actor(self, actor: Actor) -> cedarpy.Entities:
         """The stage with one actor and its groups on it."""

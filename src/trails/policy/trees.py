@@ -7,8 +7,16 @@ from dataclasses import fields, is_dataclass
 
 from cedarpy import pst
 
-Pieces = tuple[str | None, ...]
-"""A pattern of ``like``: texts, and None for each ``*``."""
+
+def children(node: object) -> tuple[object, ...]:
+    """What is directly under a node."""
+    if isinstance(node, dict):
+        return tuple(node.values())
+    if isinstance(node, tuple):
+        return node
+    if is_dataclass(node) and not isinstance(node, type):
+        return tuple(getattr(node, field.name) for field in fields(node))
+    return ()
 
 
 def walk(node: object) -> Iterator[object]:
@@ -17,12 +25,7 @@ def walk(node: object) -> Iterator[object]:
     while todo:
         each = todo.pop()
         yield each
-        if isinstance(each, dict):
-            todo.extend(each.values())
-        elif isinstance(each, tuple):
-            todo.extend(each)
-        elif is_dataclass(each) and not isinstance(each, type):
-            todo.extend(getattr(each, field.name) for field in fields(each))
+        todo.extend(children(each))
 
 
 def context_name(node: object) -> str | None:

@@ -1,0 +1,209 @@
+"""Places: the branches that policies can tell apart.
+
+Policies compare branches with texts and patterns, and most of the branches of a graph
+compare alike. One of each kind is asked about; it answers for the others. A policy that uses
+a branch in any other way is *opaque*, and then nothing is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache, reduce
+from typing import Final
+
+import msgspec
+from cedarpy import pst
+
+from trails.model.actors import Actor
+from trails.model.tools import Action
+from trails.policy.globs import Glob, compile_glob, names_of_each_kind
+from trails.policy.trees import children, context_name
+
+Place = tuple[str, str]
+"""A branch, and the other one where there are two."""
+_FIRST: Final = "main"
+_MOST: Final = 2000
+"""Pairs of branches that are asked about at most."""
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """What a name is compared with: some texts, or a pattern."""
+
+    texts: frozenset[str] = frozenset()
+    pattern: Glob | None = None
+    name: bool = False
+    """Whether the actor's name is among the texts."""
+    scopes: bool = False
+    """Whether the actor's scopes are."""
+
+    def for_actor(self, actor: Actor) -> Comparison:
+        """With the texts that this actor brings."""
+        if not self.name and not self.scopes:
+            return self
+        brought = {actor.name} if self.name else set()
+        return Comparison(self.texts | brought | (actor.scopes if self.scopes else frozenset()))
+
+    def holds(self, name: str) -> bool:
+        """Whether a name passes."""
+        if self.pattern is not None:
+            return compile_glob(self.pattern).fullmatch(name) is not None
+        return name in self.texts
+
+    def globs(self) -> Iterable[Glob]:
+        """The patterns that it consists of."""
+        return (tuple(text) for text in self.texts) if self.pattern is None else (self.pattern,)
+
+
+class Conditions(msgspec.Struct, frozen=True):
+    """How policies use the two branches of a request."""
+
+    branch: frozenset[Comparison] = frozenset()
+    target: frozenset[Comparison] = frozenset()
+    same: bool = False
+    """Whether the two are compared with each other."""
+    opaque: bool = False
+
+    def __or__(self, other: Conditions) -> Conditions:
+        """Both."""
+        return Conditions(
+            self.branch | other.branch,
+            self.target | other.target,
+            self.same or other.same,
+            self.opaque or other.opaque,
+        )
+
+    def for_actor(self, actor: Actor) -> Conditions:
+        """With the texts that this actor brings."""
+        return msgspec.structs.replace(
+            self,
+            branch=frozenset(each.for_actor(actor) for each in self.branch),
+            target=frozenset(each.for_actor(actor) for each in self.target),
+        )
+
+
+NO_CONDITIONS: Final = Conditions()
+OPAQUE: Final = Conditions(opaque=True)
+
+
+def read_conditions(template: pst.Template) -> Conditions:
+    """How one policy uses the branches."""
+    return join_conditions(_read(clause.expr) for clause in template.clauses)
+
+
+def join_conditions(given: Iterable[Conditions]) -> Conditions:
+    """All of them."""
+    return reduce(Conditions.__or__, given, NO_CONDITIONS)
+
+
+def _read(node: object) -> Conditions:
+    match node:
+        case pst.HasAttr(base=pst.Var(name="context")):
+            return NO_CONDITIONS  # always there
+        case pst.BinaryOp(op="eq" | "not_eq", left=left, right=right):
+            return _compared(left, right)
+        case pst.BinaryOp(op="contains", left=left, right=right) if context_name(right):
+            return _tested(context_name(right), _texts(left))
+        case pst.Like(base=base, pattern=pattern) if context_name(base):
+            glob = tuple(each.value if isinstance(each, pst.Char) else None for each in pattern)
+            return _tested(context_name(base), Comparison(pattern=glob))
+        case pst.Var(name="context"):
+            return OPAQUE
+    return join_conditions(map(_read, children(node)))
+
+
+def _compared(left: object, right: object) -> Conditions:
+    one, other = context_name(left), context_name(right)
+    if one and other:
+        return NO_CONDITIONS if one == other else Conditions(same=True)
+    if one:
+        return _tested(one, _text(right))
+    if other:
+        return _tested(other, _text(left))
+    return _read(left) | _read(right)
+
+
+def _tested(name: str | None, test: Comparison | None) -> Conditions:
+    if test is None or name not in {"branch", "target"}:
+        return OPAQUE
+    tests = frozenset({test})
+    return Conditions(branch=tests) if name == "branch" else Conditions(target=tests)
+
+
+def _text(node: object) -> Comparison | None:
+    """A text that is known before any branch is; None if it is not."""
+    match node:
+        case pst.StringLit(value=text):
+            return Comparison(frozenset({text}))
+        case pst.GetAttr(base=pst.Var(name="principal"), attr="name"):
+            return Comparison(name=True)
+    return None
+
+
+def _texts(node: object) -> Comparison | None:
+    """A set of such texts."""
+    match node:
+        case pst.GetAttr(base=pst.Var(name="principal"), attr="scopes"):
+            return Comparison(scopes=True)
+        case pst.Set(elements=elements):
+            known = [each for each in map(_text, elements) if each is not None]
+            if len(known) == len(elements):
+                texts = frozenset[str]().union(*(each.texts for each in known))
+                return Comparison(texts, name=any(each.name for each in known))
+    return None
+
+
+def places_for(
+    action: Action, conditions: Conditions, branches: frozenset[str]
+) -> Sequence[Place] | None:
+    """Where to ask, so that every other place is answered as well; None if that is too much."""
+    if action in {"BranchMerge", "BranchCreate"}:
+        pairs = (_merges if action == "BranchMerge" else _forks)(conditions, branches)
+        return None if pairs is None or len(pairs) > _MOST else pairs
+    names = _ordered(branches) if conditions.opaque else _kinds(conditions.branch, branches)
+    return [(each, "") for each in names]
+
+
+def _merges(conditions: Conditions, branches: frozenset[str]) -> Sequence[Place] | None:
+    """From each kind of branch into each; where they are compared, into itself and into another."""
+    if conditions.opaque:
+        return None
+    if not conditions.same:
+        targets = _kinds(conditions.target, branches)
+        return [(one, other) for one in _kinds(conditions.branch, branches) for other in targets]
+    kinds = _members(conditions.branch | conditions.target, branches).values()
+    some = [each for members in kinds for each in members[:2]]
+    return [(one, other) for one in some for other in some]
+
+
+def _forks(conditions: Conditions, branches: frozenset[str]) -> Sequence[Place] | None:
+    """From each kind of branch, or a bare commit, to each kind of name that a branch can have."""
+    globs = frozenset(glob for test in conditions.target for glob in test.globs())
+    if conditions.opaque or conditions.same:
+        return None
+    targets = names_of_each_kind(globs)
+    if targets is None:
+        return None
+    begins = _kinds(conditions.branch, branches | {""})
+    return [(begin, target) for begin in begins for target in targets]
+
+
+def _kinds(tests: frozenset[Comparison], branches: frozenset[str]) -> list[str]:
+    """One branch of each kind."""
+    return [members[0] for members in _members(tests, branches).values()]
+
+
+@lru_cache(maxsize=256)
+def _members(
+    tests: frozenset[Comparison], branches: frozenset[str]
+) -> Mapping[tuple[bool, ...], list[str]]:
+    """The branches, by which tests they pass."""
+    found: dict[tuple[bool, ...], list[str]] = {}
+    for branch in _ordered(branches):
+        found.setdefault(tuple(test.holds(branch) for test in tests), []).append(branch)
+    return found
+
+
+@lru_cache(maxsize=16)
+def _ordered(branches: frozenset[str]) -> tuple[str, ...]:
+    """In name order, after the one that is there always."""
+    return tuple(sorted(branches, key=lambda each: (each != _FIRST, each)))
