@@ -5,9 +5,11 @@ from __future__ import annotations
 from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
 from trails.engine.branches import create_branch, delete_branch, list_branches
+from trails.engine.forks import forkable
 from trails.engine.graph import MAIN, Graph
 from trails.engine.history import diff, list_commits, show_commit
 from trails.engine.merge import merge
+from trails.engine.seen import Seen, permitting, reader
 from trails.model.merges import MergeRequest, MergeResult
 from trails.model.versions import (
     BranchInfo,
@@ -35,25 +37,32 @@ class Versions:
             self._call.committed = True
 
     def branches(self) -> list[BranchInfo]:
-        """All branches, ``main`` first."""
-        return list_branches(self._graph)
+        """All branches that the actor may read, ``main`` first."""
+        return list_branches(self._graph, self._readable())
+
+    def _readable(self) -> Seen:
+        return Seen(self._graph, reader(self._access))
 
     def create_branch(self, name: str, source: str = MAIN) -> BranchInfo:
         """Make a branch where another branch is, or at any commit."""
         self._commit()
-        return create_branch(self._graph, name, source=source, actor=self._actor)
+        seen = forkable(self._graph, self._access, name)
+        return create_branch(self._graph, name, source=source, actor=self._actor, seen=seen)
 
     def delete_branch(self, name: str, *, force: bool = False) -> BranchInfo:
         """Delete a branch; refused while it has commits that are merged nowhere."""
         self._commit()
-        return delete_branch(self._graph, name, force=force, actor=self._actor)
+        seen = Seen(self._graph, permitting(self._access, "BranchDelete"))
+        return delete_branch(self._graph, name, force=force, actor=self._actor, seen=seen)
 
     def merge(self, request: MergeRequest) -> MergeResult:
         """Merge a branch or commit into a branch."""
         if not request.dry_run:
             self._commit()
         activity = None if self._call is None else self._call.id
-        return merge(self._graph, request, actor=self._actor, activity=activity)
+        return merge(
+            self._graph, request, actor=self._actor, activity=activity, access=self._access
+        )
 
     def commits(
         self,
@@ -66,12 +75,13 @@ class Versions:
     ) -> CommitPage:
         """A page of commits, newest first; ``branch=None`` lists all that the log holds."""
         wanted = CommitFilter(branch, actor, node)
-        return list_commits(self._graph, wanted, after=after, limit=limit)
+        seen = self._readable()
+        return list_commits(self._graph, wanted, after=after, limit=limit, seen=seen)
 
     def commit(self, reference: str, *, limit: int = 1000) -> CommitDetail:
         """A commit with what it changed, per node and field."""
-        return show_commit(self._graph, reference, limit=limit)
+        return show_commit(self._graph, reference, limit=limit, seen=self._readable())
 
     def diff(self, start: str, end: str, *, limit: int = 1000) -> Difference:
         """What turns one state into another, per node and field."""
-        return diff(self._graph, start, end, limit=limit)
+        return diff(self._graph, start, end, limit=limit, seen=self._readable())
