@@ -7,6 +7,7 @@ in the same words as what does not exist.
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import Final
 
 from trails.engine.access import OPEN, Access
@@ -90,7 +91,7 @@ class Seen:
         log = self._graph.log
         found = log.commit(reference) if _COMMIT.fullmatch(reference) else None
         if found is None and PREFIX <= len(reference) < 32 and _DIGITS.fullmatch(reference):
-            matches = self._starting_with(reference)
+            matches = self.starting_with(reference, _MATCHES)
             if len(matches) > 1:
                 raise NotFoundError(
                     f"{reference!r} is the beginning of several commits: {', '.join(matches)}; "
@@ -102,13 +103,13 @@ class Seen:
             raise unknown_commit(reference)
         return found
 
-    def _starting_with(self, reference: str) -> list[str]:
-        log, limit = self._graph.log, _MATCHES if self._permits is None else _LOOKED_AT
-        found = log.starting_with(reference, limit)
-        if self._permits is None:
-            return found
-        commit = self._graph.ancestry.commit
-        return [each for each in found if self.sees(commit(each))][:_MATCHES]
+    def starting_with(self, digits: str, limit: int) -> list[str]:
+        """The ids of the first few commits that begin so."""
+        starting_with = self._graph.log.starting_with
+        if self._speaks is None:
+            return starting_with(digits, limit)
+        known = map(self._graph.ancestry.commit, starting_with(digits, _LOOKED_AT))
+        return [each.id for each in islice(filter(self.sees, known), limit)]
 
     def sees(self, commit: Commit) -> bool:
         """Whether a branch that may be used speaks for a commit."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
 from trails.engine.branches import create_branch, delete_branch, list_branches
@@ -10,6 +12,7 @@ from trails.engine.graph import MAIN, Graph
 from trails.engine.history import diff, list_commits, show_commit
 from trails.engine.merge import merge
 from trails.engine.seen import Seen, permitting, reader
+from trails.model.history import Commit
 from trails.model.merges import MergeRequest, MergeResult
 from trails.model.versions import (
     BranchInfo,
@@ -76,11 +79,24 @@ class Versions:
         """A page of commits, newest first; ``branch=None`` lists all that the log holds."""
         wanted = CommitFilter(branch, actor, node)
         seen = self._readable()
-        return list_commits(self._graph, wanted, after=after, limit=limit, seen=seen)
+        page = list_commits(self._graph, wanted, after=after, limit=limit, seen=seen)
+        shown = tuple(self._shown(each) for each in page.commits)
+        return msgspec.structs.replace(page, commits=shown)
+
+    def _shown(self, commit: Commit) -> Commit:
+        """A commit that may be seen; not so, perhaps, the branch that it was made on."""
+        if self._access is OPEN or self._access.may("Read", commit.branch):
+            return commit
+        return msgspec.structs.replace(commit, branch="")
 
     def commit(self, reference: str, *, limit: int = 1000) -> CommitDetail:
         """A commit with what it changed, per node and field."""
-        return show_commit(self._graph, reference, limit=limit, seen=self._readable())
+        found = show_commit(self._graph, reference, limit=limit, seen=self._readable())
+        return msgspec.structs.replace(found, commit=self._shown(found.commit))
+
+    def newest(self, limit: int) -> list[Commit]:
+        """The newest commits that the actor may see, of all branches."""
+        return list(self.commits(None, limit=limit).commits)
 
     def diff(self, start: str, end: str, *, limit: int = 1000) -> Difference:
         """What turns one state into another, per node and field."""
