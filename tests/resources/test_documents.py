@@ -92,7 +92,7 @@ def test_the_list_changes_when_the_types_do():
 @pytest.mark.req("G18")
 def test_who_lacks_the_scope_sees_and_reads_nothing(northline):
     """A credential without the runtime scope is shown no resources, and gets none."""
-    builder = Actor("builder", frozenset({"builder"}))
+    builder = Actor("builder", frozenset({"builder"}), credential="t-1")
     reader = northline.reader
     assert reader.resources(builder).resources == ()
     assert reader.resources(builder).templates == ()
@@ -187,7 +187,9 @@ def test_the_latest_activities_tell_who_read_what():
         reading.failure("trails://kg/Note/absent")
         reading.failure("trails://kg/Note?where=secret")
         reading.failure("trails://kg/Note/\ud800")
-        asyncio.run(reading.reader.read(Actor("other", frozenset()), "trails://schema"))
+        asyncio.run(
+            reading.reader.read(Actor("other", frozenset(), credential="t-1"), "trails://schema")
+        )
         latest = reading.body("trails://prov/latest")
         told = [(each["agent"], each["outcome"], each["detail"]) for each in latest["activities"]]
         assert told == [

@@ -22,7 +22,7 @@ def test_watching_needs_what_reading_needs():
         for uri in ("trails://kg/Note", "trails://kg/Note/1", "trails://kg/Nothing"):
             refused = kernel.refuse_watch(stranger, uri)
             assert refused is not None
-            assert refused.kind == "scope"
+            assert refused.kind == "unauthenticated"
             assert refused == asyncio.run(kernel.read(stranger, uri))
         assert kernel.refuse_watch(LOCAL, "trails://kg/Note") is None
         kernel.close()

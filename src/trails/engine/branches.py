@@ -10,19 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from trails.engine.access import OPEN, Access
 from trails.engine.feed import Change
+from trails.engine.forks import forkable
 from trails.engine.graph import MAIN, Graph, now
 from trails.engine.lines import Line
-from trails.engine.snapshots import find_commit
-from trails.errors import ConflictError, NotFoundError, TransactionError
+from trails.engine.seen import Seen, permitting
+from trails.errors import ConflictError, TransactionError
 from trails.model.history import GENESIS, Head, Move
-from trails.model.names import check_branch_name, suggest
+from trails.model.names import check_branch_name
 from trails.model.versions import BranchInfo
 
 
-def list_branches(graph: Graph) -> list[BranchInfo]:
-    """All branches: ``main`` first, the others by name."""
-    heads = {MAIN: graph.log_head(MAIN), **graph.log.branches()}
+def list_branches(graph: Graph, seen: Seen | None = None) -> list[BranchInfo]:
+    """All branches that are seen: ``main`` first, the others by name."""
+    heads = (seen or Seen(graph)).branches()
     return [_info(graph, name, heads[name]) for name in sorted(heads, key=_main_first)]
 
 
@@ -37,22 +39,10 @@ def _info(graph: Graph, name: str, head: Head) -> BranchInfo:
     return BranchInfo(name, commit.id, commit.seq, commit.time, commit.message, commit.actor)
 
 
-def resolve(graph: Graph, reference: str) -> Head:
-    """Where a branch is, or the commit that a text names."""
-    if reference == MAIN or reference in graph.log.branches():
-        return graph.log_head(reference)
-    try:
-        commit = find_commit(graph, reference)
-    except NotFoundError:
-        hint = suggest(reference, sorted({MAIN, *graph.log.branches()}))
-        raise NotFoundError(
-            f"there is no branch or commit {reference[:100]!r}; {hint}", reference=reference[:100]
-        ) from None
-    return Head(commit.id, commit.seq, commit.schema)
-
-
-def create_branch(graph: Graph, name: str, *, source: str = MAIN, actor: str) -> BranchInfo:
-    """Make a branch where another branch is, or at any commit."""
+def create_branch(
+    graph: Graph, name: str, *, source: str = MAIN, actor: str, seen: Seen | None = None
+) -> BranchInfo:
+    """Make a branch where another branch is, or at any commit, among what is seen."""
     check_branch_name(name)
     with graph.writing():
         if name == MAIN or name in graph.log.branches():
@@ -60,7 +50,7 @@ def create_branch(graph: Graph, name: str, *, source: str = MAIN, actor: str) ->
                 f"there is a branch {name!r} already; choose another name, or delete it first",
                 branch=name,
             )
-        head = resolve(graph, source)
+        head = (seen or Seen(graph)).resolve(source)
         move = Move(name, "create", head.commit, GENESIS, actor, now())
         graph.log.move(move, head.schema)
         graph.add_branch(name, _line_in_use(graph, source, head))
@@ -77,16 +67,17 @@ def _line_in_use(graph: Graph, source: str, head: Head) -> Line | None:
     return line
 
 
-def delete_branch(graph: Graph, name: str, *, force: bool = False, actor: str) -> BranchInfo:
-    """Delete a branch. Its commits stay in the log, where their ids find them."""
-    if name == MAIN:
+def delete_branch(
+    graph: Graph, name: str, *, force: bool = False, actor: str, seen: Seen | None = None
+) -> BranchInfo:
+    """Delete a branch that is seen. Its commits stay in the log, where their ids find them."""
+    seen = seen or Seen(graph)
+    if name == MAIN and seen.has(MAIN):
         raise TransactionError("main can't be deleted: it is where every graph begins")
     with graph.writing():
+        seen.check(name)
         heads = graph.log.branches()
-        head = heads.get(name)
-        if head is None:
-            hint = suggest(name, sorted({MAIN, *heads}))
-            raise NotFoundError(f"there is no branch {name!r}; {hint}", branch=name)
+        head = heads[name]
         if not force:
             _check_merged(graph, name, heads)
         info = _info(graph, name, head)
@@ -98,22 +89,24 @@ def delete_branch(graph: Graph, name: str, *, force: bool = False, actor: str) -
 
 
 @contextmanager
-def forked_branch(graph: Graph, name: str, *, source: str | None, actor: str) -> Iterator[bool]:
+def forked_branch(
+    graph: Graph, name: str, *, source: str | None, actor: str, access: Access = OPEN
+) -> Iterator[bool]:
     """Work on a branch that is there or, where ``source`` is given, made for it.
 
     Gives whether it was made. One that was made is gone again when the work fails.
     """
-    if name == MAIN or name in graph.log.branches():
+    changeable = Seen(graph, permitting(access, "Change"))
+    if changeable.has(name):
         yield False
         return
-    if source is None:
-        hint = suggest(name, sorted({MAIN, *graph.log.branches()}))
-        raise NotFoundError(
-            f"there is no branch {name[:100]!r}; {hint}; to make it, say from which branch or "
-            "commit it is to be forked (from)",
-            branch=name[:100],
+    if source is None or not access.may("Change", name):
+        raise changeable.unknown(
+            name,
+            "; to make it, say from which branch or commit it is to be forked (from)",
         )
-    made = create_branch(graph, name, source=source, actor=actor)
+    seen = forkable(graph, access, name)
+    made = create_branch(graph, name, source=source, actor=actor, seen=seen)
     try:
         yield True
     except BaseException:

@@ -81,7 +81,7 @@ def export_line(
 
     pinned = line
     if not line.fixed and line.head.commit != GENESIS:
-        pinned = snapshot_line(graph, line.head.commit)
+        pinned = snapshot_line(graph, graph.ancestry.commit(line.head.commit))
 
     def blocks() -> Generator[bytes, None, None]:
         yield from export(pinned.terms, _states(graph, pinned, names), format)

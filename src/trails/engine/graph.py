@@ -18,16 +18,18 @@ from typing import Final, Literal, Protocol, TypeVar
 
 from trails.engine.activities import Activities
 from trails.engine.ancestry import Ancestry
+from trails.engine.containment import Containment
 from trails.engine.feed import Change, Feed
 from trails.engine.folding import Folding
 from trails.engine.lines import SNAPSHOT, Compiled, Line
 from trails.engine.stores import Stores
+from trails.engine.unknown import unknown_branch
 from trails.errors import CorruptionError, NotFoundError, StorageError, TransactionError
 from trails.log.protocol import Log
 from trails.log.sqlite import SqliteLog
 from trails.model.history import GENESIS, Head, Position
 from trails.model.iris import Names
-from trails.model.names import branch_folder, suggest
+from trails.model.names import branch_folder
 from trails.model.types import Schema
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
@@ -108,6 +110,7 @@ class Graph:
             self.activities = Activities(self.log)
             self.names = Names(self.log.header.base_iri)
             self.ancestry = Ancestry(self.log)
+            self.containment = Containment(self.log, self.ancestry)
             self.folding = Folding(self.log, self.ancestry, self.compiled)
             self.file = NodeFile(
                 None if folder is None else folder / "nodes.db",
@@ -147,9 +150,7 @@ class Graph:
             return found
         head = self.log.head(branch) if not branch.startswith(SNAPSHOT) else None
         if head is None:
-            known = self.log.branches()
-            hint = suggest(branch, known) if known else f"there is only {MAIN!r}"
-            raise NotFoundError(f"there is no branch {branch!r}; {hint}", branch=branch)
+            raise unknown_branch(branch, {MAIN, *self.log.branches()})
         with self.writing():
             return self._lines.get(branch) or self.bring_line(self._add_line(branch, head))
 

@@ -11,10 +11,9 @@ from typing import Final
 import msgspec
 
 from trails.engine.ancestry import Path
-from trails.engine.branches import resolve
 from trails.engine.changes import Net, net_between, net_changes, show_changes
 from trails.engine.graph import Graph
-from trails.engine.snapshots import find_commit
+from trails.engine.seen import Seen
 from trails.errors import NotFoundError, QueryError
 from trails.model.history import GENESIS, Commit
 from trails.model.iris import HANDLE_PREFIX
@@ -28,12 +27,18 @@ _TOO_LARGE: Final = 2_000_000
 
 
 def list_commits(
-    graph: Graph, wanted: CommitFilter, *, after: str | None = None, limit: int = 50
+    graph: Graph,
+    wanted: CommitFilter,
+    *,
+    after: str | None = None,
+    limit: int = 50,
+    seen: Seen | None = None,
 ) -> CommitPage:
-    """One page of commits, newest first."""
+    """One page of commits that are seen, newest first."""
     if not 1 <= limit <= MOST_COMMITS:
         raise QueryError(f"limit must be from 1 to {MOST_COMMITS}, not {limit}")
-    walk = _Walk(graph, wanted, _read_cursor(graph, after))
+    seen = seen or Seen(graph)
+    walk = _Walk(graph, seen, wanted, _read_cursor(seen, after))
     found = list(islice(walk, limit))
     return CommitPage(tuple(found), walk.cursor() if len(found) == limit else None)
 
@@ -41,24 +46,34 @@ def list_commits(
 class _Walk:
     """Commits from the newest to the oldest, from a frontier that can be written down."""
 
-    def __init__(self, graph: Graph, wanted: CommitFilter, frontier: list[str] | None) -> None:
+    def __init__(
+        self, graph: Graph, seen: Seen, wanted: CommitFilter, frontier: list[str] | None
+    ) -> None:
         self._graph = graph
+        self._descent = seen.descent()
         self._actor = wanted.actor
         self._all = wanted.branch is None
-        self._seqs = None if wanted.node is None else _commits_of(graph, wanted.node)
+        self._seqs = None if wanted.node is None else _commits_of(graph, seen, wanted.node)
         self._oldest = 0 if self._seqs is None else min(self._seqs)
         if frontier is None:
-            frontier = [self._start(graph, wanted.branch)]
+            frontier = [self._start(seen, wanted.branch)]
         self._heap: list[tuple[int, str]] = []
         for identifier in frontier:
             self._push(identifier)
 
-    @staticmethod
-    def _start(graph: Graph, branch: str | None) -> str:
+    def _start(self, seen: Seen, branch: str | None) -> str:
         if branch is not None:
-            return resolve(graph, branch).commit
-        newest = next(graph.log.newest(), None)
-        return GENESIS if newest is None else newest.id
+            return seen.resolve(branch).commit
+        return self._newest_seen(next(self._graph.log.newest(), None))
+
+    def _newest_seen(self, commit: Commit | None) -> str:
+        """A commit, or the newest before it in the log that is seen."""
+        while commit is not None and not self._sees(commit):
+            commit = self._graph.log.at(commit.seq - 1)
+        return GENESIS if commit is None else commit.id
+
+    def _sees(self, commit: Commit) -> bool:
+        return self._descent is None or self._descent.sees(commit)
 
     def _push(self, identifier: str) -> None:
         if identifier and all(identifier != known for _, known in self._heap):
@@ -69,8 +84,7 @@ class _Walk:
             _, identifier = heappop(self._heap)
             commit = self._graph.ancestry.commit(identifier)
             if self._all:
-                before = self._graph.log.at(commit.seq - 1)
-                self._push("" if before is None else before.id)
+                self._push(self._newest_seen(self._graph.log.at(commit.seq - 1)))
             else:
                 for parent in commit.parents:
                     self._push(parent)
@@ -81,6 +95,8 @@ class _Walk:
                 yield commit
 
     def _meets(self, commit: Commit) -> bool:
+        if not self._all and not self._sees(commit):
+            return False
         if self._actor is not None and commit.actor != self._actor:
             return False
         return self._seqs is None or commit.seq in self._seqs
@@ -93,35 +109,41 @@ class _Walk:
         return base64.urlsafe_b64encode(msgspec.msgpack.encode(frontier)).decode().rstrip("=")
 
 
-def _read_cursor(graph: Graph, text: str | None) -> list[str] | None:
+def _read_cursor(seen: Seen, text: str | None) -> list[str] | None:
     if text is None:
         return None
     try:
         padded = text + "=" * (-len(text) % 4)
         frontier = msgspec.msgpack.decode(base64.urlsafe_b64decode(padded), type=list[str])
-        return [find_commit(graph, each).id for each in frontier]
+        return [seen.commit(each).id for each in frontier]
     except (TypeError, ValueError, msgspec.MsgspecError, NotFoundError):
         raise QueryError(
             "this cursor can't be read; use one exactly as an earlier page returned it"
         ) from None
 
 
-def _commits_of(graph: Graph, node: str) -> frozenset[int]:
-    """The places of the commits that changed a node."""
+def _commits_of(graph: Graph, seen: Seen, node: str) -> frozenset[int]:
+    """The places of the commits that changed a node, as far as they are seen."""
     handle = node
     parsed = graph.names.parse_node(node) or graph.names.parse_node(HANDLE_PREFIX + node)
     if parsed is not None:
         handle = make_handle(*parsed)
     with graph.file.reader() as db:
         found = frozenset(graph.file.commits_of(db, handle))
+    descent = seen.descent()
+    if descent is not None:
+        commits = filter(None, map(graph.log.at, sorted(found, reverse=True)))
+        found = frozenset(each.seq for each in commits if descent.sees(each))
     if not found:
         raise NotFoundError(f"no commit ever changed {node[:200]!r}", node=node[:200])
     return found
 
 
-def show_commit(graph: Graph, reference: str, *, limit: int = 1000) -> CommitDetail:
+def show_commit(
+    graph: Graph, reference: str, *, limit: int = 1000, seen: Seen | None = None
+) -> CommitDetail:
     """A commit with its changes per node and field."""
-    commit = resolve_commit(graph, reference)
+    commit = resolve_commit(graph, seen or Seen(graph), reference)
     net: Net = {}
     large = commit.added + commit.removed > _TOO_LARGE
     if not large:
@@ -132,17 +154,20 @@ def show_commit(graph: Graph, reference: str, *, limit: int = 1000) -> CommitDet
     return CommitDetail(commit, shown)
 
 
-def resolve_commit(graph: Graph, reference: str) -> Commit:
+def resolve_commit(graph: Graph, seen: Seen, reference: str) -> Commit:
     """The commit that a branch is at, or that a text names."""
-    head = resolve(graph, reference)
+    head = seen.resolve(reference)
     if head.commit == GENESIS:
         raise NotFoundError(f"branch {reference!r} has no commit yet", branch=reference)
     return graph.ancestry.commit(head.commit)
 
 
-def diff(graph: Graph, start: str, end: str, *, limit: int = 1000) -> Difference:
+def diff(
+    graph: Graph, start: str, end: str, *, limit: int = 1000, seen: Seen | None = None
+) -> Difference:
     """What turns the state of one branch or commit into that of another."""
-    first, last = resolve(graph, start).commit, resolve(graph, end).commit
+    seen = seen or Seen(graph)
+    first, last = seen.resolve(start).commit, seen.resolve(end).commit
     return _difference(graph, net_between(graph, first, last), first, last, limit)
 
 

@@ -12,15 +12,17 @@ from typing import Final
 
 import msgspec
 
-from trails.engine.branches import resolve
+from trails.engine.access import OPEN, Access
 from trails.engine.changes import Net, NodeNet, Plain, net_between
 from trails.engine.commit import Write
 from trails.engine.common_state import common_state
+from trails.engine.containment import Permits
 from trails.engine.graph import Graph, now
 from trails.engine.lines import Line
 from trails.engine.moves import tell_move
 from trails.engine.rules import RuleError, of_node
 from trails.engine.schema_merge import merge_schemas
+from trails.engine.seen import Seen, reader
 from trails.engine.snapshots import snapshot_line
 from trails.engine.three_way import Clash, Edit, Merge, three_way
 from trails.errors import ConflictError, FieldError, NotFoundError, ValidationError
@@ -41,11 +43,16 @@ _KINDS: Final[Mapping[str, ConflictKind]] = {
 
 
 def merge(
-    graph: Graph, asked: MergeRequest, *, actor: str, activity: str | None = None
+    graph: Graph,
+    asked: MergeRequest,
+    *,
+    actor: str,
+    activity: str | None = None,
+    access: Access = OPEN,
 ) -> MergeResult:
     """Merge a branch or commit into a branch; with conflicts nothing is written."""
-    line = graph.line(asked.target)
-    theirs = _line_of(graph, asked.source)
+    theirs = _line_of(graph, Seen(graph, reader(access)), asked.source)
+    line = Seen(graph, _into(access, "" if theirs.fixed else asked.source)).line(asked.target)
     for attempt in range(_ATTEMPTS):
         easy = _without_commit(graph, line, theirs, asked, actor)
         if isinstance(easy, MergeResult):
@@ -107,11 +114,18 @@ def _without_commit(
     return MergeResult("fast_forward", source, target, theirs_id, dry_run=dry_run)
 
 
-def _line_of(graph: Graph, source: str) -> Line:
-    head = resolve(graph, source)
-    if source in graph.log.branches() or head.commit == GENESIS:
-        return graph.line(source)
-    return snapshot_line(graph, head.commit)
+def _line_of(graph: Graph, seen: Seen, source: str) -> Line:
+    head = seen.resolve(source)
+    if seen.has(source):
+        return seen.line(source)
+    return snapshot_line(graph, graph.ancestry.commit(head.commit))
+
+
+def _into(access: Access, source: str) -> Permits | None:
+    """Into which branches an actor may merge; ``source`` is empty for a bare commit."""
+    if access is OPEN:
+        return None
+    return lambda branch: access.may("Change", branch) and access.may("BranchMerge", source, branch)
 
 
 class _Merging:

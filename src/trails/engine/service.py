@@ -14,6 +14,7 @@ import msgspec
 from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
 from trails.engine.branches import forked_branch
+from trails.engine.containment import Permits
 from trails.engine.context import GraphContext
 from trails.engine.files import export_line, load_files
 from trails.engine.graph import MAIN, Graph
@@ -21,6 +22,7 @@ from trails.engine.guards import refuse_text
 from trails.engine.invoke import invoke, invoke_query, recording
 from trails.engine.load.source import Progress, no_progress
 from trails.engine.mutate import mutate_sparql, mutate_typed
+from trails.engine.seen import Seen
 from trails.engine.snapshots import snapshot_line
 from trails.engine.untrusted import Untrusted
 from trails.engine.versions import Versions
@@ -65,16 +67,23 @@ class GraphService:
         registry: Registry | None = None,
         call: Call | None = None,
         access: Access = OPEN,
-        branches: tuple[str, ...] = (),
+        permits: Permits | None = None,
     ) -> GraphContext:
         """What an actor does, it does through a context: on a branch, or at a past commit.
 
         ``registry`` is the snapshot that a request has pinned, ``call`` what it is part of.
-        ``access`` is what the actor may do; what it sees of a past commit is decided by the
-        ``branches`` that contain it.
+        ``access`` is what the actor may do, and ``permits`` tells on which branches it may do
+        what this is for: None where on all. At a past commit those count that contain it.
         """
         graph = self.graph
-        line = graph.line(branch) if snapshot is None else snapshot_line(graph, snapshot)
+        seen = Seen(graph, permits)
+        branches: tuple[str, ...] = ()
+        if snapshot is None:
+            line = seen.line(branch)
+        else:
+            commit = seen.commit(snapshot)
+            line = snapshot_line(graph, commit)
+            branches = () if access is OPEN else seen.branches_of(commit)
         return GraphContext(
             graph,
             registry or self.registry,
@@ -150,7 +159,11 @@ class GraphService:
         """
         graph = self.graph
         with forked_branch(
-            graph, request.branch, source=request.source, actor=checked_actor(actor)
+            graph,
+            request.branch,
+            source=request.source,
+            actor=checked_actor(actor),
+            access=access,
         ) as forked:
             ctx = self.context(actor, request.branch, registry=registry, call=call, access=access)
             with recording(ctx, "graph_load", "load") as inner:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
 from trails.engine.branches import create_branch, delete_branch, list_branches
+from trails.engine.forks import forkable
 from trails.engine.graph import MAIN, Graph
 from trails.engine.history import diff, list_commits, show_commit
 from trails.engine.merge import merge
+from trails.engine.seen import Seen, permitting, reader
+from trails.model.history import Commit
 from trails.model.merges import MergeRequest, MergeResult
 from trails.model.versions import (
     BranchInfo,
@@ -35,25 +40,32 @@ class Versions:
             self._call.committed = True
 
     def branches(self) -> list[BranchInfo]:
-        """All branches, ``main`` first."""
-        return list_branches(self._graph)
+        """All branches that the actor may read, ``main`` first."""
+        return list_branches(self._graph, self._readable())
+
+    def _readable(self) -> Seen:
+        return Seen(self._graph, reader(self._access))
 
     def create_branch(self, name: str, source: str = MAIN) -> BranchInfo:
         """Make a branch where another branch is, or at any commit."""
         self._commit()
-        return create_branch(self._graph, name, source=source, actor=self._actor)
+        seen = forkable(self._graph, self._access, name)
+        return create_branch(self._graph, name, source=source, actor=self._actor, seen=seen)
 
     def delete_branch(self, name: str, *, force: bool = False) -> BranchInfo:
         """Delete a branch; refused while it has commits that are merged nowhere."""
         self._commit()
-        return delete_branch(self._graph, name, force=force, actor=self._actor)
+        seen = Seen(self._graph, permitting(self._access, "BranchDelete"))
+        return delete_branch(self._graph, name, force=force, actor=self._actor, seen=seen)
 
     def merge(self, request: MergeRequest) -> MergeResult:
         """Merge a branch or commit into a branch."""
         if not request.dry_run:
             self._commit()
         activity = None if self._call is None else self._call.id
-        return merge(self._graph, request, actor=self._actor, activity=activity)
+        return merge(
+            self._graph, request, actor=self._actor, activity=activity, access=self._access
+        )
 
     def commits(
         self,
@@ -66,12 +78,26 @@ class Versions:
     ) -> CommitPage:
         """A page of commits, newest first; ``branch=None`` lists all that the log holds."""
         wanted = CommitFilter(branch, actor, node)
-        return list_commits(self._graph, wanted, after=after, limit=limit)
+        seen = self._readable()
+        page = list_commits(self._graph, wanted, after=after, limit=limit, seen=seen)
+        shown = tuple(self._shown(each) for each in page.commits)
+        return msgspec.structs.replace(page, commits=shown)
+
+    def _shown(self, commit: Commit) -> Commit:
+        """A commit that may be seen; not so, perhaps, the branch that it was made on."""
+        if self._access is OPEN or self._access.may("Read", commit.branch):
+            return commit
+        return msgspec.structs.replace(commit, branch="")
 
     def commit(self, reference: str, *, limit: int = 1000) -> CommitDetail:
         """A commit with what it changed, per node and field."""
-        return show_commit(self._graph, reference, limit=limit)
+        found = show_commit(self._graph, reference, limit=limit, seen=self._readable())
+        return msgspec.structs.replace(found, commit=self._shown(found.commit))
+
+    def newest(self, limit: int) -> list[Commit]:
+        """The newest commits that the actor may see, of all branches."""
+        return list(self.commits(None, limit=limit).commits)
 
     def diff(self, start: str, end: str, *, limit: int = 1000) -> Difference:
         """What turns one state into another, per node and field."""
-        return diff(self._graph, start, end, limit=limit)
+        return diff(self._graph, start, end, limit=limit, seen=self._readable())

@@ -87,6 +87,7 @@ class SqliteLog:
             self._db.close()
             raise
         self._heads = self._read_heads()
+        self._arrangement = 0
         self._last: Commit | None = None
         self._newest: int | None = None
         """The place of the newest commit; None when it has to be asked for."""
@@ -167,6 +168,15 @@ class SqliteLog:
     def branches(self) -> dict[str, Head]:
         """All branch heads by name."""
         return dict(self._heads)
+
+    @property
+    def arrangement(self) -> int:
+        """Changes when branches come, go, or get other types."""
+        return self._arrangement
+
+    def _renew_heads(self) -> None:
+        self._heads = self._read_heads()
+        self._arrangement += 1
 
     def commit(self, identifier: str) -> Commit | None:
         """A commit by id."""
@@ -308,7 +318,7 @@ class SqliteLog:
             actual = GENESIS if found is None else found[0]
             if actual != expected:
                 # What is remembered may be older: an interrupt can fall right after a COMMIT.
-                self._heads = self._read_heads()
+                self._renew_heads()
                 raise head_moved(commit.branch, expected, actual)
             head = self._heads.get(commit.branch)
             if head is None or head.schema != commit.schema:
@@ -339,6 +349,8 @@ class SqliteLog:
             )
             self._newest = commit.seq  # here, because an interrupt can follow the COMMIT
         self._heads[commit.branch] = Head(commit.id, commit.seq, commit.schema)
+        if head is None or head.schema != commit.schema:
+            self._arrangement += 1
         self._last = commit
 
     def move(self, move: Move, schema: str) -> Move:
@@ -349,7 +361,7 @@ class SqliteLog:
             ).fetchone()
             actual = GENESIS if found is None else found[0]
             if actual != move.before:
-                self._heads = self._read_heads()
+                self._renew_heads()
                 raise head_moved(move.branch, move.before, actual)
             move = msgspec.structs.replace(move, after=self.last_seq())
             self._db.execute("INSERT INTO moves (record) VALUES (?)", (canonical(move),))
@@ -361,7 +373,7 @@ class SqliteLog:
                     "INSERT OR REPLACE INTO heads VALUES (?, ?, ?, ?)",
                     (move.branch, move.commit, seq, schema),
                 )
-        self._heads = self._read_heads()
+        self._renew_heads()
         return move
 
     def _seq_of(self, identifier: str) -> int:

@@ -203,7 +203,12 @@ def _parse_local(uri: str, segments: list[str], place: Place) -> Address:
                 f"{shorten(uri, 200)} has more parts than {SCHEME}kg/{{Type}}/{{id}}; write "
                 "slashes inside an id as %2F"
             )
-    raise NotFoundError(
+    raise unknown_address(uri)
+
+
+def unknown_address(uri: str) -> NotFoundError:
+    """What is said of a URI that names nothing."""
+    return NotFoundError(
         f"{shorten(uri, 200)} names nothing; after {SCHEME} comes one of {_ROOTS}", uri=uri[:200]
     )
 

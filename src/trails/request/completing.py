@@ -14,13 +14,14 @@ import msgspec
 
 from trails.engine.context import GraphContext
 from trails.engine.graph import MAIN, Graph
+from trails.engine.seen import Seen
 from trails.errors import FieldError, NotFoundError, ValidationError
+from trails.model.capabilities import StoredQuery
 from trails.model.constraints import shorten
 from trails.model.names import suggest
 from trails.model.resources import Completions, ResourceList
 from trails.model.types import PredicateDescriptor, TypeDescriptor
-from trails.model.uris import MAX_URI_BYTES, Place
-from trails.request.documents import offered_queries
+from trails.model.uris import HERE, MAX_URI_BYTES, Place
 
 MOST: Final = 100
 """Values that one answer may have, as MCP says."""
@@ -37,23 +38,30 @@ class Typed(msgspec.Struct, frozen=True):
     given: Mapping[str, str]
 
 
-def complete_variable(
-    graph: Graph, offered: ResourceList, open_at: Open, template: str, typed: Typed
-) -> Completions:
+class Known(msgspec.Struct, frozen=True):
+    """What there is, for whoever types."""
+
+    seen: Seen
+    offered: ResourceList
+    queries: Mapping[str, StoredQuery]
+    open_at: Open
+
+
+def complete_variable(graph: Graph, known: Known, template: str, typed: Typed) -> Completions:
     """Values for one variable, the nearest first."""
     variable, value, given = typed.variable, typed.value, typed.given
-    _check_template(offered, template, variable)
+    _check_template(known.offered, template, variable)
     if len(value) > MAX_URI_BYTES:
         return Completions(())
     if variable == "branch":
-        return _starting(value, sorted({MAIN, *graph.log.branches()}, key=_main_first))
+        return _starting(value, sorted(known.seen.branches(), key=_main_first))
     if variable == "commit":
-        return _commits(graph, value)
+        return _commits(graph, known.seen, value)
     if variable in {"limit", "offset", "cursor"}:
         return Completions(())
-    ctx = open_at(_place(given))
     if variable == "name":
-        return _starting(value, offered_queries(ctx.registry))
+        return _starting(value, known.queries)
+    ctx = known.open_at(_place(given))
     if variable == "type":
         return _starting(value, ctx.kg.schema.by_name)
     descriptor = _descriptor(ctx, template, given)
@@ -93,6 +101,8 @@ def _main_first(name: str) -> tuple[bool, str]:
 
 
 def _place(given: Mapping[str, str]) -> Place:
+    if "branch" not in given and "commit" not in given:
+        return HERE
     return Place(given.get("branch"), given.get("commit"))
 
 
@@ -129,13 +139,15 @@ def _choices(field: PredicateDescriptor) -> list[str]:
     return ["true", "false"] if field.type.scalar.kind == "Bool" else []
 
 
-def _commits(graph: Graph, value: str) -> Completions:
+def _commits(graph: Graph, seen: Seen, value: str) -> Completions:
     """The newest commits or, once something is typed, those that begin so."""
+    descent = seen.descent()
     if not value:
-        return _bounded([each.id for each in islice(graph.log.newest(), MOST + 1)])
+        newest = (each.id for each in graph.log.newest() if descent is None or descent.sees(each))
+        return _bounded(list(islice(newest, MOST + 1)))
     if len(value) > 32 or not set(value) <= set("0123456789abcdef"):
         return Completions(())
-    return _bounded(graph.log.starting_with(value, MOST + 1))
+    return _bounded(seen.starting_with(value, MOST + 1))
 
 
 def _starting(value: str, known: Iterable[str]) -> Completions:

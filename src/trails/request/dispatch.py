@@ -17,6 +17,7 @@ from typing import Final, TypeVar, cast
 from trails.engine.access import OPEN
 from trails.engine.activities import Call
 from trails.engine.arguments import Arguments
+from trails.engine.containment import Permits
 from trails.engine.context import GraphContext
 from trails.engine.graph import MAIN
 from trails.engine.service import GraphService
@@ -118,9 +119,16 @@ class Dispatch:
             registry=request.registry,
             call=request.call,
             access=request.rights or OPEN,
+            permits=self._permits(request),
         )
         request.ctx = ctx
         return ctx
+
+    @staticmethod
+    def _permits(request: Request) -> Permits | None:
+        """On which branches it may work; where it can't name one, what it does is asked for."""
+        rights, entry = request.rights, request.entry
+        return None if rights is None or not entry.controls.fields else rights.passer(entry.gate)
 
     def _prepare(self, request: Request, ctx: GraphContext) -> dict[str, object]:
         entry, own = request.entry, request.arguments

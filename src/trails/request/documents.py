@@ -11,10 +11,13 @@ from typing import Final
 
 import msgspec
 
+from trails.engine.access import OPEN
 from trails.engine.context import GraphContext
+from trails.engine.graph import MAIN
 from trails.engine.service import GraphService
 from trails.engine.statistics import measure
 from trails.errors import NotFoundError
+from trails.model.capabilities import StoredQuery
 from trails.model.history import Activity, Commit
 from trails.model.names import suggest
 from trails.model.reports import Report
@@ -22,9 +25,12 @@ from trails.model.uris import Document, DocumentAddress, ListAddress, Place, for
 from trails.projections.json_schema import project_fields
 from trails.projections.schema_document import project_schema
 from trails.registry.registry import Registry
+from trails.request.failures import unmask
 
 ACTIVITIES: Final = 50
 COMMITS: Final = 20
+_LOOKED_AT: Final = 2000
+"""Activities among which those of one actor are looked for."""
 
 Doctor = Callable[[], Report]
 
@@ -74,18 +80,23 @@ def _branches(service: GraphService, ctx: GraphContext, place: Place) -> object:
             **msgspec.to_builtins(each),
             "uri": format_address(DocumentAddress("kg/types", Place(branch=each.name))),
         }
-        for each in service.versions(ctx.actor).branches()
+        for each in service.versions(ctx.actor, access=ctx.access).branches()
     ]
 
 
 def _latest(service: GraphService, ctx: GraphContext, place: Place) -> object:
-    del ctx, place
-    log = service.graph.log
-    service.graph.activities.flush()
-    return {
-        "activities": [_activity(each) for each in service.graph.activities.newest(ACTIVITIES)],
-        "commits": [_commit(each) for each in islice(log.newest(), COMMITS)],
-    }
+    """Who did what; who may not administer the graph is told of its own calls."""
+    del place
+    graph, access = service.graph, ctx.access
+    graph.activities.flush()
+    if access is OPEN or access.may("Admin", MAIN):
+        activities = [_activity(each) for each in graph.activities.newest(ACTIVITIES)]
+    else:
+        lately = graph.activities.newest(_LOOKED_AT)
+        own = (_activity(unmask(each)) for each in lately if each.actor == ctx.actor)
+        activities = list(islice(own, ACTIVITIES))
+    commits = service.versions(ctx.actor, access=access).newest(COMMITS)
+    return {"activities": activities, "commits": [_commit(each) for each in commits]}
 
 
 def _activity(activity: Activity) -> Mapping[str, object]:
@@ -130,11 +141,10 @@ def _health(report: Report) -> object:
 # --- stored queries --------------------------------------------------------------------
 
 
-def read_query(registry: Registry, name: str) -> object:
-    """What a stored query does and takes."""
-    query = registry.queries.get(name)
-    if query is None or not query.expose:
-        offered = offered_queries(registry)
+def read_query(registry: Registry, offered: Mapping[str, StoredQuery], name: str) -> object:
+    """What one of the stored queries that a caller is offered does and takes."""
+    query = offered.get(name)
+    if query is None:
         hint = suggest(name, offered) if offered else "this graph has none"
         raise NotFoundError(f"there is no stored query {name[:100]!r}; {hint}", query=name[:100])
     return {
@@ -145,8 +155,3 @@ def read_query(registry: Registry, name: str) -> object:
         "columns": query.columns,
         "parameters": project_fields(query.params, registry),
     }
-
-
-def offered_queries(registry: Registry) -> list[str]:
-    """The names of the queries that are shown to callers."""
-    return [name for name, query in registry.queries.items() if query.expose]

@@ -18,6 +18,7 @@ from trails.errors import (
     ValidationError,
 )
 from trails.model.constraints import showable
+from trails.model.history import Activity
 from trails.model.outcomes import Failure, FailureKind
 from trails.request.repair import Repaired, suggest_each
 
@@ -50,6 +51,18 @@ def _kind_of(error: TrailsError) -> FailureKind:
 def unknown_tool(name: str) -> Failure:
     """No such tool: the same whatever the reason."""
     return Failure("unknown", "unknown", f"unknown tool: {name}")
+
+
+MASKED: Final = "masked"
+"""The outcome of a call that was answered as unknown because a policy denies it."""
+
+
+def unmask(activity: Activity) -> Activity:
+    """An activity as its own actor may know it: what was masked was unknown."""
+    if activity.outcome != MASKED:
+        return activity
+    told = unknown_tool(activity.name)
+    return msgspec.structs.replace(activity, outcome=told.code, detail=told.message)
 
 
 def invalid(error: ValidationError, repaired: Repaired) -> Failure:

@@ -22,7 +22,7 @@ from trails.request.authorize import Authority, refuse_scope
 from trails.request.catalog import Catalog
 from trails.request.dispatch import Dispatch
 from trails.request.entries import Entry
-from trails.request.failures import unknown_tool
+from trails.request.failures import MASKED, unknown_tool
 from trails.request.lists import listen_to_lists
 from trails.request.options import KernelOptions
 from trails.request.reading import Reader
@@ -42,8 +42,8 @@ class Kernel:
         self._authority = Authority(service.graph, options.judge)
         self._admission = Admission(options.budget)
         self._dispatch = Dispatch(service, self._admission)
-        self._reader = Reader(service, options.doctor, self._admission)
-        self._watches = Watches(service)
+        self._reader = Reader(service, self._authority, options.doctor, self._admission)
+        self._watches = Watches(service, self._authority)
         self._catalog: Catalog | None = None
         self.transfers = Transfers(service, options, self._perform, self._admission)
 
@@ -75,7 +75,7 @@ class Kernel:
         catalog = self._pin()
         entry = catalog.find(name)
         if entry is None:
-            return self._refused(Call(actor.name, name[:200], "runtime"), unknown_tool(name))
+            return self._refused(_unknown_call(actor, name), unknown_tool(name))
         return await self._perform(actor, entry, arguments, catalog.registry, name)
 
     async def _perform(
@@ -94,7 +94,7 @@ class Kernel:
         call = Call(actor.name, entry.tool.name, entry.kind, reads=reads, outside=True)
         rights = self._authority.rights(actor)
         if rights is not None and not rights.passes(entry.gate):
-            return self._masked(call, name or entry.tool.name)
+            return self._masked(actor, name or entry.tool.name)
         refused = refuse_scope(actor, entry.tool) or self._admission.refuse(actor)
         if refused is not None:
             return self._refused(call, refused)
@@ -124,9 +124,9 @@ class Kernel:
             self._options.stored_query_threshold,
         )
 
-    def _masked(self, call: Call, name: str) -> Failure:
+    def _masked(self, actor: Actor, name: str) -> Failure:
         """The answer to what a policy denies: that it is unknown. The activity has the truth."""
-        self._service.graph.activities.end(call, "masked", "denied by policy")
+        self._service.graph.activities.end(_unknown_call(actor, name), MASKED, "denied by policy")
         return unknown_tool(name)
 
     def _refused(self, call: Call, failure: Failure) -> Failure:
@@ -166,3 +166,7 @@ class Kernel:
     def close(self) -> None:
         """Let the threads end; the graph stays open."""
         self._dispatch.close()
+
+
+def _unknown_call(actor: Actor, name: str) -> Call:
+    return Call(actor.name, name[:200], "runtime")

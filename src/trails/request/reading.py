@@ -8,7 +8,7 @@ runs on the event loop; the rest in a thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -21,10 +21,12 @@ from trails.engine.doctor import examine
 from trails.engine.graph import MAIN, Graph
 from trails.engine.knowledge import Knowledge
 from trails.engine.lines import SNAPSHOT
+from trails.engine.seen import Seen, reader
 from trails.engine.service import GraphService
 from trails.errors import NotFoundError, StorageError
 from trails.model.actors import Actor
 from trails.model.constraints import shorten
+from trails.model.decisions import EVERYTHING
 from trails.model.kept import Kept
 from trails.model.names import suggest
 from trails.model.outcomes import Failure
@@ -43,15 +45,18 @@ from trails.model.uris import (
     QueryAddress,
     format_address,
     parse_address,
+    unknown_address,
 )
 from trails.projections.jsonld import JsonLd
 from trails.projections.resources import JSON, LD_JSON, project_resources
 from trails.request.admission import UNLIMITED, Admission
-from trails.request.authorize import refuse_reading
-from trails.request.completing import Typed, complete_variable
+from trails.request.authorize import Authority, refuse_reading
+from trails.request.completing import Known, Typed, complete_variable
 from trails.request.documents import Doctor, read_document, read_query
 from trails.request.failures import failure_of
 from trails.request.listing import read_page
+from trails.request.offers import offer_resources, offered_queries, offers_document
+from trails.request.rights import ActorAccess
 
 READ: Final = "resources/read"
 NOTHING: Final = ResourceList("nothing", (), ())
@@ -60,6 +65,8 @@ _CHEAP_LIMIT: Final = 200
 _CHEAP_OFFSET: Final = 1000
 _SHOWN: Final = 5
 """Ids that a message offers instead of one that does not exist."""
+_LISTS: Final = 1024
+"""Lists that are remembered, one a standing."""
 _SCHEMAS: Final = 64
 """Schemas, of branches and of the past, that are ready to be written with."""
 _encode: Final = msgspec.json.Encoder().encode
@@ -71,15 +78,21 @@ class Reader:
     def __init__(
         self,
         service: GraphService,
+        authority: Authority | None = None,
         doctor: Doctor | None = None,
         admission: Admission = UNLIMITED,
     ) -> None:
         """``doctor`` examines the graph; without one, what can be seen from here is examined."""
         self._service = service
+        self._authority = authority or Authority(service.graph, EVERYTHING)
         self._admission = admission
         self._doctor = doctor or self._examine
         self._listed = ResourceList("", (), ())
+        self._offers: Kept[Hashable, ResourceList] = Kept(_LISTS)
         self._documents: Kept[str, JsonLd] = Kept(_SCHEMAS)
+
+    def _offer(self, rights: ActorAccess) -> ResourceList:
+        return offer_resources(rights, self._service.registry, self._service.graph.name)
 
     def _examine(self) -> Report:
         graph = self._service.graph
@@ -91,6 +104,10 @@ class Reader:
         """What an actor may read: a list of each type, built-in documents, and templates."""
         if refuse_reading(actor) is not None:
             return NOTHING
+        rights = self._authority.rights(actor)
+        if rights is not None:
+            key = self._authority.standing(actor), self._service.registry.version
+            return self._offers.get(key, partial(self._offer, rights))
         schema = self._service.graph.main.schema
         if self._listed.version != schema.digest:
             self._listed = project_resources(schema)
@@ -104,15 +121,16 @@ class Reader:
         if refused is not None:
             return refused
         typed = Typed(variable, value, given)
-        open_at = partial(self._context, actor)
+        rights = self._authority.rights(actor)
+        known = Known(
+            Seen(self._service.graph, None if rights is None else reader(rights)),
+            self.resources(actor),
+            offered_queries(self._service.registry, rights),
+            partial(self._context, actor),
+        )
         try:
             return await asyncio.to_thread(
-                complete_variable,
-                self._service.graph,
-                self.resources(actor),
-                open_at,
-                template,
-                typed,
+                complete_variable, self._service.graph, known, template, typed
             )
         except Exception as error:  # noqa: BLE001 - every error becomes a failure here
             return _failure(error, "completion/complete")
@@ -169,8 +187,13 @@ class Reader:
         )
 
     def _read(self, actor: Actor, uri: str, address: Address) -> Sequence[Content]:
+        rights = self._authority.rights(actor)
         if isinstance(address, QueryAddress):
-            return [_json(uri, read_query(self._service.registry, address.name))]
+            registry = self._service.registry
+            offered = offered_queries(registry, rights)
+            return [_json(uri, read_query(registry, offered, address.name))]
+        if rights is not None and address.place is HERE:
+            _check_offered(rights, uri, address)
         ctx = self._context(actor, address.place)
         match address:
             case DocumentAddress():
@@ -182,9 +205,11 @@ class Reader:
                 return read_page(ctx, uri, address)
 
     def _context(self, actor: Actor, place: Place) -> GraphContext:
-        if place.commit is not None:
-            return self._service.context(actor.name, snapshot=place.commit)
-        return self._service.context(actor.name, place.branch or MAIN)
+        access = self._authority.access(actor)
+        permits = None if place is HERE else reader(access)
+        return self._service.context(
+            actor.name, place.branch or MAIN, place.commit, access=access, permits=permits
+        )
 
     def _read_instance(self, kg: Knowledge, uri: str, address: InstanceAddress) -> Content:
         schema = kg.schema
@@ -208,6 +233,15 @@ def _missing(kg: Knowledge, address: InstanceAddress) -> str:
         f"there is no {address.type} with the id {shorten(address.id)}; {shown}: {listing} lists "
         "all"
     )
+
+
+def _check_offered(rights: ActorAccess, uri: str, address: Address) -> None:
+    """Refuse what does not exist for an actor, where no branch or commit is named."""
+    if isinstance(address, DocumentAddress):
+        if not offers_document(rights, address.name):
+            raise unknown_address(uri)
+    elif isinstance(address, ListAddress | InstanceAddress):
+        _check_type(rights.schema(MAIN), address.type)
 
 
 def _is_open(graph: Graph, place: Place) -> bool:

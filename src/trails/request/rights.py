@@ -16,7 +16,7 @@ from trails.model.kept import Kept
 from trails.model.sights import Sight
 from trails.model.tools import Action
 from trails.model.types import Schema
-from trails.request.gates import Gate, Need
+from trails.request.gates import Gate, Need, of_graph
 
 _SIGHTS: Final = 256
 """Sights that are remembered for an actor: of branches, and of schemas of the past."""
@@ -26,19 +26,23 @@ class Branches:
     """The names of a graph's branches, with a number that changes when they do."""
 
     def __init__(self, graph: Graph) -> None:
-        self._log = graph.log
-        self._seen: frozenset[str] = frozenset()
-        self.names: tuple[str, ...] = (MAIN,)
-        self.generation = 0
+        self._graph = graph
+        self._generation = -1
+        self.names: tuple[str, ...] = ()
 
     def look(self) -> int:
-        """See which branches there are now; the number of that."""
-        heads = self._log.branches()
-        if heads.keys() != self._seen:
-            self._seen = frozenset(heads)
-            self.names = (MAIN, *sorted(self._seen - {MAIN}))
-            self.generation += 1
-        return self.generation
+        """See which branches there are now; the number changes also with the types of one."""
+        generation = self._graph.log.arrangement
+        if generation != self._generation:
+            others = self._graph.log.branches().keys() - {MAIN}
+            self.names = (MAIN, *sorted(others))
+            self._generation = generation
+        return generation
+
+    def schema_of(self, branch: str) -> Schema | None:
+        """The types of a branch, without opening it; None where there is no such branch."""
+        head = self._graph.log_head(MAIN) if branch == MAIN else self._graph.log.head(branch)
+        return None if head is None else self._graph.compiled(head.schema).schema
 
 
 class ActorAccess:
@@ -51,6 +55,8 @@ class ActorAccess:
         self._branches = branches
         self._generation = -1
         self._gates: dict[Gate, bool] = {}
+        self._hidden: Resource | None = None
+        """Something that is hidden on some branch, and so perhaps on others."""
         self._sights: Kept[tuple[str, tuple[str, ...]], Sight] = Kept(_SIGHTS)
 
     # --- the engine's questions ----------------------------------------------------------
@@ -72,18 +78,18 @@ class ActorAccess:
             resource = Resource("Type", each.name)
             if not self._allows("Read", resource, branches):
                 hidden.add(each.name)
+                self._hidden = resource
                 continue
             if not self._allows("Change", resource, branches):
                 fixed.add(each.name)
-            gone = frozenset(
+            gone = [
                 field.name
                 for field in each.fields
-                if not self._allows(
-                    "Read", Resource("Field", f"{each.name}.{field.name}"), branches
-                )
-            )
+                if not self._allows("Read", _field(each.name, field.name), branches)
+            ]
             if gone:
-                fields[each.name] = gone
+                fields[each.name] = frozenset(gone)
+                self._hidden = _field(each.name, gone[0])
         return Sight(frozenset(hidden), fields, frozenset(fixed))
 
     def _allows(self, action: Action, resource: Resource, branches: Collection[str]) -> bool:
@@ -121,7 +127,30 @@ class ActorAccess:
         return lambda branch: self._passes_on(gate, branch)
 
     def _passes_on(self, gate: Gate, branch: str) -> bool:
-        return all(self.allows(each, branch) for each in gate.needs)
+        return all(self.allows(each, branch) for each in gate.needs) and (
+            not gate.whole or self._sees_all(branch)
+        )
+
+    def _sees_all(self, branch: str) -> bool:
+        """Whether nothing on a branch is hidden; what was hidden elsewhere is asked for first."""
+        schema = self._branches.schema_of(branch)
+        if schema is None:
+            return False
+        known = self._hidden
+        if known is not None and not self._allows("Read", known, (branch,)):
+            return False
+        return self.sight(schema, (branch,)).reads_all
+
+    def gate(self, *actions: Action) -> Gate:
+        """The gate of some actions on the graph."""
+        return of_graph(self._resource.id, actions)
+
+    def schema(self, branch: str) -> Schema:
+        """The types that the actor sees on a branch; none on one that it may not read."""
+        found = self._branches.schema_of(branch)
+        if found is None or not self.may("Read", branch):
+            return Schema()
+        return self.sight(found, (branch,)).restrict(found)
 
     def allows(self, need: Need, branch: str) -> bool:
         """Whether what is needed is allowed on a branch."""

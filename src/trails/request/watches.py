@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -20,15 +20,18 @@ import msgspec
 
 from trails.engine.feed import MANY, Change
 from trails.engine.graph import MAIN
+from trails.engine.seen import Seen, reader
 from trails.engine.service import GraphService
 from trails.errors import NotFoundError, TrailsError
 from trails.model.actors import Actor
+from trails.model.decisions import EVERYTHING
 from trails.model.iris import encode_id, id_problem
 from trails.model.names import suggest
 from trails.model.outcomes import Failure
 from trails.model.types import Schema
-from trails.model.uris import InstanceAddress, ListAddress, Place, parse_address
-from trails.request.authorize import refuse_reading
+from trails.model.uris import HERE, InstanceAddress, ListAddress, Place, parse_address
+from trails.request.authorize import Authority, refuse_reading
+from trails.request.rights import ActorAccess
 
 _log = logging.getLogger(__name__)
 
@@ -58,9 +61,10 @@ class Target(msgspec.Struct, frozen=True):
 class Watches:
     """All watches on one graph. Belongs to the event loop on which the first was opened."""
 
-    def __init__(self, service: GraphService) -> None:
+    def __init__(self, service: GraphService, authority: Authority | None = None) -> None:
         self._service = service
         self._graph = service.graph
+        self._authority = authority or Authority(service.graph, EVERYTHING)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: Callable[[], None] = _do_nothing
         self._watchers: set[Watcher] = set()
@@ -82,18 +86,17 @@ class Watches:
         refused = refuse_reading(actor)
         if refused is not None:
             return refused
-        found = self._resolve(uri)
+        found = self._resolve(actor, uri)
         return found if isinstance(found, Failure) else None
 
     def watch(self, actor: Actor, uris: Sequence[str]) -> Watcher | Failure:
         """Watch some URIs. Those that can't be watched must have been left out before."""
-        del actor
         self._bind(asyncio.get_running_loop())
         if len(self._watchers) >= MAX_WATCHES:
             return _full(f"this graph has {MAX_WATCHES} watches already; close one, or try later")
         if not self._watchers:
             self._stop = self._graph.feed.listen(self._note)
-        watcher = Watcher(self)
+        watcher = Watcher(self, actor)
         self._watchers.add(watcher)
         for uri in uris:
             refused = watcher.add(uri)
@@ -116,7 +119,7 @@ class Watches:
 
     def add(self, watcher: Watcher, uri: str) -> Target | Failure:
         """Let a watcher be told of a URI."""
-        found = self._resolve(uri)
+        found = self._resolve(watcher.actor, uri)
         if isinstance(found, Failure):
             return found
         if self._count >= MAX_IN_ALL:
@@ -238,7 +241,7 @@ class Watches:
 
     # --- URIs --------------------------------------------------------------------------------
 
-    def _resolve(self, uri: str) -> Target | Failure:
+    def _resolve(self, actor: Actor, uri: str) -> Target | Failure:
         """What a URI watches, or why it can't be watched."""
         try:
             address = parse_address(uri, self._graph.names.nodes)
@@ -259,21 +262,31 @@ class Watches:
             segment = None
         else:
             return _unwatchable(uri, "parameters can't be watched; watch the type, or an instance")
-        return self._known(uri, address.place, address.type, segment)
+        target = Target(address.place.branch or MAIN, address.type, segment)
+        unknown = self._unknown(actor, address.place, target)
+        return target if unknown is None else _unknown(uri, unknown)
 
-    def _known(
-        self, uri: str, place: Place, type_name: str, segment: str | None
-    ) -> Target | Failure:
-        """What is watched, if its branch and its type exist; an instance may come later."""
-        branch = place.branch or MAIN
-        schema = self._schema(branch)
-        if schema is None:
-            hint = suggest(branch, sorted({MAIN, *self._graph.log.branches()}))
-            return _unknown(uri, f"there is no branch {branch[:100]!r}; {hint}")
-        if type_name not in schema.by_name:
-            hint = suggest(type_name, list(schema.by_name))
-            return _unknown(uri, f"there is no type {type_name[:100]!r}; {hint}")
-        return Target(branch, type_name, segment)
+    def _unknown(self, actor: Actor, place: Place, target: Target) -> str | None:
+        """Why there is nothing to watch for an actor; an instance may come later."""
+        rights = self._authority.rights(actor)
+        seen = Seen(self._graph, None if rights is None else reader(rights))
+        if place is not HERE and not seen.has(target.branch):
+            return seen.unknown(target.branch).message
+        known = self._types(rights, target.branch)
+        if target.type in known:
+            return None
+        hint = suggest(target.type, known) if known else "no type is declared yet"
+        return f"there is no type {target.type[:100]!r}; {hint}"
+
+    def _types(self, rights: ActorAccess | None, branch: str) -> Collection[str]:
+        """The types of a branch that an actor sees."""
+        schema = self._schema(branch) if rights is None else rights.schema(branch)
+        return {} if schema is None else schema.by_name
+
+    def may_hear(self, actor: Actor, target: Target) -> bool:
+        """Whether an actor may still read what it watches: policies may have changed."""
+        rights = self._authority.rights(actor)
+        return rights is None or target.type in rights.schema(target.branch).by_name
 
     def _schema(self, branch: str) -> Schema | None:
         """The types of a branch, without opening it; None where there is no such branch."""
@@ -286,10 +299,11 @@ class Watches:
 class Watcher:
     """One subscriber: what it watches, and what it is due."""
 
-    __slots__ = ("_closed", "_due", "_targets", "_watches", "wake")
+    __slots__ = ("_closed", "_due", "_targets", "_watches", "actor", "wake")
 
-    def __init__(self, watches: Watches) -> None:
+    def __init__(self, watches: Watches, actor: Actor) -> None:
         self._watches = watches
+        self.actor = actor
         self._targets: dict[str, Target] = {}
         self._due: dict[str, None] = {}
         self._closed = False
@@ -304,7 +318,8 @@ class Watcher:
 
     def tell(self, uri: str) -> None:
         """A URI changed; called in the rounds of the watches."""
-        if uri in self._targets:
+        target = self._targets.get(uri)
+        if target is not None and self._watches.may_hear(self.actor, target):
             first = not self._due
             self._due[uri] = None
             if first:

@@ -1,0 +1,74 @@
+"""Offers: what of the things that can be read an actor is shown.
+
+The same questions decide what is listed and what is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from trails.engine.graph import MAIN
+from trails.model.capabilities import StoredQuery
+from trails.model.digests import digest_of
+from trails.model.resources import ResourceList
+from trails.model.uris import SCHEME, Document
+from trails.projections.resources import project_resources
+from trails.registry.registry import Registry
+from trails.request.gates import of_queries, of_query
+from trails.request.rights import ActorAccess
+
+ON_MAIN: Final[frozenset[Document]] = frozenset({"schema", "stats", "kg/types"})
+"""Documents that are about the branch on which they are read."""
+_QUERY_TEMPLATE: Final = f"{SCHEME}queries/{{name}}"
+_PLACED: Final = (f"{SCHEME}branch/", f"{SCHEME}at/")
+
+
+def offered_queries(registry: Registry, rights: ActorAccess | None) -> Mapping[str, StoredQuery]:
+    """The stored queries that are shown to a caller, by name."""
+    return {
+        name: query
+        for name, query in registry.queries.items()
+        if query.expose and (rights is None or rights.passes(of_query(query)))
+    }
+
+
+def offers_document(rights: ActorAccess, name: Document) -> bool:
+    """Whether a document exists for an actor, where it names no branch."""
+    if name == "doctor":
+        return rights.passes(rights.gate("Admin"))
+    if name in ON_MAIN:
+        return rights.may("Read", MAIN)
+    return rights.passes(rights.gate("Read"))
+
+
+def offer_resources(rights: ActorAccess, registry: Registry, graph: str) -> ResourceList:
+    """What an actor is listed: types of ``main``, documents, and templates."""
+    every = project_resources(rights.schema(MAIN))
+    reads = rights.passes(rights.gate("Read"))
+    queries = (each for each in registry.queries.values() if each.expose)
+    asks = rights.passes(of_queries(queries, graph))
+
+    def offers(uri: str) -> bool:
+        if uri == _QUERY_TEMPLATE:
+            return asks
+        if uri.startswith(_PLACED):
+            return reads
+        document = _DOCUMENTS.get(uri)
+        return document is None or offers_document(rights, document)
+
+    resources = tuple(each for each in every.resources if offers(each.uri))
+    templates = tuple(each for each in every.templates if offers(each.uri_template))
+    shown = digest_of([each.uri for each in resources] + [each.uri_template for each in templates])
+    return ResourceList(f"{every.version}-{shown[:16]}", resources, templates)
+
+
+_NAMES: Final[tuple[Document, ...]] = (
+    "schema",
+    "stats",
+    "kg/types",
+    "branches",
+    "prov/latest",
+    "doctor",
+)
+_DOCUMENTS: Final[Mapping[str, Document]] = {SCHEME + name: name for name in _NAMES}
