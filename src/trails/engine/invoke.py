@@ -34,12 +34,13 @@ def invoke(ctx: GraphContext, name: str, arguments: Mapping[str, object]) -> obj
         raise NotFoundError(f"there is no capability {name!r}{hint}", capability=name)
     reads = capability.descriptor.reads_only
     with recording(ctx, name, kind_of(capability), reads=reads) as inner:
-        prepared = checks_of(ctx.registry).of_capability(capability).prepare(inner, arguments)
+        checks = checks_of(ctx.registry, ctx.declared)
+        prepared = checks.of_capability(capability).prepare(inner, arguments)
         result = capability.handler(inner, **prepared)
         if inspect.iscoroutine(result):
             result = asyncio.run(result)
         conform = conformer(name, capability.descriptor.output_shape)
-        return plain(ctx.names, conform(result))
+        return plain(ctx.names, conform(result), ctx.shown)
 
 
 def kind_of(called: Capability | StoredQuery) -> str:
@@ -63,7 +64,8 @@ def invoke_query(
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise NotFoundError(f"there is no stored query {name!r}{hint}", query=name)
     with recording(ctx, name, kind_of(query)) as inner:
-        given = checks_of(ctx.registry).of_query(query).prepare(inner, {"params": params})
+        checks = checks_of(ctx.registry, ctx.declared)
+        given = checks.of_query(query).prepare(inner, {"params": params})
         return run_query(graph, untrusted, inner, query, given["params"])
 
 
