@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from trails.engine.arguments import Arguments
+from trails.model.capabilities import Capability, StoredQuery
 from trails.model.tools import Tool
 from trails.projections.json_schema import Declarations
 from trails.registry.declared import Declared
@@ -37,3 +38,5 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     """The result as the JSON text of an object, of instances only what is declared there."""
     largest: int = 4 << 20
     """Bytes that it may have at most."""
+    source: Capability | StoredQuery | None = None
+    """What it was made from; None for what is built in."""
