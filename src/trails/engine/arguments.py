@@ -20,7 +20,9 @@ from trails.model.constraints import Coerce, PartsError, compile_field, showable
 from trails.model.kinds import DanglingError, Iri, KindError
 from trails.model.names import suggest
 from trails.model.types import JSON, OBJECT, REF, PredicateDescriptor, ValueType
+from trails.projections.json_schema import Declarations
 from trails.projections.queries import params_field
+from trails.registry.declared import Declared
 from trails.registry.registry import Registry
 
 _context: ContextVar[GraphContext] = ContextVar("trails_arguments")
@@ -103,8 +105,9 @@ class Arguments:
 class ArgumentChecks:
     """The checks of everything that one registry snapshot can call, each made when first used."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, declared: Declarations) -> None:
         self._registry = registry
+        self._declared = declared
         self._capabilities: dict[str, Arguments] = {}
         self._queries: dict[str, Arguments] = {}
         self._objects: dict[str, Arguments] = {}
@@ -150,22 +153,23 @@ class ArgumentChecks:
         """The check of a type's fields; made when first used, for a type may hold itself."""
         found = self._objects.get(target)
         if found is None:
-            registry = self._registry
-            descriptor = registry.shapes.get(target) or registry.types[target]
+            declared = self._declared
+            descriptor = declared.shapes.get(target) or declared.schema.by_name[target]
             found = self._objects[target] = Arguments(
                 target, descriptor.fields, self.built, prefix="."
             )
         return found
 
 
-_checks: Final[WeakKeyDictionary[Registry, ArgumentChecks]] = WeakKeyDictionary()
+_checks: Final[WeakKeyDictionary[Registry | Declared, ArgumentChecks]] = WeakKeyDictionary()
 
 
-def checks_of(registry: Registry) -> ArgumentChecks:
-    """The compiled checks of a registry snapshot."""
-    found = _checks.get(registry)
+def checks_of(registry: Registry, declared: Registry | Declared | None = None) -> ArgumentChecks:
+    """The compiled checks of a registry snapshot, or of what is seen of it."""
+    key = declared or registry
+    found = _checks.get(key)
     if found is None:
-        found = _checks[registry] = ArgumentChecks(registry)
+        found = _checks[key] = ArgumentChecks(registry, key)
     return found
 
 
@@ -196,7 +200,7 @@ def _loader(wanted: ValueType) -> Coerce:
 
 
 def _handle_of(ctx: GraphContext, value: object, target: str) -> str:
-    schema = ctx.line.schema
+    schema = ctx.kg.schema
     handle = str(reference_coercer(schema, ctx.names)(value))
     if not schema.is_a(handle.partition("/")[0], target):
         raise DanglingError(f"{handle} is not a {target}")

@@ -14,6 +14,7 @@ from trails.engine.lines import SNAPSHOT, Line
 from trails.errors import NotFoundError
 from trails.model.nodes import split_handle
 from trails.model.sights import Sight
+from trails.registry.declared import Declared, see_declared
 from trails.registry.registry import Registry
 
 
@@ -64,6 +65,19 @@ class GraphContext:
     def sight(self) -> Sight:
         """What the actor sees of the types here."""
         return self.kg.sight
+
+    @cached_property
+    def declared(self) -> Registry | Declared:
+        """The declarations of the registry, as far as the actor sees them."""
+        if self.access is OPEN:
+            return self.registry
+        sight = self.access.sight(self.registry.schema, self.branches)
+        return self.registry if sight.reads_all else see_declared(self.registry, sight)
+
+    @property
+    def shown(self) -> Declared | None:
+        """What results may show of instances; None where that is everything."""
+        return self.declared if isinstance(self.declared, Declared) else None
 
     @property
     def branch(self) -> str:

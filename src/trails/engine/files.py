@@ -7,7 +7,7 @@ from functools import partial
 
 from trails.engine.export import FORMATS, export
 from trails.engine.graph import Graph
-from trails.engine.lines import Line
+from trails.engine.lines import Line, compile_once
 from trails.engine.load.files import How, load
 from trails.engine.load.joined import Joined, common_format
 from trails.engine.load.load import Loaded
@@ -17,6 +17,7 @@ from trails.engine.mutate import Opening
 from trails.engine.snapshots import snapshot_line
 from trails.errors import NotFoundError, QueryError, ValidationError
 from trails.model.history import GENESIS
+from trails.model.lenses import Lens
 from trails.model.loads import LoadRequest, LoadResult
 from trails.model.names import suggest
 from trails.model.nodes import NodeState
@@ -64,13 +65,14 @@ def load_files(
 
 
 def export_line(
-    graph: Graph, line: Line, format: str, types: Sequence[str] = ()
+    graph: Graph, line: Line, format: str, types: Sequence[str] = (), lens: Lens | None = None
 ) -> Generator[bytes, None, None]:
     """A branch or snapshot as a file, in blocks; what is wrong with the request is told at once.
 
-    A branch is read as of its head now, whatever is written meanwhile.
+    A branch is read as of its head now, whatever is written meanwhile. With a lens, what it
+    takes out is not in the file.
     """
-    schema = line.schema
+    schema = line.schema if lens is None else lens.schema
     for name in types:
         if name not in schema.by_name:
             raise NotFoundError(f"there is no type {name[:100]!r}; {suggest(name, schema.by_name)}")
@@ -84,7 +86,12 @@ def export_line(
         pinned = snapshot_line(graph, graph.ancestry.commit(line.head.commit))
 
     def blocks() -> Generator[bytes, None, None]:
-        yield from export(pinned.terms, _states(graph, pinned, names), format)
+        states = _states(graph, pinned, names)
+        if lens is None:
+            yield from export(pinned.terms, states, format)
+        else:
+            seen = (state for each in states if (state := lens.see(each)) is not None)
+            yield from export(compile_once(schema, graph.names).terms, seen, format)
 
     return blocks()
 

@@ -17,10 +17,12 @@ from trails.engine.arguments import checks_of
 from trails.engine.context import GraphContext
 from trails.engine.graph import Graph
 from trails.engine.mutate import local_effect, mutate_sparql
+from trails.engine.query_reach import reach_of, touches_hidden
 from trails.engine.results import conformer, plain
+from trails.engine.sparql import ask_line
 from trails.engine.stored import bind_query
 from trails.engine.untrusted import Untrusted
-from trails.errors import NotFoundError, TrailsError
+from trails.errors import ForbiddenError, NotFoundError, TrailsError
 from trails.model.answers import Answer
 from trails.model.capabilities import Capability, StoredQuery
 
@@ -34,12 +36,13 @@ def invoke(ctx: GraphContext, name: str, arguments: Mapping[str, object]) -> obj
         raise NotFoundError(f"there is no capability {name!r}{hint}", capability=name)
     reads = capability.descriptor.reads_only
     with recording(ctx, name, kind_of(capability), reads=reads) as inner:
-        prepared = checks_of(ctx.registry).of_capability(capability).prepare(inner, arguments)
+        checks = checks_of(ctx.registry, ctx.declared)
+        prepared = checks.of_capability(capability).prepare(inner, arguments)
         result = capability.handler(inner, **prepared)
         if inspect.iscoroutine(result):
             result = asyncio.run(result)
         conform = conformer(name, capability.descriptor.output_shape)
-        return plain(ctx.names, conform(result))
+        return plain(ctx.names, conform(result), ctx.shown)
 
 
 def kind_of(called: Capability | StoredQuery) -> str:
@@ -58,12 +61,14 @@ def invoke_query(
 ) -> Answer | str | None:
     """Run a stored query by name: the answer of one that reads, the commit of one that changes."""
     query = ctx.registry.queries.get(name)
-    if query is None:
-        near = get_close_matches(name, ctx.registry.queries, n=1)
+    if query is None or is_hidden(ctx, query):
+        known = [each for each, found in ctx.registry.queries.items() if not is_hidden(ctx, found)]
+        near = get_close_matches(name, known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise NotFoundError(f"there is no stored query {name!r}{hint}", query=name)
     with recording(ctx, name, kind_of(query)) as inner:
-        given = checks_of(ctx.registry).of_query(query).prepare(inner, {"params": params})
+        checks = checks_of(ctx.registry, ctx.declared)
+        given = checks.of_query(query).prepare(inner, {"params": params})
         return run_query(graph, untrusted, inner, query, given["params"])
 
 
@@ -78,12 +83,26 @@ def run_query(
 
     The text is an author's, not a caller's; so where no process can be confined it is run here.
     """
+    if is_hidden(ctx, query):
+        raise ForbiddenError("this query can reach what its caller may not read; use another")
     text = bind_query(query, cast(Mapping[str, object], params))
     line, confined = ctx.line, untrusted.sandbox.confinement.complete
     if not query.mutation:
-        return untrusted.run(line, text, caller=ctx.actor) if confined else ctx.kg.sparql(text)
+        return (
+            untrusted.run(line, text, caller=ctx.actor) if confined else ask_line(graph, line, text)
+        )
     effect = untrusted.effect(line, caller=ctx.actor) if confined else local_effect(graph, line)
     return mutate_sparql(graph, line, ctx.kg.transaction, text, effect).commit
+
+
+def is_hidden(ctx: GraphContext, query: StoredQuery) -> bool:
+    """Whether a stored query can reach what the actor may not read, here."""
+    if ctx.kg.lens is None:
+        return False
+    if ctx.shown is not None and not ctx.shown.knows(query):
+        return True
+    schema = ctx.line.schema
+    return touches_hidden(reach_of(query, schema, ctx.names), ctx.sight, schema)
 
 
 @contextmanager

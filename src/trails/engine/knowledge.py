@@ -17,7 +17,7 @@ from trails.engine.graph import Graph
 from trails.engine.guards import refuse_text
 from trails.engine.lines import Compiled, Line, compile_once
 from trails.engine.puts import Put
-from trails.engine.sparql import bind, read_answer
+from trails.engine.sparql import ask_line, bind
 from trails.engine.statements import apply_statements, data_statements
 from trails.errors import (
     FieldError,
@@ -235,15 +235,7 @@ class Knowledge:
         tokens = tokenize(text)
         query_form(tokens)
         bound = bind(tokens, {name: self._bindable(name, value) for name, value in params.items()})
-        prefixes = {"": self._graph.names.vocabulary}
-        try:
-            return self._graph.reading_quads(
-                self._line, lambda quads: read_answer(quads.query(bound, prefixes))
-            )
-        except SyntaxError as error:
-            raise QueryError(f"the query can't be parsed: {error}") from None
-        except (ValueError, RuntimeError) as error:
-            raise QueryError(f"the query can't be run: {error}") from None
+        return ask_line(self._graph, self._line, bound)
 
     def _bindable(self, name: str, value: object) -> object:
         if isinstance(value, Node) or hasattr(value, "__trails__"):

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from trails.authoring.nodes import Node, state_of
-from trails.errors import TrailsError
+from trails.errors import ForbiddenError, TrailsError
 from trails.model.constraints import shorten
 from trails.model.iris import Names
 from trails.model.kinds import BigInt, KindError
@@ -21,6 +21,7 @@ from trails.model.types import (
     TypeDescriptor,
     ValueType,
 )
+from trails.registry.declared import Declared
 
 Hook = Callable[[object], object]
 
@@ -60,18 +61,18 @@ def conformer(name: str, output: ValueType | None) -> Callable[[object], object]
     return conform
 
 
-def plain(names: Names, value: object) -> object:
-    """A result as JSON values."""
+def plain(names: Names, value: object, declared: Declared | None = None) -> object:
+    """A result as JSON values; with ``declared``, of instances only what that declares."""
     try:
-        return msgspec.to_builtins(value, str_keys=True, enc_hook=hook_of(names))
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=hook_of(names, declared))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _formless(value, error) from None
 
 
-def encoded(names: Names, value: object) -> bytes:
-    """A result as JSON text."""
+def encoded(names: Names, value: object, declared: Declared | None = None) -> bytes:
+    """A result as JSON text; with ``declared``, of instances only what that declares."""
     try:
-        return msgspec.json.encode(value, enc_hook=hook_of(names))
+        return msgspec.json.encode(value, enc_hook=hook_of(names, declared))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _formless(value, error) from None
 
@@ -84,7 +85,7 @@ def _formless(value: object, error: Exception) -> TrailsError:
 
 
 @lru_cache(maxsize=64)
-def hook_of(names: Names) -> Hook:
+def hook_of(names: Names, declared: Declared | None = None) -> Hook:
     """How what the encoder does not know by itself is written."""
     writers: dict[type, Hook] = {}
 
@@ -97,7 +98,7 @@ def hook_of(names: Names) -> Hook:
         if isinstance(descriptor, TypeDescriptor | ShapeDescriptor):
             if len(writers) >= _MOST_WRITERS:
                 writers.clear()
-            writer = writers[cls] = _writer_of(names, descriptor)
+            writer = writers[cls] = _writer_of(names, _as_seen(descriptor, declared))
             return writer(value)
         if isinstance(value, BigInt | str):
             return str(value)
@@ -108,6 +109,21 @@ def hook_of(names: Names) -> Hook:
         raise TypeError(f"{cls.__name__} has none")
 
     return hook
+
+
+def _as_seen(
+    descriptor: TypeDescriptor | ShapeDescriptor, declared: Declared | None
+) -> TypeDescriptor | ShapeDescriptor:
+    """What is left of a type; of one that is hidden nothing can be told."""
+    if declared is None:
+        return descriptor
+    known: Mapping[str, TypeDescriptor | ShapeDescriptor] = (
+        declared.schema.by_name if isinstance(descriptor, TypeDescriptor) else declared.shapes
+    )
+    found = known.get(descriptor.name)
+    if found is None:
+        raise ForbiddenError("the result is not for this caller to read; ask for something else")
+    return found
 
 
 def _writer_of(names: Names, descriptor: TypeDescriptor | ShapeDescriptor) -> Hook:

@@ -20,12 +20,14 @@ from trails.engine.files import export_line, load_files
 from trails.engine.graph import MAIN, Graph
 from trails.engine.guards import refuse_text
 from trails.engine.invoke import invoke, invoke_query, recording
+from trails.engine.knowledge import NO_SPARQL
 from trails.engine.load.source import Progress, no_progress
 from trails.engine.mutate import mutate_sparql, mutate_typed
 from trails.engine.seen import Seen
 from trails.engine.snapshots import snapshot_line
 from trails.engine.untrusted import Untrusted
 from trails.engine.versions import Versions
+from trails.errors import ForbiddenError
 from trails.model.actors import checked_actor
 from trails.model.answers import Answer
 from trails.model.loads import LoadRequest, LoadResult
@@ -115,6 +117,8 @@ class GraphService:
     def ask(self, ctx: GraphContext, text: str, params: Mapping[str, object]) -> Answer:
         """Run anybody's SPARQL query, confined and within the limits of ``[sandbox]``."""
         with recording(ctx, "graph_query", "query"):
+            if ctx.kg.lens is not None:
+                raise ForbiddenError(NO_SPARQL)
             return self.untrusted.ask(ctx.line, text, params, caller=ctx.actor)
 
     def mutate(
@@ -180,7 +184,7 @@ class GraphService:
         self, ctx: GraphContext, format: str = "ndjson", types: Sequence[str] = ()
     ) -> Generator[bytes, None, None]:
         """A branch or snapshot as a file, in blocks; all types, or some and what extends them."""
-        return export_line(self.graph, ctx.line, format, types)
+        return export_line(self.graph, ctx.line, format, types, ctx.kg.lens)
 
     def close(self) -> None:
         """End the workers and close the graph."""

@@ -14,12 +14,25 @@ from typing import Final
 
 import pyoxigraph as ox
 
+from trails.engine.graph import Graph
+from trails.engine.lines import Line
 from trails.errors import QueryError
 from trails.model.answers import Answer
 from trails.model.constraints import shorten
 from trails.model.iris import XSD
 from trails.model.kinds import KINDS, BigInt, Blob, Iri, KindError
 from trails.model.sparql import Token
+
+
+def ask_line(graph: Graph, line: Line, text: str) -> Answer:
+    """Run a query, its parameters in place, on a branch or snapshot."""
+    prefixes = {"": graph.names.vocabulary}
+    try:
+        return graph.reading_quads(line, lambda quads: read_answer(quads.query(text, prefixes)))
+    except SyntaxError as error:
+        raise QueryError(f"the query can't be parsed: {error}") from None
+    except (ValueError, RuntimeError) as error:
+        raise QueryError(f"the query can't be run: {error}") from None
 
 
 def bind(tokens: list[Token], params: Mapping[str, object]) -> str:

@@ -24,15 +24,16 @@ class Statistics(msgspec.Struct, frozen=True):
     instances: int
     by_type: Mapping[str, int]
     """Those of the types that extend a type are counted there too."""
-    commits: int
-    """All that the log holds, of every branch."""
+    commits: int | None
+    """All that the log holds, of every branch; None where some of it is hidden."""
     branches: int
     bytes: Mapping[str, int] | None
-    """Files by part, each counted once; None in memory."""
+    """Files by part, each counted once; None in memory, and where some of it is hidden."""
 
 
 def measure(graph: Graph, ctx: GraphContext) -> Statistics:
-    """Count."""
+    """Count; what is hidden is in no number."""
+    whole = ctx.sight.reads_all
     by_type = ctx.kg.counts()
     topmost = [each.name for each in ctx.kg.schema.types if each.extends is None]
     return Statistics(
@@ -44,9 +45,9 @@ def measure(graph: Graph, ctx: GraphContext) -> Statistics:
         schema=ctx.kg.schema.digest,
         instances=sum(by_type[name] for name in topmost),
         by_type=by_type,
-        commits=graph.log.last_seq(),
+        commits=graph.log.last_seq() if whole else None,
         branches=len({MAIN, *graph.log.branches()}),
-        bytes=_sizes(graph),
+        bytes=_sizes(graph) if whole else None,
     )
 
 

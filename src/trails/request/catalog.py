@@ -129,6 +129,7 @@ class _Maker:
             handler=capability.handler,
             gate=of_capability(capability, self._desk.service.graph.name, MAIN),
             shape=shape_of(capability.id, capability.descriptor.output_shape, self._names),
+            source=capability,
         )
 
     def _query(self, query: StoredQuery) -> Entry:
@@ -142,6 +143,7 @@ class _Maker:
             handler=partial(run_stored, self._desk, query),
             gate=of_query(query),
             shape=shape_object(self._names),
+            source=query,
         )
 
 

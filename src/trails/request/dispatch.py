@@ -140,7 +140,8 @@ class Dispatch:
         return prepared
 
     def _succeed(self, request: Request, result: object) -> Outcome:
-        body, largest = request.entry.shape(result), request.entry.largest
+        shown = None if request.ctx is None else request.ctx.shown
+        body, largest = request.entry.shape(result, shown), request.entry.largest
         if len(body) > largest:
             raise LimitError(
                 f"the result of {request.entry.tool.name} has {len(body)} bytes, and a result may "

@@ -8,8 +8,10 @@ from typing import Literal
 import msgspec
 
 from trails.engine.arguments import Arguments
+from trails.model.capabilities import Capability, StoredQuery
 from trails.model.tools import Tool
 from trails.projections.json_schema import Declarations
+from trails.registry.declared import Declared
 from trails.request.gates import Gate
 
 Place = Literal["loop", "inline", "thread"]
@@ -32,7 +34,9 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     """Takes the context, and the arguments by name."""
     gate: Gate
     """What a policy is asked before it is listed or called."""
-    shape: Callable[[object], bytes]
-    """The result as the JSON text of an object."""
+    shape: Callable[[object, Declared | None], bytes]
+    """The result as the JSON text of an object, of instances only what is declared there."""
     largest: int = 4 << 20
     """Bytes that it may have at most."""
+    source: Capability | StoredQuery | None = None
+    """What it was made from; None for what is built in."""

@@ -40,7 +40,7 @@ def read_page(ctx: GraphContext, uri: str, address: ListAddress) -> list[Content
         address.type,
         None
         if address.where is None
-        else condition_of(descriptor, address.where, ctx.line.validator.special),
+        else condition_of(descriptor, address.where, kg.compiled.validator.special),
         limit=address.limit or DEFAULT_LIMIT,
         offset=address.offset or 0,
         after=address.cursor,

@@ -47,7 +47,7 @@ def _nearest(ctx: GraphContext, target: str, value: object) -> str | None:
     """The node that was probably meant: the id alone was given, or one that is nearly right."""
     if not isinstance(value, str) or not value or len(value) > 500 or not value.isprintable():
         return None
-    if target not in ctx.line.schema.by_name:
+    if target not in ctx.kg.schema.by_name:
         return None
     try:
         found = ctx.kg.find(target, value)

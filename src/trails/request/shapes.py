@@ -9,8 +9,10 @@ from trails.errors import TrailsError
 from trails.model.iris import Names
 from trails.model.types import JSON, ValueType
 from trails.projections.tools import RESULT, is_wrapped
+from trails.registry.declared import Declared
 
-Shape = Callable[[object], bytes]
+Shape = Callable[[object, Declared | None], bytes]
+"""(result, what may be shown of instances) → text; None where all may be shown."""
 
 
 def shape_of(name: str, output: ValueType | None, names: Names) -> Shape:
@@ -20,8 +22,8 @@ def shape_of(name: str, output: ValueType | None, names: Names) -> Shape:
 
     conform = conformer(name, output)
 
-    def shape(result: object) -> bytes:
-        body = encoded(names, conform(result))
+    def shape(result: object, declared: Declared | None) -> bytes:
+        body = encoded(names, conform(result), declared)
         if wrapped or (loose and body[:1] != b"{"):
             return b'{"%s":%s}' % (RESULT.encode(), body)
         if body[:1] != b"{":
@@ -36,4 +38,4 @@ def shape_of(name: str, output: ValueType | None, names: Names) -> Shape:
 
 def shape_object(names: Names) -> Shape:
     """How an object that a built-in makes is written."""
-    return lambda result: encoded(names, result)
+    return lambda result, declared: encoded(names, result, declared)

@@ -23,10 +23,10 @@ from trails.request.builtins.declare import (
 
 def _schema(desk: Desk, ctx: GraphContext, type: str | None) -> object:
     del desk
-    document = project_schema(ctx.line.schema, ctx.names)
+    document = project_schema(ctx.kg.schema, ctx.names)
     if type is None:
         return document
-    known = ctx.line.schema.by_name
+    known = ctx.kg.schema.by_name
     if type not in known:
         hint = suggest(type, known) if known else "this graph has none"
         raise NotFoundError(f"there is no type {type[:100]!r}; {hint}", type=type[:100])

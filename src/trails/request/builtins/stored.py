@@ -12,6 +12,7 @@ from trails.errors import FieldError, NotFoundError, ValidationError
 from trails.model.answers import Answer
 from trails.model.capabilities import StoredQuery
 from trails.model.names import suggest
+from trails.projections.json_schema import Declarations
 from trails.projections.queries import project_query_input
 from trails.projections.tools import BRANCH, SNAPSHOT
 from trails.registry.registry import Registry
@@ -43,15 +44,15 @@ def _list(desk: Desk, ctx: GraphContext, filter: str | None, detail_level: str) 
         for query in exposed(ctx.registry).values()
         if wanted in query.name.casefold() or wanted in query.description.casefold()
     ]
-    return {"queries": [_shown(each, ctx.registry, detail_level) for each in found]}
+    return {"queries": [_shown(each, ctx.declared, detail_level) for each in found]}
 
 
-def _shown(query: StoredQuery, registry: Registry, detail: str) -> dict[str, object]:
+def _shown(query: StoredQuery, declared: Declarations, detail: str) -> dict[str, object]:
     body: dict[str, object] = {"name": query.name}
     if detail != "names":
         body |= {"description": query.description, "changes_data": query.mutation}
     if detail == "full":
-        schema = project_query_input(query, registry)["properties"]
+        schema = project_query_input(query, declared)["properties"]
         assert isinstance(schema, dict)  # noqa: S101 - it is made so
         body |= {"params": schema["params"], "columns": query.columns}
     return body
@@ -84,7 +85,8 @@ def run_by_name(
         raise ValidationError([FieldError("snapshot", "unknown_field", message, ctx.snapshot)])
     if ctx.call is not None:
         ctx.call.name, ctx.call.kind = query.name, kind_of(query)
-    given = checks_of(ctx.registry).of_query(query).prepare(ctx, {"params": params})
+    checks = checks_of(ctx.registry, ctx.declared)
+    given = checks.of_query(query).prepare(ctx, {"params": params})
     service = desk.service
     return run_query(service.graph, service.untrusted, ctx, query, given["params"])
 
