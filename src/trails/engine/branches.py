@@ -14,6 +14,7 @@ from trails.engine.access import OPEN, Access
 from trails.engine.feed import Change
 from trails.engine.forks import forkable
 from trails.engine.graph import MAIN, Graph, now
+from trails.engine.hindsight import Hindsight
 from trails.engine.lines import Line
 from trails.engine.seen import Seen, permitting
 from trails.errors import ConflictError, TransactionError
@@ -22,25 +23,37 @@ from trails.model.names import check_branch_name
 from trails.model.versions import BranchInfo
 
 
-def list_branches(graph: Graph, seen: Seen | None = None) -> list[BranchInfo]:
+def list_branches(
+    graph: Graph, seen: Seen | None = None, hindsight: Hindsight | None = None
+) -> list[BranchInfo]:
     """All branches that are seen: ``main`` first, the others by name."""
     heads = (seen or Seen(graph)).branches()
-    return [_info(graph, name, heads[name]) for name in sorted(heads, key=_main_first)]
+    return [_info(graph, name, heads[name], hindsight) for name in sorted(heads, key=_main_first)]
 
 
 def _main_first(name: str) -> tuple[bool, str]:
     return name != MAIN, name
 
 
-def _info(graph: Graph, name: str, head: Head) -> BranchInfo:
-    if head.commit == GENESIS:
-        return BranchInfo(name, GENESIS, 0, "", "", "")
-    commit = graph.ancestry.commit(head.commit)
-    return BranchInfo(name, commit.id, commit.seq, commit.time, commit.message, commit.actor)
+def _info(graph: Graph, name: str, head: Head, hindsight: Hindsight | None) -> BranchInfo:
+    """A branch with its newest commit, of those that are seen; the head is told anyway."""
+    newest = head.commit if hindsight is None else hindsight.along(name).newest(head.commit)
+    if newest == GENESIS:
+        return BranchInfo(name, head.commit, 0, "", "", "")
+    commit = graph.ancestry.commit(newest)
+    if hindsight is not None:
+        commit = hindsight.along(name).told(commit)
+    return BranchInfo(name, head.commit, commit.seq, commit.time, commit.message, commit.actor)
 
 
 def create_branch(
-    graph: Graph, name: str, *, source: str = MAIN, actor: str, seen: Seen | None = None
+    graph: Graph,
+    name: str,
+    *,
+    source: str = MAIN,
+    actor: str,
+    seen: Seen | None = None,
+    hindsight: Hindsight | None = None,
 ) -> BranchInfo:
     """Make a branch where another branch is, or at any commit, among what is seen."""
     check_branch_name(name)
@@ -54,7 +67,7 @@ def create_branch(
         move = Move(name, "create", head.commit, GENESIS, actor, now())
         graph.log.move(move, head.schema)
         graph.add_branch(name, _line_in_use(graph, source, head))
-        info = _info(graph, name, head)
+        info = _info(graph, name, head, hindsight)
     graph.feed.tell(Change(name))
     return info
 
@@ -68,7 +81,13 @@ def _line_in_use(graph: Graph, source: str, head: Head) -> Line | None:
 
 
 def delete_branch(
-    graph: Graph, name: str, *, force: bool = False, actor: str, seen: Seen | None = None
+    graph: Graph,
+    name: str,
+    *,
+    force: bool = False,
+    actor: str,
+    seen: Seen | None = None,
+    hindsight: Hindsight | None = None,
 ) -> BranchInfo:
     """Delete a branch that is seen. Its commits stay in the log, where their ids find them."""
     seen = seen or Seen(graph)
@@ -79,8 +98,8 @@ def delete_branch(
         heads = graph.log.branches()
         head = heads[name]
         if not force:
-            _check_merged(graph, name, heads)
-        info = _info(graph, name, head)
+            _check_merged(graph, name, heads, hindsight)
+        info = _info(graph, name, head, hindsight)
         move = Move(name, "delete", head.commit, head.commit, actor, now())
         graph.log.move(move, head.schema)
         graph.forget_lines([name])
@@ -116,8 +135,13 @@ def forked_branch(
         raise
 
 
-def _check_merged(graph: Graph, name: str, heads: dict[str, Head]) -> None:
+def _check_merged(
+    graph: Graph, name: str, heads: dict[str, Head], hindsight: Hindsight | None
+) -> None:
+    """Refuse to delete a branch with commits that no other has, of those that are seen."""
     head = heads[name]
+    if hindsight is not None:
+        heads = hindsight.branches()
     others = [heads[other] for other in sorted(heads, key=_main_first) if other != name]
     if any(
         other.seq >= head.seq and graph.ancestry.is_ancestor(head.commit, other.commit)
@@ -125,6 +149,8 @@ def _check_merged(graph: Graph, name: str, heads: dict[str, Head]) -> None:
     ):
         return
     unmerged, _ = graph.ancestry.sides(head.commit, graph.log_head(MAIN).commit)
+    if hindsight is not None:
+        unmerged = hindsight.along(name).only_shown(unmerged)
     if not unmerged:
         return
     raise ConflictError(

@@ -23,15 +23,15 @@ def adopt_schema(graph: Graph, schema: Schema, *, apply: bool) -> None:
     old = line.schema
     if old.digest == schema.digest:
         return
-    changes = describe_changes(old, schema)
     if not apply and line.head.commit != GENESIS:
+        changes = describe_changes(old, schema)
         raise SchemaMismatchError(
             "the declared types differ from the stored ones, and env is 'production': "
             + "; ".join(changes)
             + ". Open once with apply_schema=True to apply the change if it fits the data",
             changes=changes,
         )
-    _apply(graph, line, schema, changes)
+    _apply(graph, line, schema)
 
 
 def adopt_on_branch(graph: Graph, line: Line, schema: Schema) -> None:
@@ -43,11 +43,16 @@ def adopt_on_branch(graph: Graph, line: Line, schema: Schema) -> None:
     if line is graph.main or line.fixed or line.schema.digest == schema.digest:
         return
     if schema.digest == graph.main.schema.digest:
-        _apply(graph, line, schema, describe_changes(line.schema, schema))
+        _apply(graph, line, schema)
 
 
-def _apply(graph: Graph, line: Line, schema: Schema, changes: list[str]) -> None:
-    write = Write(graph, line, actor=ACTOR, message="schema: " + "; ".join(changes)[:2000])
+def told_change(old: Schema, new: Schema) -> str:
+    """What the message of a commit says that changes types."""
+    return "schema: " + "; ".join(describe_changes(old, new))[:2000]
+
+
+def _apply(graph: Graph, line: Line, schema: Schema) -> None:
+    write = Write(graph, line, actor=ACTOR, message=told_change(line.schema, schema))
     write.begin()
     try:
         check_change(graph, line, schema)

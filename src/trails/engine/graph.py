@@ -104,6 +104,10 @@ class Graph:
         self._retry_at = 0.0
         self._compiled: dict[str, Compiled] = {}
         self._lines: dict[str, Line] = {}
+        self.glimpsed: dict[tuple[str, str], tuple[int, int]] = {}
+        """Commit and types that are seen → statements added and removed that are."""
+        self.edge_ends: dict[str, tuple[str, ...]] = {}
+        """Edge → what it joins, where that had to be looked up."""
         with ExitStack() as opened:
             self.log: Log = SqliteLog(folder, name, base_iri, now())
             opened.callback(self.log.close)

@@ -13,6 +13,7 @@ import msgspec
 from trails.engine.ancestry import Path
 from trails.engine.changes import Net, net_between, net_changes, show_changes
 from trails.engine.graph import Graph
+from trails.engine.hindsight import Hindsight
 from trails.engine.seen import Seen
 from trails.errors import NotFoundError, QueryError
 from trails.model.history import GENESIS, Commit
@@ -33,28 +34,50 @@ def list_commits(
     after: str | None = None,
     limit: int = 50,
     seen: Seen | None = None,
+    hindsight: Hindsight | None = None,
 ) -> CommitPage:
-    """One page of commits that are seen, newest first."""
+    """One page of commits that are seen, newest first.
+
+    A cursor is where to go on. With ``hindsight`` it is the last commit of the page instead,
+    since others that it could name may be hidden; then what was passed is passed again.
+    """
     if not 1 <= limit <= MOST_COMMITS:
         raise QueryError(f"limit must be from 1 to {MOST_COMMITS}, not {limit}")
     seen = seen or Seen(graph)
-    walk = _Walk(graph, seen, wanted, _read_cursor(seen, after))
-    found = list(islice(walk, limit))
-    return CommitPage(tuple(found), walk.cursor() if len(found) == limit else None)
+    if hindsight is not None and wanted.branch is not None and seen.has(wanted.branch):
+        hindsight = hindsight.along(wanted.branch)
+    walk = _Walk(graph, seen, wanted, _read_cursor(seen, after), hindsight)
+    if hindsight is None:
+        found = list(islice(walk, limit))
+        return CommitPage(tuple(found), walk.cursor() if len(found) == limit else None)
+    found = list(islice(walk, limit + 1))
+    last = _write_cursor([found[limit - 1].id]) if len(found) > limit else None
+    return CommitPage(tuple(map(hindsight.told, found[:limit])), last)
 
 
 class _Walk:
     """Commits from the newest to the oldest, from a frontier that can be written down."""
 
     def __init__(
-        self, graph: Graph, seen: Seen, wanted: CommitFilter, frontier: list[str] | None
+        self,
+        graph: Graph,
+        seen: Seen,
+        wanted: CommitFilter,
+        frontier: list[str] | None,
+        hindsight: Hindsight | None,
     ) -> None:
         self._graph = graph
+        self._hindsight = hindsight
+        self._before: int | None = None
         self._descent = seen.descent()
         self._actor = wanted.actor
         self._all = wanted.branch is None
-        self._seqs = None if wanted.node is None else _commits_of(graph, seen, wanted.node)
+        self._seqs = (
+            None if wanted.node is None else _commits_of(graph, seen, wanted.node, hindsight)
+        )
         self._oldest = 0 if self._seqs is None else min(self._seqs)
+        if hindsight is not None and frontier:
+            self._before, frontier = min(graph.ancestry.commit(each).seq for each in frontier), None
         if frontier is None:
             frontier = [self._start(seen, wanted.branch)]
         self._heap: list[tuple[int, str]] = []
@@ -95,18 +118,25 @@ class _Walk:
                 yield commit
 
     def _meets(self, commit: Commit) -> bool:
+        if self._before is not None and commit.seq >= self._before:
+            return False
         if not self._all and not self._sees(commit):
             return False
         if self._actor is not None and commit.actor != self._actor:
             return False
-        return self._seqs is None or commit.seq in self._seqs
+        if self._seqs is not None and commit.seq not in self._seqs:
+            return False
+        return self._hindsight is None or self._hindsight.shows(commit)
 
     def cursor(self) -> str | None:
         """Where to go on; None at the end."""
         if not self._heap:
             return None
-        frontier = sorted(identifier for _, identifier in self._heap)
-        return base64.urlsafe_b64encode(msgspec.msgpack.encode(frontier)).decode().rstrip("=")
+        return _write_cursor(sorted(identifier for _, identifier in self._heap))
+
+
+def _write_cursor(commits: list[str]) -> str:
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(commits)).decode().rstrip("=")
 
 
 def _read_cursor(seen: Seen, text: str | None) -> list[str] | None:
@@ -122,7 +152,7 @@ def _read_cursor(seen: Seen, text: str | None) -> list[str] | None:
         ) from None
 
 
-def _commits_of(graph: Graph, seen: Seen, node: str) -> frozenset[int]:
+def _commits_of(graph: Graph, seen: Seen, node: str, hindsight: Hindsight | None) -> frozenset[int]:
     """The places of the commits that changed a node, as far as they are seen."""
     handle = node
     parsed = graph.names.parse_node(node) or graph.names.parse_node(HANDLE_PREFIX + node)
@@ -133,42 +163,67 @@ def _commits_of(graph: Graph, seen: Seen, node: str) -> frozenset[int]:
     descent = seen.descent()
     if descent is not None:
         commits = filter(None, map(graph.log.at, sorted(found, reverse=True)))
-        found = frozenset(each.seq for each in commits if descent.sees(each))
+        found = frozenset(
+            each.seq
+            for each in commits
+            if descent.sees(each) and (hindsight is None or hindsight.touches(each, handle))
+        )
     if not found:
         raise NotFoundError(f"no commit ever changed {node[:200]!r}", node=node[:200])
     return found
 
 
 def show_commit(
-    graph: Graph, reference: str, *, limit: int = 1000, seen: Seen | None = None
+    graph: Graph,
+    reference: str,
+    *,
+    limit: int = 1000,
+    seen: Seen | None = None,
+    hindsight: Hindsight | None = None,
 ) -> CommitDetail:
     """A commit with its changes per node and field."""
-    commit = resolve_commit(graph, seen or Seen(graph), reference)
+    found = resolve_commit(graph, seen or Seen(graph), reference, hindsight)
+    commit = found if hindsight is None else hindsight.told(found)
     net: Net = {}
-    large = commit.added + commit.removed > _TOO_LARGE
-    if not large:
-        net = net_changes(graph, Path((), (commit,)))
+    large = found.added + found.removed > _TOO_LARGE
+    if not large and hindsight is not None:
+        net = hindsight.changes(found)
+    elif not large:
+        net = net_changes(graph, Path((), (found,)))
     shown = _difference(graph, net, commit.first_parent, commit.id, limit)
     if large:
         shown = msgspec.structs.replace(shown, truncated=True)
     return CommitDetail(commit, shown)
 
 
-def resolve_commit(graph: Graph, seen: Seen, reference: str) -> Commit:
+def resolve_commit(
+    graph: Graph, seen: Seen, reference: str, hindsight: Hindsight | None = None
+) -> Commit:
     """The commit that a branch is at, or that a text names."""
-    head = seen.resolve(reference)
-    if head.commit == GENESIS:
+    found = seen.resolve(reference).commit
+    if hindsight is not None:
+        found = hindsight.newest(found)
+    if found == GENESIS:
         raise NotFoundError(f"branch {reference!r} has no commit yet", branch=reference)
-    return graph.ancestry.commit(head.commit)
+    return graph.ancestry.commit(found)
 
 
 def diff(
-    graph: Graph, start: str, end: str, *, limit: int = 1000, seen: Seen | None = None
+    graph: Graph,
+    start: str,
+    end: str,
+    *,
+    limit: int = 1000,
+    seen: Seen | None = None,
+    hindsight: Hindsight | None = None,
 ) -> Difference:
     """What turns the state of one branch or commit into that of another."""
     seen = seen or Seen(graph)
     first, last = seen.resolve(start).commit, seen.resolve(end).commit
-    return _difference(graph, net_between(graph, first, last), first, last, limit)
+    between = (
+        net_between(graph, first, last) if hindsight is None else hindsight.between(first, last)
+    )
+    return _difference(graph, between, first, last, limit)
 
 
 def _difference(graph: Graph, net: Net, start: str, end: str, limit: int) -> Difference:

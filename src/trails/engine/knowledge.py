@@ -15,8 +15,10 @@ from trails.engine.commit import Write
 from trails.engine.evolve import adopt_on_branch
 from trails.engine.graph import Graph
 from trails.engine.guards import refuse_text
+from trails.engine.hindsight import Hindsight
 from trails.engine.lines import Compiled, Line, compile_once
 from trails.engine.puts import Put
+from trails.engine.seen import Seen, reader
 from trails.engine.sparql import ask_line, bind
 from trails.engine.statements import apply_statements, data_statements
 from trails.errors import (
@@ -399,7 +401,14 @@ class Knowledge:
         if self._call is not None:
             # Said before, since a write that fails here may be in the log all the same.
             self._call.committed = True
-        outcome.commit = write.finish()
+        outcome.commit = self._told(write.finish())
+
+    def _told(self, commit: Commit | None) -> Commit | None:
+        """A commit as the actor sees it."""
+        if commit is None or self._access is OPEN:
+            return commit
+        seen = Seen(self._graph, reader(self._access))
+        return Hindsight(self._graph, self._access, seen, self._branches).made(commit)
 
     def _mine(self) -> Write | None:
         """The open transaction of this context, on this thread."""

@@ -19,6 +19,7 @@ from trails.engine.common_state import common_state
 from trails.engine.containment import Permits
 from trails.engine.graph import Graph, now
 from trails.engine.lines import Line
+from trails.engine.mergers import check_forward, check_sight, check_types
 from trails.engine.moves import tell_move
 from trails.engine.rules import RuleError, of_node
 from trails.engine.schema_merge import merge_schemas
@@ -51,10 +52,13 @@ def merge(
     access: Access = OPEN,
 ) -> MergeResult:
     """Merge a branch or commit into a branch; with conflicts nothing is written."""
-    theirs = _line_of(graph, Seen(graph, reader(access)), asked.source)
+    readable = Seen(graph, reader(access))
+    theirs = _line_of(graph, readable, asked.source)
     line = Seen(graph, _into(access, "" if theirs.fixed else asked.source)).line(asked.target)
+    check_sight(access, theirs, _branches_of(graph, readable, theirs))
+    check_sight(access, line, (line.name,))
     for attempt in range(_ATTEMPTS):
-        easy = _without_commit(graph, line, theirs, asked, actor)
+        easy = _without_commit(graph, line, theirs, asked, actor, access)
         if isinstance(easy, MergeResult):
             return easy
         write = Write(
@@ -65,6 +69,7 @@ def merge(
             activity=activity,
             expected_head=easy,
             idempotency_key=asked.idempotency_key,
+            access=access,
         )
         try:
             write.begin()
@@ -75,7 +80,7 @@ def merge(
         break
     theirs_id = theirs.nodes.position.commit
     try:
-        found = _Merging(graph, write, theirs, asked).run()
+        found = _Merging(graph, write, theirs, asked, access).run()
     except BaseException:
         write.abandon()
         raise
@@ -88,7 +93,7 @@ def merge(
 
 
 def _without_commit(
-    graph: Graph, line: Line, theirs: Line, asked: MergeRequest, actor: str
+    graph: Graph, line: Line, theirs: Line, asked: MergeRequest, actor: str, access: Access
 ) -> MergeResult | str:
     """The result where no commit is needed; else the head on which one would be made."""
     source, target, dry_run = asked.source, asked.target, asked.dry_run
@@ -105,6 +110,7 @@ def _without_commit(
             return MergeResult("already_up_to_date", source, target, ours_id, dry_run=dry_run)
         if not graph.ancestry.is_ancestor(ours_id, theirs_id):
             return ours_id
+        check_forward(graph, access, line, theirs)
         if not dry_run:
             move = Move(target, "fast_forward", theirs_id, ours_id, actor, now())
             graph.log.move(move, theirs.schema.digest)
@@ -121,6 +127,13 @@ def _line_of(graph: Graph, seen: Seen, source: str) -> Line:
     return snapshot_line(graph, graph.ancestry.commit(head.commit))
 
 
+def _branches_of(graph: Graph, seen: Seen, line: Line) -> tuple[str, ...]:
+    """Where it is decided what is seen of a branch or commit."""
+    if not line.fixed:
+        return (line.name,)
+    return seen.branches_of(graph.ancestry.commit(line.head.commit))
+
+
 def _into(access: Access, source: str) -> Permits | None:
     """Into which branches an actor may merge; ``source`` is empty for a bare commit."""
     if access is OPEN:
@@ -131,8 +144,11 @@ def _into(access: Access, source: str) -> Permits | None:
 class _Merging:
     """One merge that needs a commit, inside its write."""
 
-    def __init__(self, graph: Graph, write: Write, theirs: Line, asked: MergeRequest) -> None:
+    def __init__(
+        self, graph: Graph, write: Write, theirs: Line, asked: MergeRequest, access: Access
+    ) -> None:
         self._graph = graph
+        self._access = access
         self._write = write
         self._ours, self._theirs = write.line, theirs
         self._asked = asked
@@ -212,6 +228,7 @@ class _Merging:
                 )
             )
         if not torn and not lost and merged.digest != mine.digest:
+            check_types(self._access, self._ours.name, mine, merged)
             self._changed_types = [
                 name
                 for name, each in merged.by_name.items()

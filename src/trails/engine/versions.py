@@ -9,6 +9,7 @@ from trails.engine.activities import Call
 from trails.engine.branches import create_branch, delete_branch, list_branches
 from trails.engine.forks import forkable
 from trails.engine.graph import MAIN, Graph
+from trails.engine.hindsight import Hindsight
 from trails.engine.history import diff, list_commits, show_commit
 from trails.engine.merge import merge
 from trails.engine.seen import Seen, permitting, reader
@@ -41,22 +42,41 @@ class Versions:
 
     def branches(self) -> list[BranchInfo]:
         """All branches that the actor may read, ``main`` first."""
-        return list_branches(self._graph, self._readable())
+        seen = self._readable()
+        return list_branches(self._graph, seen, self._hindsight(seen))
 
     def _readable(self) -> Seen:
         return Seen(self._graph, reader(self._access))
+
+    def _hindsight(self, seen: Seen) -> Hindsight | None:
+        """How the actor sees commits; None where it sees everything."""
+        return None if self._access is OPEN else Hindsight(self._graph, self._access, seen)
 
     def create_branch(self, name: str, source: str = MAIN) -> BranchInfo:
         """Make a branch where another branch is, or at any commit."""
         self._commit()
         seen = forkable(self._graph, self._access, name)
-        return create_branch(self._graph, name, source=source, actor=self._actor, seen=seen)
+        return create_branch(
+            self._graph,
+            name,
+            source=source,
+            actor=self._actor,
+            seen=seen,
+            hindsight=self._hindsight(self._readable()),
+        )
 
     def delete_branch(self, name: str, *, force: bool = False) -> BranchInfo:
         """Delete a branch; refused while it has commits that are merged nowhere."""
         self._commit()
         seen = Seen(self._graph, permitting(self._access, "BranchDelete"))
-        return delete_branch(self._graph, name, force=force, actor=self._actor, seen=seen)
+        return delete_branch(
+            self._graph,
+            name,
+            force=force,
+            actor=self._actor,
+            seen=seen,
+            hindsight=self._hindsight(self._readable()),
+        )
 
     def merge(self, request: MergeRequest) -> MergeResult:
         """Merge a branch or commit into a branch."""
@@ -79,7 +99,14 @@ class Versions:
         """A page of commits, newest first; ``branch=None`` lists all that the log holds."""
         wanted = CommitFilter(branch, actor, node)
         seen = self._readable()
-        page = list_commits(self._graph, wanted, after=after, limit=limit, seen=seen)
+        page = list_commits(
+            self._graph,
+            wanted,
+            after=after,
+            limit=limit,
+            seen=seen,
+            hindsight=self._hindsight(seen),
+        )
         shown = tuple(self._shown(each) for each in page.commits)
         return msgspec.structs.replace(page, commits=shown)
 
@@ -91,7 +118,9 @@ class Versions:
 
     def commit(self, reference: str, *, limit: int = 1000) -> CommitDetail:
         """A commit with what it changed, per node and field."""
-        found = show_commit(self._graph, reference, limit=limit, seen=self._readable())
+        seen = self._readable()
+        hindsight = self._hindsight(seen)
+        found = show_commit(self._graph, reference, limit=limit, seen=seen, hindsight=hindsight)
         return msgspec.structs.replace(found, commit=self._shown(found.commit))
 
     def newest(self, limit: int) -> list[Commit]:
@@ -100,4 +129,6 @@ class Versions:
 
     def diff(self, start: str, end: str, *, limit: int = 1000) -> Difference:
         """What turns one state into another, per node and field."""
-        return diff(self._graph, start, end, limit=limit, seen=self._readable())
+        seen = self._readable()
+        hindsight = self._hindsight(seen)
+        return diff(self._graph, start, end, limit=limit, seen=seen, hindsight=hindsight)

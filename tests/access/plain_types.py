@@ -1,0 +1,107 @@
+"""The project of ``whole_types`` as if its hidden parts had never been declared."""
+
+from __future__ import annotations
+
+from trails import Edge, Node, Ref, edge_type, node_type, predicate, shape
+
+
+@node_type
+class Team(Node):
+    """Where people work."""
+
+    code: str = predicate(key=True)
+    title: str | None = predicate()
+
+
+@node_type
+class Person(Node):
+    """Someone whose pay is not for everybody."""
+
+    email: str = predicate(key=True, pattern=r"^[^@ ]+@[^@ ]+$")
+    name: str = predicate(min_length=1, max_length=20)
+    badge: str | None = predicate(unique=True)
+    tags: list[str] = predicate(max_count=3)
+    team: Ref[Team] | None = predicate()
+
+
+@shape(target=Person)
+class PersonRules:
+    """More rules for people."""
+
+    name: str = predicate(max_length=12)
+
+
+@node_type
+class Task(Node):
+    """Something to do; hidden vaults refer to it."""
+
+    code: str = predicate(key=True)
+    title: str = predicate(min_length=3)
+    state: str = predicate(one_of=["open", "done"], default="open")
+    owner: Ref[Person] | None = predicate()
+
+
+@node_type
+class Note(Node):
+    """Text about a person that can't stand without it."""
+
+    code: str = predicate(key=True)
+    text: str = predicate(default="…")
+    about: Ref[Person] = predicate()
+
+
+@edge_type(source=Person, target=Team, per_source=(0, 2))
+class Member(Edge):
+    """Who is in a team."""
+
+    since: int | None = predicate()
+
+
+@node_type
+class Account(Node):
+    """What nobody can make who does not see its PIN."""
+
+    code: str = predicate(key=True)
+    label: str | None = predicate()
+
+
+@node_type
+class Seat(Node):
+    """Unique by a field that is seen and one that is not."""
+
+    code: str = predicate(key=True)
+    room: str | None = predicate()
+    label: str | None = predicate()
+
+
+@node_type
+class Asset(Node):
+    """Shares its keys with a hidden type."""
+
+    tag: str = predicate(key=True)
+    serial: str | None = predicate(unique=True)
+    label: str | None = predicate()
+
+
+@node_type
+class Desk(Node):
+    """Refers to assets, hidden ones among them."""
+
+    code: str = predicate(key=True)
+    label: str | None = predicate()
+    main: Ref[Asset] | None = predicate()
+    more: list[Ref[Asset]] = predicate()
+
+
+TYPES = (
+    Team,
+    Person,
+    PersonRules,
+    Task,
+    Note,
+    Member,
+    Account,
+    Seat,
+    Asset,
+    Desk,
+)

@@ -1,0 +1,152 @@
+"""Two projects side by side: one seen through a sight, one without what the sight hides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+from tests.access import plain_types, whole_types
+
+from trails import App, Node
+from trails.engine.access import OPEN, Access
+from trails.engine.context import GraphContext
+from trails.engine.versions import Versions
+from trails.errors import TrailsError
+from trails.model.loads import LoadRequest
+from trails.model.sights import FULL, Sight
+from trails.model.tools import Action
+from trails.model.types import Schema
+
+SIGHT: Final = Sight(
+    hidden=frozenset({"Vault", "Laptop"}),
+    hidden_fields={
+        "Person": frozenset({"salary", "grade", "secrets"}),
+        "Account": frozenset({"pin"}),
+        "Seat": frozenset({"number"}),
+    },
+)
+HIDDEN_WORDS: Final = re.compile(
+    r"salary|grade|secret|\bpin\b|number|Vault|Laptop|disk|hush", re.IGNORECASE
+)
+"""What a restricted actor must never read; hidden texts are made of the last one."""
+
+
+class Narrow:
+    """An actor's access, said outright."""
+
+    def __init__(
+        self,
+        sight: Sight = SIGHT,
+        *,
+        denied: Iterable[tuple[Action, str]] = (),
+    ) -> None:
+        self._sight = sight
+        self._denied = frozenset(denied)
+
+    def may(self, action: Action, branch: str, target: str = "") -> bool:
+        """Everything that is not denied on the branch."""
+        del target
+        return (action, branch) not in self._denied
+
+    def sight(self, schema: Schema, branches: Iterable[str]) -> Sight:
+        """The same everywhere; nothing where no branch may be read."""
+        if all(("Read", each) in self._denied for each in branches):
+            return msgspec.structs.replace(self._sight, hidden=frozenset(schema.by_name))
+        return self._sight
+
+
+class World:
+    """One project in memory, and one actor's way to it."""
+
+    def __init__(self, app: App, types: object, access: Access) -> None:
+        self.app = app
+        self.types = types
+        self.access = access
+
+    def ctx(self, branch: str = "main") -> GraphContext:
+        """The actor at work."""
+        return self.app.service().context("agent", branch, access=self.access)
+
+    def owner(self, branch: str = "main") -> GraphContext:
+        """Somebody who sees everything."""
+        return self.app.service().context("owner", branch)
+
+    @property
+    def versions(self) -> Versions:
+        """History, as the actor sees it."""
+        return self.app.service().versions("agent", access=self.access)
+
+    def new(self, name: str, /, **values: object) -> Node:
+        """An instance of a type."""
+        made: Node = getattr(self.types, name)(**values)
+        return made
+
+    def load(self, text: bytes, **how: object) -> object:
+        """Load a file as the actor."""
+        request = LoadRequest(files=([text],), **how)  # type: ignore[arg-type]
+        return self.app.service().load("agent", request, access=self.access)
+
+    def seen(self, branch: str = "main") -> list[str]:
+        """All that the actor can read of a branch."""
+        ctx = self.ctx(branch)
+        out = b"".join(self.app.service().export(ctx, "ndjson")).decode()
+        return sorted(out.splitlines())
+
+    def all(self, branch: str = "main") -> list[str]:
+        """All that there is."""
+        out = b"".join(self.app.service().export(self.owner(branch), "ndjson")).decode()
+        return sorted(out.splitlines())
+
+
+@contextmanager
+def whole(access: Access | None = None) -> Iterator[World]:
+    """The project with hidden parts."""
+    with App(*whole_types.TYPES) as app:
+        yield World(app, whole_types, Narrow() if access is None else access)
+
+
+@contextmanager
+def plain() -> Iterator[World]:
+    """The project that never had them."""
+    with App(*plain_types.TYPES) as app:
+        yield World(app, plain_types, OPEN)
+
+
+Answer = tuple[str, object]
+_IDS: Final = re.compile(r"[0-9a-f]{32}")
+
+
+def answer(run: Callable[[], object]) -> Answer:
+    """What somebody gets who does something, ids of commits left out."""
+    try:
+        found = run()
+    except TrailsError as error:
+        told = {
+            "code": error.code,
+            "message": error.message,
+            "data": msgspec.to_builtins(dict(error.data)),
+        }
+        fields = getattr(error, "fields", ())
+        told["fields"] = [msgspec.to_builtins(each) for each in fields]
+        return "error", _anonymous(told)
+    return "ok", _anonymous(msgspec.to_builtins(found))
+
+
+def _anonymous(value: object) -> object:
+    if isinstance(value, str):
+        return _IDS.sub("<id>", value)
+    if isinstance(value, Mapping):
+        return {
+            key: _anonymous(each)
+            for key, each in value.items()
+            if key not in {"time", "seq", "payload", "digest", "schema", "activity"}
+        }
+    if isinstance(value, list | tuple):
+        return [_anonymous(each) for each in value]
+    return value
+
+
+FULL_ACCESS: Final = Narrow(FULL)
