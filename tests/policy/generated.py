@@ -1,8 +1,8 @@
 """Policies made up at random, all of which are valid on the registry of the tests."""
 
 from hypothesis import strategies as st
-
 from tests.policy.reference import KNOWN
+
 from trails.model.actors import Actor
 from trails.policy.vocabulary import GRAPH_ACTIONS
 

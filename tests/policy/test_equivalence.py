@@ -5,9 +5,9 @@ from itertools import product
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-
 from tests.policy.generated import BRANCHES, actors, policy_texts, resources
 from tests.policy.reference import Bare, judge_by
+
 from trails.errors import PolicyError
 from trails.model.actors import Actor
 from trails.model.decisions import Resource
@@ -32,7 +32,7 @@ def judged(text: str) -> CedarJudge:
     try:
         return judge_by(text)
     except PolicyError:
-        assume(False)  # noqa: FBT003
+        assume(False)
         raise
 
 

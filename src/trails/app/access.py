@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from trails.app.policy_files import PolicyFiles
 from trails.app.serving.scopes import TOKEN_VARIABLE, local_actor
 from trails.app.settings import DATA_FOLDER, Settings
 from trails.identity.token_book import TokenBook
@@ -48,7 +49,7 @@ class Gate(msgspec.Struct, frozen=True):
 
 def has_policies(folder: Path, settings: Settings, graph: str) -> bool:
     """Whether a graph has policies of its own."""
-    return any((folder / settings.graphs[graph].policies).glob("*.cedar"))
+    return bool(PolicyFiles(folder / settings.graphs[graph].policies).look())
 
 
 def access_of(folder: Path, settings: Settings, environment: Mapping[str, str]) -> Gate:

@@ -14,7 +14,7 @@ from typing import Self
 
 from trails.app.modules import load_module, queries_folder
 from trails.app.ownership import Ownership
-from trails.app.policies import ProjectPolicies, unguarded
+from trails.app.policies import ProjectPolicies, undeclared, unguarded
 from trails.app.settings import DATA_FOLDER, GraphSettings, Project, Settings, read_settings
 from trails.engine.context import GraphContext
 from trails.engine.evolve import adopt_schema
@@ -129,7 +129,8 @@ class App:
             apply_schema=apply_schema,
             progress=progress,
         )
-        app.policies = ProjectPolicies(folder, settings, app.registry, guarded)
+        registry = app.registry if declarations else undeclared
+        app.policies = ProjectPolicies(folder, settings, registry, guarded)
         try:
             for graph in settings.graphs if declarations else ():
                 app._open_graph(graph, strict=strict)

@@ -11,6 +11,7 @@ from trails.app.backups import backup_project, restore_project
 from trails.app.clients.requests import install_client, list_clients, uninstall_client
 from trails.app.health import examine_project
 from trails.app.ownership import Ownership
+from trails.app.policy_commands import LocalPolicies
 from trails.app.serving.attaching import own_or_find
 from trails.app.serving.commands import LocalServer
 from trails.app.serving.owners import OwnerAddress
@@ -30,7 +31,7 @@ from trails.model.upkeep import Manifest
 from trails.surfaces.cli.operations import Place, Session, Tell, Upkeep
 
 
-class LocalOperations(LocalServer):
+class LocalOperations(LocalServer, LocalPolicies):
     """Operations on a folder, in this process or through the one that serves it."""
 
     def new(self, folder: Path, name: str | None) -> tuple[Path, list[str]]:

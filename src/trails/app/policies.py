@@ -26,11 +26,16 @@ from trails.policy.sources import Source
 from trails.registry.registry import Registry
 
 Mode = Literal["open", "read only", "policies"]
-Make = Callable[[tuple[Source, ...], Registry | None], Judge]
+Make = Callable[[Mode, tuple[Source, ...], Registry | None], Judge]
 
 _PATIENCE: Final = 1.0
 """Seconds between two looks at the files."""
 _logger: Final = logging.getLogger("trails")
+
+
+def undeclared(graph: str) -> None:
+    """Nothing was read of what a graph declares."""
+    del graph
 
 
 def unguarded() -> bool:
@@ -58,7 +63,7 @@ class FollowingJudge:
         files: PolicyFiles,
         guarded: Callable[[], bool],
         registry: Callable[[], Registry | None],
-        make: Callable[[Mode, tuple[Source, ...], Registry | None], Judge],
+        make: Make,
     ) -> None:
         """Read the policies; raises PolicyError."""
         self._name = name
@@ -73,27 +78,27 @@ class FollowingJudge:
     @property
     def mode(self) -> Mode:
         """What holds now."""
-        self._current()
-        return self._state.mode
+        return self._look().mode
 
     @property
     def version(self) -> str:
         """Changes whenever an answer may."""
-        return self._current().version
+        return self.current.version
 
     def allows(
         self, actor: Actor, action: Action, resource: Resource, branch: str = "", target: str = ""
     ) -> bool:
         """As the current judge says."""
-        return self._current().allows(actor, action, resource, branch, target)
+        return self.current.allows(actor, action, resource, branch, target)
 
     def allows_somewhere(
         self, actor: Actor, action: Action, resource: Resource, branches: Collection[str]
     ) -> bool:
         """As the current judge says."""
-        return self._current().allows_somewhere(actor, action, resource, branches)
+        return self.current.allows_somewhere(actor, action, resource, branches)
 
-    def _current(self) -> Judge:
+    @property
+    def current(self) -> Judge:
         """Who decides now. Costs a comparison or two, unless something has changed."""
         state = self._state
         if monotonic() >= self._next_look:
@@ -161,9 +166,10 @@ class ProjectPolicies:
         self,
         folder: Path | None,
         settings: Settings,
-        registry: Callable[[str], Registry],
+        registry: Callable[[str], Registry | None],
         guarded: Callable[[], bool] = unguarded,
     ) -> None:
+        """``registry`` gives what a graph declares; None if that was not read."""
         self._folder = folder
         self._settings = settings
         self._registry = registry
@@ -224,11 +230,18 @@ class ProjectPolicies:
     def _make(
         self, graph: str, mode: Mode, sources: tuple[Source, ...], registry: Registry | None
     ) -> Judge:
-        if mode == "open" or registry is None:
+        if mode == "open":
             return EVERYTHING
         # Cedar takes a while to import, and most projects never need it.
-        from trails.policy.making import READ_ONLY, know_graph, make_judge  # noqa: PLC0415
+        from trails.policy.making import (  # noqa: PLC0415
+            READ_ONLY,
+            know_graph,
+            know_server,
+            make_judge,
+        )
 
+        if registry is None:
+            return make_judge((), know_server(()), "undeclared")  # what is not known is denied
         texts = sources if mode == "policies" else (READ_ONLY,)
         known = know_graph(registry, graph, self._settings.graphs)
         return make_judge(texts, known, str(registry.version))

@@ -8,16 +8,17 @@ fails, and would allow what it was to forbid.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Sequence
 from typing import Final
 
 import cedarpy
-import msgspec
 
 from trails.model.actors import Actor
 from trails.model.decisions import Decision, Resource
 from trails.model.kept import Kept
 from trails.model.tools import Action
+from trails.policy.asking import ask_cedar, deny
 from trails.policy.places import Place, join_conditions, places_for
 from trails.policy.policies import Policies
 from trails.policy.stage import Stage
@@ -26,6 +27,8 @@ Standing = tuple[str, frozenset[str], frozenset[str]]
 
 _ACTORS: Final = 256
 _DECISIONS: Final = 1 << 16
+_TOLD: Final = 100
+_NAME: Final = re.compile(r"policy `(policy\d+)`")
 _logger: Final = logging.getLogger("trails")
 
 
@@ -107,33 +110,27 @@ class CedarJudge:
     def decide(
         self, actor: Actor, action: Action, resource: Resource, places: Sequence[Place]
     ) -> list[Decision]:
-        """Ask Cedar about one thing in some places."""
+        """Ask Cedar about one thing in some places, with all reasons and nothing from memory."""
         try:
-            standing = (actor.name, actor.groups, actor.scopes)
-            entities = self._actors.get(standing, lambda: self.stage.with_actor(actor))
-            requests = [
-                {
-                    "principal": {"type": "Actor", "id": actor.name},
-                    "action": {"type": "Action", "id": action},
-                    "resource": {"type": resource.kind, "id": resource.id},
-                    "context": msgspec.json.encode({"branch": branch, "target": target}).decode(),
-                }
-                for branch, target in places
-            ]
-            answers = cedarpy.is_authorized_batch(requests, self.policies.handle, entities)
-        except (ValueError, TypeError, KeyError) as error:
-            # Names that are no text, for example; a caller may send anything.
-            return [Decision(False, errors=(f"{type(error).__name__}: {error}",))] * len(places)
-        return [self._read(each) for each in answers]
+            entities = self.entities_with(actor)
+        except ValueError as error:
+            return [deny(error)] * len(places)
+        found = ask_cedar(self.policies.handle, entities, (actor, action, resource), places)
+        return [self._label(each) for each in found]
 
-    def _read(self, answer: cedarpy.AuthzResult) -> Decision:
-        errors = tuple(answer.diagnostics.errors)
+    def entities_with(self, actor: Actor) -> cedarpy.Entities:
+        """What Cedar is told about; raises ValueError if the actor can't be told about."""
+        standing = (actor.name, actor.groups, actor.scopes)
+        return self._actors.get(standing, lambda: self.stage.with_actor(actor))
+
+    def _label(self, decision: Decision) -> Decision:
+        labels = tuple(self.policies.label(each) for each in decision.policies)
+        errors = tuple(_NAME.sub(self._name, each) for each in decision.errors)
         for error in errors:
-            if error not in self._told:
+            if error not in self._told and len(self._told) < _TOLD:
                 self._told.add(error)
                 _logger.warning("a policy failed, so what was asked is denied: %s", error)
-        return Decision(
-            answer.allowed and not errors,
-            tuple(self.policies.label(each) for each in answer.diagnostics.reasons),
-            errors,
-        )
+        return Decision(decision.allowed, labels, errors)
+
+    def _name(self, found: re.Match[str]) -> str:
+        return f"policy {self.policies.label(found[1])!r}"

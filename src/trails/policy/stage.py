@@ -25,7 +25,7 @@ class Stage:
     """The things of a world, with who stands for whom."""
 
     def __init__(self, world: World, policies: Policies) -> None:
-        self._world = world
+        self.world = world
         self._policies = policies.policies
         self._named = policies.mentioned_resources
         alike: dict[Hashable, Resource] = {}
@@ -43,20 +43,20 @@ class Stage:
         return (
             uid.kind,
             uid if uid in self._named else None,
-            self._world.above(uid) & self._named,
+            self.world.above(uid) & self._named,
             tuple(sorted(entity.attributes.items())),
         )
 
     def _entities(self) -> Iterator[Entity]:
         """Whoever stands for others, and whatever is named: policies may ask about that too."""
-        for uid, entity in self._world.entities.items():
+        for uid, entity in self.world.entities.items():
             if self.stands_for[uid] == uid:
-                above = self._world.above(uid) & self._named
+                above = self.world.above(uid) & self._named
                 yield Entity(uid, tuple(sorted(above, key=str)), entity.attributes)
 
     def concerned(self, actor: Actor, action: Action, resource: Resource) -> list[Policy]:
         """The policies that may apply, whatever their conditions say."""
-        above = self._world.above(resource)
+        above = self.world.above(resource)
         return [
             policy
             for policy in self._policies

@@ -36,9 +36,9 @@ class Authority:
 
     def rights(self, actor: Actor) -> ActorAccess | None:
         """An actor's rights; None where nothing is denied to it."""
-        if self._judge is EVERYTHING:
-            return None
         version = self._judge.version
+        if version == EVERYTHING.version:
+            return None
         if version != self._version or len(self._known) > _ACTORS:
             self._known.clear()
             self._version = version
@@ -59,9 +59,10 @@ class Authority:
 
     def standing(self, actor: Actor) -> Hashable:
         """All that answers depend on: actors of the same standing see the same."""
-        if self._judge is EVERYTHING:
+        version = self._judge.version
+        if version == EVERYTHING.version:
             return actor.scopes
-        return self._judge.version, self._branches.look(), actor
+        return version, self._branches.look(), actor
 
 
 def refuse_scope(actor: Actor, tool: Tool) -> Failure | None:

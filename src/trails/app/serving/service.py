@@ -58,7 +58,11 @@ async def serve_folder(
     folder: Path, ownership: Ownership, listening: Listening, tell: Callable[[str], None]
 ) -> AsyncIterator[Owned]:
     """Own a folder and serve it; what is running is finished when this is left."""
-    with App.open(folder, ownership=ownership, progress=tell) as app:
+
+    def guarded() -> bool:
+        return listening.authenticator.required
+
+    with App.open(folder, ownership=ownership, guarded=guarded, progress=tell) as app:
         sockets = SocketFolder()
         try:
             async with _serve(app, sockets, listening, tell):

@@ -12,6 +12,7 @@ from trails.surfaces.cli.files import add_file_commands
 from trails.surfaces.cli.instances import add_get_command
 from trails.surfaces.cli.mutations import add_mutate_command
 from trails.surfaces.cli.operations import Operations
+from trails.surfaces.cli.policies import add_policy_commands
 from trails.surfaces.cli.project import add_project_commands
 from trails.surfaces.cli.queries import add_query_commands
 from trails.surfaces.cli.root import build_root
@@ -35,4 +36,5 @@ def build_cli(operations: Operations, version: str) -> typer.Typer:
     add_upkeep_commands(cli, operations)
     add_client_commands(cli, operations)
     add_token_commands(cli, operations)
+    add_policy_commands(cli, operations)
     return cli

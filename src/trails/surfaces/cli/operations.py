@@ -15,6 +15,14 @@ from trails.model.clients import ClientPlace, Installation, InstallRequest
 from trails.model.loads import LoadRequest, LoadResult
 from trails.model.merges import MergeRequest, MergeResult
 from trails.model.mutations import Mutation
+from trails.model.policies import (
+    Explanation,
+    PolicyActor,
+    PolicyCheck,
+    PolicyMatrix,
+    PolicyQuestion,
+    PolicyResult,
+)
 from trails.model.reports import Report
 from trails.model.tokens import IssuedToken, TokenRecord, TokenRequest
 from trails.model.tools import Tool
@@ -199,7 +207,29 @@ class Tokens(Protocol):
         """End tokens, by id or all of an actor."""
 
 
-class Operations(Server, Tokens, Protocol):
+class Policies(Protocol):
+    """The work behind ``policy``: in a project folder, whoever serves it."""
+
+    def check_policies(self, folder: Path) -> list[PolicyCheck]:
+        """How the policies of every graph and of the server are."""
+
+    def test_policies(
+        self, folder: Path, graph: str | None, file: Path | None
+    ) -> list[PolicyResult]:
+        """Ask the questions of a file, and compare the answers."""
+
+    def explain_policy(
+        self, folder: Path, graph: str | None, question: PolicyQuestion
+    ) -> Explanation:
+        """Why something is allowed or denied."""
+
+    def policy_matrix(
+        self, folder: Path, graph: str | None, actors: Sequence[PolicyActor], branch: str
+    ) -> PolicyMatrix:
+        """Which actor may use which tool; the known actors if none are given."""
+
+
+class Operations(Server, Tokens, Policies, Protocol):
     """The work behind the commands."""
 
     def new(self, folder: Path, name: str | None) -> tuple[Path, list[str]]:

@@ -1,0 +1,52 @@
+"""The work behind ``trails policy``: from a project folder to what is told about its policies.
+
+What decides is imported when a command needs it: the others do not wait for Cedar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from trails.model.policies import (
+    Explanation,
+    PolicyActor,
+    PolicyCheck,
+    PolicyMatrix,
+    PolicyQuestion,
+    PolicyResult,
+)
+
+
+class LocalPolicies:
+    """The policies of project folders of this machine."""
+
+    def check_policies(self, folder: Path) -> list[PolicyCheck]:
+        """How the policies of every graph and of the server are."""
+        from trails.app.policy_desk import PolicyDesk  # noqa: PLC0415
+
+        return PolicyDesk(folder).check()
+
+    def test_policies(
+        self, folder: Path, graph: str | None, file: Path | None
+    ) -> list[PolicyResult]:
+        """Ask the questions of a file, and compare the answers."""
+        from trails.app.policy_desk import PolicyDesk  # noqa: PLC0415
+
+        return PolicyDesk(folder).test(graph, file)
+
+    def explain_policy(
+        self, folder: Path, graph: str | None, question: PolicyQuestion
+    ) -> Explanation:
+        """Why something is allowed or denied."""
+        from trails.app.policy_desk import PolicyDesk  # noqa: PLC0415
+
+        return PolicyDesk(folder).explain(graph, question)
+
+    def policy_matrix(
+        self, folder: Path, graph: str | None, actors: Sequence[PolicyActor], branch: str
+    ) -> PolicyMatrix:
+        """Which actor may use which tool."""
+        from trails.app.policy_desk import PolicyDesk  # noqa: PLC0415
+
+        return PolicyDesk(folder).matrix(graph, actors, branch)

@@ -1,0 +1,175 @@
+"""A project's policies, looked at without serving it.
+
+Only files are read, so this works whoever serves the folder.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from trails.app.access import access_of
+from trails.app.declared import declared_registry
+from trails.app.policies import ProjectPolicies
+from trails.app.policy_matrix import Asker, gated_tools
+from trails.app.settings import DATA_FOLDER, choose_graph, read_settings
+from trails.errors import PolicyError
+from trails.identity.token_files import TokenFile
+from trails.model.decisions import Judge, Resource
+from trails.model.policies import (
+    Explanation,
+    MatrixRow,
+    PolicyActor,
+    PolicyCases,
+    PolicyCheck,
+    PolicyMatrix,
+    PolicyProblem,
+    PolicyQuestion,
+    PolicyResult,
+)
+from trails.policy.advice import advise
+from trails.policy.explaining import Question, explain
+from trails.policy.judge import CedarJudge
+from trails.policy.resources import find_resource
+from trails.policy.vocabulary import SERVER, SERVER_ACTIONS
+from trails.registry.registry import Registry
+
+CASES: Final = "tests.toml"
+"""The file of cases, in the folder of a graph's policies."""
+_OPEN: Final = Explanation(
+    True,
+    "open: there are no policies and no tokens, so everybody on this machine may do everything",
+    (),
+    (),
+)
+
+
+class PolicyDesk:
+    """A project, as far as policies are concerned."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.resolve()
+        self._settings = read_settings(self._folder)
+        self._registries: dict[str, Registry] = {}
+        gate = access_of(self._folder, self._settings, os.environ)
+        self._policies = ProjectPolicies(
+            self._folder, self._settings, self._registry, gate.configured
+        )
+
+    def _registry(self, graph: str) -> Registry:
+        found = self._registries.get(graph)
+        if found is None:
+            found = declared_registry(self._folder, self._settings, graph)
+            self._registries[graph] = found
+        return found
+
+    def check(self) -> list[PolicyCheck]:
+        """How the policies of every graph and of the server are."""
+        graphs = [self._check(f"graph {graph}", graph) for graph in self._settings.graphs]
+        return [*graphs, self._check("server", None)]
+
+    def _check(self, subject: str, graph: str | None) -> PolicyCheck:
+        try:
+            following = self._policies.server() if graph is None else self._policies.judge(graph)
+        except PolicyError as error:
+            told = error.data.get("problems")
+            problems = told if isinstance(told, list) else [PolicyProblem("", 0, "", error.message)]
+            return PolicyCheck(subject, "policies", problems=tuple(problems))
+        judge = following.current
+        if following.mode != "policies" or not isinstance(judge, CedarJudge):
+            closed = graph is None and following.mode == "read only"
+            return PolicyCheck(subject, "closed" if closed else following.mode)
+        policies = judge.policies.policies
+        return PolicyCheck(
+            subject,
+            following.mode,
+            tuple(dict.fromkeys(each.statement.file for each in policies)),
+            sum(each.permits for each in policies),
+            sum(not each.permits for each in policies),
+            notes=tuple(advise(judge.policies, judge.stage.world, self._groups())),
+        )
+
+    def _groups(self) -> frozenset[str] | None:
+        """The groups that somebody is in; None where that is not known here."""
+        tokens = TokenFile(self._folder / DATA_FOLDER).read()
+        if self._settings.auth.oauth is not None or not tokens:
+            return None
+        return frozenset(group for each in tokens for group in each.groups)
+
+    def test(self, graph: str | None, file: Path | None) -> list[PolicyResult]:
+        """Ask the questions of a file, and compare the answers."""
+        chosen = choose_graph(self._settings.graphs, graph)
+        found = []
+        for case in read_cases(file or self._cases_file(chosen)).case:
+            answer = self.explain(chosen, case)
+            passed = answer.allowed == (case.expect == "allow")
+            found.append(PolicyResult(case.title, passed, case.expect, answer.reason))
+        return found
+
+    def _cases_file(self, graph: str) -> Path:
+        return self._folder / self._settings.graphs[graph].policies / CASES
+
+    def explain(self, graph: str | None, question: PolicyQuestion) -> Explanation:
+        """Why something is allowed or denied."""
+        chosen = choose_graph(self._settings.graphs, graph)
+        of_server = question.action in SERVER_ACTIONS
+        judge = self._judge(None if of_server else chosen)
+        if not isinstance(judge, CedarJudge):
+            return _OPEN
+        whole = Resource("Server", SERVER) if of_server else Resource("Graph", chosen)
+        resource = find_resource(judge.stage.world, question, whole)
+        return explain(
+            judge,
+            Question(
+                question.resolved(), question.action, resource, question.branch, question.target
+            ),
+        )
+
+    def matrix(self, graph: str | None, actors: Sequence[PolicyActor], branch: str) -> PolicyMatrix:
+        """Which actor may use which tool on a branch; the known actors if none are given."""
+        chosen = choose_graph(self._settings.graphs, graph)
+        given = [*actors] or self._known_actors(chosen)
+        if not given:
+            raise PolicyError(
+                f"there are no tokens, and no cases in {self._cases_file(chosen)}: "
+                "name an actor with --actor"
+            )
+        named = tuple(dict.fromkeys(given))
+        judge, registry = self._judge(chosen), self._registry(chosen)
+        asked = [Asker(judge, each.resolved(), registry, branch) for each in named]
+        return PolicyMatrix(
+            chosen,
+            branch,
+            named,
+            tuple(
+                MatrixRow(each.name, tuple(asker.cell(each) for asker in asked))
+                for each in gated_tools(registry, chosen, self._settings.project.env)
+            ),
+        )
+
+    def _known_actors(self, graph: str) -> list[PolicyActor]:
+        """Whoever has a token, then whoever is in the cases."""
+        tokens = TokenFile(self._folder / DATA_FOLDER).read()
+        known = [PolicyActor(each.actor, each.groups, each.scopes) for each in tokens]
+        file = self._cases_file(graph)
+        cases = read_cases(file).case if file.is_file() else ()
+        return [*known, *(PolicyActor(each.actor, each.groups, each.scopes) for each in cases)]
+
+    def _judge(self, graph: str | None) -> Judge:
+        following = self._policies.server() if graph is None else self._policies.judge(graph)
+        return following.current
+
+
+def read_cases(file: Path) -> PolicyCases:
+    """A file of cases, read strictly."""
+    try:
+        return msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), PolicyCases)
+    except FileNotFoundError:
+        raise PolicyError(f"there is no {file}; write cases into it, or name another") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise PolicyError(f"{file} can't be used: {error}") from None

@@ -1,0 +1,225 @@
+"""``trails policy``: what the access policies of a project say, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Final, TypeVar, get_args
+
+import msgspec
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from trails.errors import PolicyError
+from trails.model.policies import (
+    Explanation,
+    PolicyActor,
+    PolicyCheck,
+    PolicyMatrix,
+    PolicyProblem,
+    PolicyQuestion,
+    PolicyVerdict,
+)
+from trails.model.tools import Action
+from trails.surfaces.cli.operations import Policies
+from trails.surfaces.cli.options import BranchOption, GraphOption, JsonOption, ProjectOption
+from trails.surfaces.cli.reporting import Reporting
+from trails.surfaces.cli.texts import count
+
+GroupsOption = Annotated[
+    list[str] | None,
+    typer.Option("--group", help="A group that the actor is in; repeat it, or put commas."),
+]
+ScopesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scope",
+        help="What its credential permits: runtime, builder, dev.",
+        show_default="runtime",
+    ),
+]
+_CELLS: Final = {"yes": "[green]yes[/]", "no": "[dim]·[/]", "scope": "[yellow]scope[/]"}
+_SHOWN: Final = 5
+T = TypeVar("T")
+
+
+def add_policy_commands(cli: typer.Typer, policies: Policies) -> None:
+    """Add them to the command line."""
+    policy = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+    cli.add_typer(policy, name="policy", help="What the access policies say, and why.")
+
+    @policy.command(epilog="Example: trails policy check")
+    def check(*, project: ProjectOption = Path(), as_json: JsonOption = False) -> None:
+        """Check the policies of all graphs and of the server, as serving them would."""
+        with Reporting(as_json=as_json) as report:
+            found = policies.check_policies(project)
+            valid = not any(each.problems for each in found)
+            report.code = 0 if valid else 1
+            report.value = {"valid": valid, "checks": found}
+            for each in found:
+                report.text += _told_check(each)
+
+    @policy.command(epilog="Example: trails policy test policies/tests.toml")
+    def test(
+        file: Annotated[
+            Path | None,
+            typer.Argument(help="Cases, as TOML.", show_default="tests.toml beside the policies"),
+        ] = None,
+        *,
+        graph: GraphOption = None,
+        project: ProjectOption = Path(),
+        as_json: JsonOption = False,
+    ) -> None:
+        r"""Ask the questions of a file, and compare the answers with those that it expects.
+
+        Each case is a table \[\[case]] with actor, groups, scopes, action, resource, branch,
+        target, and expect = "allow" or "deny".
+        """
+        with Reporting(as_json=as_json) as report:
+            found = policies.test_policies(project, graph, file)
+            failed = [each for each in found if not each.passed]
+            report.code = 1 if failed else 0
+            report.value = {"passed": len(found) - len(failed), "failed": failed, "cases": found}
+            for each in failed:
+                report.text.append(
+                    f"[red]✗[/] {escape(each.case)}: expected {each.expected}, but "
+                    f"{escape(each.reason)}"
+                )
+            report.text.append(f"{count(len(found), 'case')}, {len(failed)} failed.")
+
+    @policy.command(
+        epilog="Example: trails policy explain --actor planner --group agents --action Read "
+        "--resource Field::Person.salary"
+    )
+    def explain(
+        *,
+        actor: Annotated[str, typer.Option(help="Who asks.")],
+        action: Annotated[str, typer.Option(help=f"One of {', '.join(get_args(Action))}.")],
+        groups: GroupsOption = None,
+        scopes: ScopesOption = None,
+        resource: Annotated[
+            str,
+            typer.Option(
+                help="What it is done to: Type::Person, Query::names, or just the name.",
+                show_default="the graph",
+            ),
+        ] = "",
+        branch: BranchOption = "main",
+        target: Annotated[
+            str, typer.Option(help="The other branch: of a merge, or the new one.")
+        ] = "",
+        graph: GraphOption = None,
+        project: ProjectOption = Path(),
+        as_json: JsonOption = False,
+    ) -> None:
+        """Say whether something is allowed, which policies decide that, and what others lack."""
+        with Reporting(as_json=as_json) as report:
+            given = {
+                **_actor(actor, groups, scopes),
+                "action": action,
+                "resource": resource,
+                "branch": branch,
+                "target": target,
+            }
+            found = policies.explain_policy(project, graph, _read(given, PolicyQuestion))
+            report.value = found
+            report.text += _told_explanation(found)
+
+    @policy.command(epilog="Example: trails policy matrix --actor planner:agents,readers")
+    def matrix(
+        *,
+        actors: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--actor",
+                help="Who, with groups: name:group,group. Repeat it.",
+                show_default="whoever has a token or is in tests.toml",
+            ),
+        ] = None,
+        scopes: ScopesOption = None,
+        branch: BranchOption = "main",
+        graph: GraphOption = None,
+        project: ProjectOption = Path(),
+        as_json: JsonOption = False,
+    ) -> None:
+        """Show which actor may use which tool on a branch."""
+        with Reporting(as_json=as_json) as report:
+            asked = [_named_actor(each, scopes) for each in actors or ()]
+            found = policies.policy_matrix(project, graph, asked, branch)
+            report.value = found
+            report.text.append(_table(found))
+
+
+def _actor(
+    name: str, groups: list[str] | None, scopes: list[str] | None
+) -> dict[str, str | list[str]]:
+    return {"actor": name, "groups": _split(groups), "scopes": _split(scopes) or ["runtime"]}
+
+
+def _named_actor(given: str, scopes: list[str] | None) -> PolicyActor:
+    """``planner:agents,readers``."""
+    name, _, groups = given.partition(":")
+    return _read(_actor(name, [groups], scopes), PolicyActor)
+
+
+def _split(given: list[str] | None) -> list[str]:
+    parts = [part.strip() for each in given or () for part in each.split(",")]
+    return [part for part in parts if part]
+
+
+def _read(given: object, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise PolicyError(f"{error}; the actions are {', '.join(get_args(Action))}") from None
+
+
+def _told_check(check: PolicyCheck) -> Iterator[str]:
+    told = f"[bold]{escape(check.subject)}[/]: {check.mode}"
+    if check.files:
+        told += (
+            f", {count(check.permits, 'permit')} and {count(check.forbids, 'forbid')} in "
+            f"{count(len(check.files), 'file')}"
+        )
+    yield told
+    for problem in check.problems:
+        yield f"  [red]✗[/] {escape(_place(problem))}{escape(problem.message)}"
+    for note in check.notes:
+        yield f"  [yellow]•[/] {escape(note)}"
+
+
+def _place(problem: PolicyProblem) -> str:
+    return f"{problem.file}:{problem.line}: {problem.policy}: " if problem.file else ""
+
+
+def _told_explanation(found: Explanation) -> Iterator[str]:
+    mark = "[green]allowed[/]" if found.allowed else "[red]denied[/]"
+    yield f"{mark}: {escape(found.reason)}"
+    for each in found.policies[:_SHOWN]:
+        yield from _told_verdict(each)
+    if len(found.policies) > _SHOWN:
+        yield f"[dim]and {len(found.policies) - _SHOWN} more about this action; --json has them[/]"
+
+
+def _told_verdict(verdict: PolicyVerdict) -> Iterator[str]:
+    name = escape(verdict.policy)
+    place = f"{verdict.file}:{verdict.line}"
+    where = "" if verdict.policy == place else f"  [dim]{escape(place)}[/]"
+    does = f"{verdict.effect}s" if verdict.applies else f"does not {verdict.effect}"
+    yield f"  [bold]{name}[/] {does} it{where}"
+    values = (f"{name} is {value!r}" for name, value in verdict.attributes.items())
+    lines: Sequence[str] = verdict.missing or tuple(values)
+    for line in lines:
+        yield f"      {escape(line)}"
+
+
+def _table(found: PolicyMatrix) -> Table:
+    table = Table(title=f"{found.graph}, branch {found.branch}", box=None, pad_edge=False)
+    table.add_column("tool", overflow="fold")
+    for each in found.actors:
+        groups = f"\n[dim]{escape(', '.join(each.groups))}[/]" if each.groups else ""
+        table.add_column(f"{escape(each.actor)}{groups}", overflow="fold")
+    for row in found.rows:
+        table.add_row(escape(row.tool), *(_CELLS[each] for each in row.cells))
+    return table
