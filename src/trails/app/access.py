@@ -7,10 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from trails.app.serving.scopes import TOKEN_VARIABLE, local_actor
+from trails.app.serving.scopes import local_actor, wanted_token
 from trails.app.settings import DATA_FOLDER, Settings
 from trails.identity.token_book import TokenBook
-from trails.model.secrets import Secret
 from trails.request.authenticate import Authenticator
 
 
@@ -53,10 +52,9 @@ def has_policies(folder: Path, settings: Settings, graph: str) -> bool:
 
 def access_of(folder: Path, settings: Settings, environment: Mapping[str, str]) -> Gate:
     """The gate of a project, for a process with some environment."""
-    token = environment.get(TOKEN_VARIABLE)
     authenticator = Authenticator(
         local_actor(environment),
-        Secret(token) if token else None,
+        wanted_token(environment),
         TokenBook(folder / DATA_FOLDER),
     )
     return Gate(authenticator, folder, settings)

@@ -13,7 +13,7 @@ from trails.app.access import access_of
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.memory import share_pools
 from trails.app.serving.ports import bind_port, url_of
-from trails.app.serving.scopes import local_actor
+from trails.app.serving.scopes import hello_of
 from trails.app.settings import choose_graph, read_settings
 from trails.app.startup import uncollected
 from trails.surfaces.cli.operations import Served
@@ -33,10 +33,10 @@ class LocalServer:
 
         folder = folder.resolve()
         chosen = choose_graph(read_settings(folder).graphs, graph)
-        actor = local_actor(os.environ)
+        hello = hello_of(chosen, os.environ)
 
         async def serve() -> None:
-            await StdioFront(folder, chosen, actor, tell).run()
+            await StdioFront(folder, hello, tell).run()
 
         return _run(serve, asyncio.new_event_loop)
 

@@ -58,7 +58,12 @@ async def serve_folder(
     folder: Path, ownership: Ownership, listening: Listening, tell: Callable[[str], None]
 ) -> AsyncIterator[Owned]:
     """Own a folder and serve it; what is running is finished when this is left."""
-    with App.open(folder, ownership=ownership, progress=tell) as app:
+    authenticator = listening.authenticator
+
+    def guarded() -> bool:
+        return authenticator.required
+
+    with App.open(folder, ownership=ownership, guarded=guarded, progress=tell) as app:
         sockets = SocketFolder()
         try:
             async with _serve(app, sockets, listening, tell):
@@ -75,7 +80,7 @@ async def _serve(
 ) -> AsyncIterator[None]:
     """Both sockets of an owner, and its ports."""
     graphs = ServedGraphs(app)
-    sessions = Sessions(graphs, app, tell)
+    sessions = Sessions(graphs, app, listening.authenticator, tell)
     server = await asyncio.start_unix_server(sessions.serve, sock=sockets.mcp_socket)
     http = _Http(app, graphs, listening, sockets.http_socket)
     running = asyncio.create_task(http.run(sessions.answered))

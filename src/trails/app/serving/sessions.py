@@ -9,11 +9,13 @@ from typing import Final
 import msgspec
 
 from trails.app.app import App
+from trails.app.serving.callers import SessionCallers
 from trails.app.serving.connections import Connection
 from trails.app.serving.graphs import ServedGraphs
-from trails.app.serving.greetings import Hello, Welcome
+from trails.app.serving.greetings import Welcome, read_hello
 from trails.app.serving.socket_folders import is_same_user
 from trails.model.outcomes import Failure
+from trails.request.authenticate import Authenticator
 from trails.surfaces.mcp.streams import serve_stream
 
 _GRACE: Final = 4.0
@@ -23,9 +25,16 @@ _GRACE: Final = 4.0
 class Sessions:
     """All connections to the ``mcp`` socket."""
 
-    def __init__(self, graphs: ServedGraphs, app: App, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        graphs: ServedGraphs,
+        app: App,
+        authenticator: Authenticator,
+        tell: Callable[[str], None],
+    ) -> None:
         self._graphs = graphs
         self._app = app
+        self._authenticator = authenticator
         self._tell = tell
         self._running: dict[asyncio.Task[None], Connection] = {}
         self._ending = False
@@ -55,7 +64,7 @@ class Sessions:
         if line is None:
             return
         try:
-            hello = msgspec.json.decode(line, type=Hello)
+            hello = read_hello(line)
         except msgspec.DecodeError as error:
             await connection.send(Welcome("hello", f"this is not a hello: {error}"))
             return
@@ -77,7 +86,7 @@ class Sessions:
             found,
             connection.receive,
             connection.answer,
-            actor=hello.actor,
+            callers=SessionCallers(self._authenticator, hello),
             validation_errors=self._app.settings.graphs[hello.graph].mcp.validation_errors,
         )
 

@@ -29,7 +29,6 @@ from trails.app.serving.standard_streams import StandardStreams
 from trails.app.settings import read_settings
 from trails.app.startup import uncollected
 from trails.errors import LockedError, TrailsError
-from trails.model.actors import Actor
 
 _PATIENCE: Final = 20.0
 """Seconds without an owner until waiting requests are refused."""
@@ -46,9 +45,9 @@ _INVALID_REQUEST: Final = -32600
 class StdioFront:
     """The client's side of one session."""
 
-    def __init__(self, folder: Path, graph: str, actor: Actor, tell: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, hello: Hello, tell: Callable[[str], None]) -> None:
         self._folder = folder
-        self._hello = Hello(graph, actor)
+        self._hello = hello
         self._tell = tell
         self._streams = StandardStreams(asyncio.get_running_loop())
         self._conversation = Conversation()
