@@ -10,6 +10,7 @@ the token that the front wants is one, as it would be if that process had the fo
 from __future__ import annotations
 
 from hmac import compare_digest
+from typing import Final
 
 import msgspec
 
@@ -17,7 +18,10 @@ from trails.app.serving.greetings import Hello
 from trails.model.actors import LOCAL, Actor
 from trails.model.outcomes import Failure
 from trails.model.secrets import Secret
-from trails.request.authenticate import STATIC, Authenticator, hash_of, refuse_token
+from trails.request.authenticate import Authenticator, hash_of, refuse_token
+
+_WANTED: Final = "wanted"
+"""The credential of whoever presents the token that the front wants."""
 
 
 class SessionCallers:
@@ -42,10 +46,10 @@ class SessionCallers:
             return await self._authenticator.presented(token, self._scopes)
         if token is None or not compare_digest(hash_of(token), self._wanted):
             return refuse_token(token)
-        return msgspec.structs.replace(LOCAL, scopes=self._scopes, credential=STATIC)
+        return msgspec.structs.replace(LOCAL, scopes=self._scopes, credential=_WANTED)
 
     def is_current(self, actor: Actor) -> bool:
         """Whether an actor would be resolved again."""
         if self._wanted is None or self._authenticator.required:
             return self._authenticator.is_current(actor)
-        return actor.credential == STATIC
+        return actor.credential == _WANTED

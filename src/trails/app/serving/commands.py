@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 
-from trails.app.access import access_of
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.memory import share_pools
 from trails.app.serving.ports import bind_port, url_of
@@ -52,6 +51,7 @@ class LocalServer:
         with uncollected():
             import uvloop  # noqa: PLC0415
 
+            from trails.app.access import access_of  # noqa: PLC0415
             from trails.app.serving.endpoints import describe  # noqa: PLC0415
             from trails.app.serving.service import Listening  # noqa: PLC0415
             from trails.app.serving.web import Standing, WebFront  # noqa: PLC0415

@@ -24,7 +24,7 @@ from trails.app.serving.graphs import ServedGraphs
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.memory import give_back
 from trails.app.serving.owners import OwnerAddress
-from trails.app.serving.sessions import Sessions
+from trails.app.serving.sessions import Sessions, access_lines
 from trails.app.serving.socket_folders import SocketFolder
 from trails.app.startup import uncollected
 from trails.request.authenticate import Authenticator
@@ -51,6 +51,8 @@ class Owned(msgspec.Struct, frozen=True):
     address: OwnerAddress
     quarantined: Mapping[str, str]
     """Graphs that are not served, each with the reason."""
+    access: Sequence[str]
+    """Who may do what on the others."""
 
 
 @asynccontextmanager
@@ -69,7 +71,8 @@ async def serve_folder(
             async with _serve(app, sockets, listening, tell):
                 ownership.announce(sockets.http, sockets.mcp)
                 address = OwnerAddress(os.getpid(), sockets.http, sockets.mcp)
-                yield Owned(address, {name: each.message for name, each in app.quarantined.items()})
+                quarantined = {name: each.message for name, each in app.quarantined.items()}
+                yield Owned(address, quarantined, access_lines(app, authenticator))
         finally:
             sockets.remove()
 

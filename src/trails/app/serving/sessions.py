@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from trails.app.access import describe_access
 from trails.app.app import App
 from trails.app.serving.callers import SessionCallers
 from trails.app.serving.connections import Connection
@@ -20,6 +21,13 @@ from trails.surfaces.mcp.streams import serve_stream
 
 _GRACE: Final = 4.0
 """Seconds until connections that do not end are cut."""
+
+
+def access_lines(app: App, authenticator: Authenticator) -> list[str]:
+    """Who may do what on the graphs that are served."""
+    served = [name for name in app.settings.graphs if name not in app.quarantined]
+    modes = {name: app.policies.judge(name).mode for name in served}
+    return describe_access(modes, guarded=authenticator.required)
 
 
 class Sessions:
@@ -70,7 +78,8 @@ class Sessions:
             return
         if hello.graph is None:
             reasons = {name: each.message for name, each in self._app.quarantined.items()}
-            await connection.send(Welcome(data={"quarantined": reasons}))
+            told = access_lines(self._app, self._authenticator)
+            await connection.send(Welcome(data={"quarantined": reasons, "access": told}))
             await connection.receive()
             return
         found = self._graphs.get(hello.graph)

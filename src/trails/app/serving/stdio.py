@@ -15,7 +15,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from trails.app.access import access_of
 from trails.app.ownership import Ownership
 from trails.app.serving.attaching import attach
 from trails.app.serving.conversation import Conversation
@@ -152,6 +151,7 @@ class StdioFront:
     async def _own(self, ownership: Ownership, stack: AsyncExitStack) -> Link:
         # Only an owner needs the engine, and importing it takes longer than connecting.
         with uncollected():
+            from trails.app.access import access_of  # noqa: PLC0415
             from trails.app.serving.service import Listening, serve_folder  # noqa: PLC0415
 
         gate = access_of(self._folder, read_settings(self._folder), os.environ)
