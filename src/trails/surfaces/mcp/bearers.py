@@ -25,26 +25,13 @@ def take_bearer(message: object) -> Secret | None:
     One that is not a text, or not the same wherever it stands, is an empty one: presented, and
     wrong.
     """
-    if not isinstance(message, dict):
-        return None
-    params = message.get("params")
-    if not isinstance(params, dict):
-        return None
-    meta = params.get("_meta")
-    said = [_take(params.get("clientInfo"))] if message.get("method") == "initialize" else []
-    said += [_take(meta.get(CLIENT_INFO_META_KEY))] if isinstance(meta, dict) else []
-    _take(params.get("clientInfo"))
+    begins = isinstance(message, dict) and message.get("method") == "initialize"
+    said = [_bearer(given) for given, counts in _take(message) if counts or begins]
     found = [each for each in said if each is not None]
     if not found:
         return None
     same = all(isinstance(each, str) and each == found[0] for each in found)
     return Secret(str(found[0]) if same else "")
-
-
-def _take(info: object) -> object:
-    """What a client info gives as its token, or None; its ``authorization`` is gone then."""
-    given = info.pop(_MEMBER, None) if isinstance(info, dict) else None
-    return given.get("bearer") if isinstance(given, dict) else given
 
 
 def without_bearer(body: bytes) -> bytes:
@@ -55,4 +42,25 @@ def without_bearer(body: bytes) -> bytes:
         message = parse(body)
     except ValueError:
         return body  # whoever reads it next says what is wrong with it
-    return body if take_bearer(message) is None else encode(message)
+    return encode(message) if _take(message) else body
+
+
+def _take(message: object) -> list[tuple[object, bool]]:
+    """What client infos say of authorization, which is gone then; whether that always counts."""
+    params = message.get("params") if isinstance(message, dict) else None
+    if not isinstance(params, dict):
+        return []
+    meta = params.get("_meta")
+    infos = [
+        (params.get("clientInfo"), False),
+        (meta.get(CLIENT_INFO_META_KEY) if isinstance(meta, dict) else None, True),
+    ]
+    return [
+        (info.pop(_MEMBER), counts)
+        for info, counts in infos
+        if isinstance(info, dict) and _MEMBER in info
+    ]
+
+
+def _bearer(given: object) -> object:
+    return given.get("bearer") if isinstance(given, dict) else given
