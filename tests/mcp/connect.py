@@ -15,6 +15,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import jsonrpc_message_adapter
+from tests.mcp.trivial import OneCaller
 
 from trails.model.actors import LOCAL
 from trails.surfaces.mcp.http import McpApp
@@ -96,7 +97,9 @@ async def stream_transport(backend: Any) -> AsyncIterator[Any]:
 
     async with read, write, outgoing, incoming, anyio.create_task_group() as tasks:
         tasks.start_soon(pump)
-        tasks.start_soon(lambda: serve_stream(backend, to_server.get, send, actor=LOCAL))
+        tasks.start_soon(
+            lambda: serve_stream(backend, to_server.get, send, callers=OneCaller(LOCAL))
+        )
         yield read, write
         await write.aclose()
         tasks.cancel_scope.cancel()

@@ -7,6 +7,7 @@ import json
 import jsonschema
 import pytest
 from tests.mcp.doors import LEGACY, MODERN, REVISIONS, Doors, ask_app, headers_of, message_of
+from tests.mcp.trivial import OneCaller
 
 from trails import App, Context, Node, Ref, capability, meta_capability, node_type, predicate
 from trails.app.kernels import kernel_of
@@ -111,7 +112,9 @@ class Stage:
             said.append(json.loads(line))
 
         async def serve():
-            await serve_stream(self.doors.backends[0], receive, send, actor=actor, **self.options)
+            await serve_stream(
+                self.doors.backends[0], receive, send, callers=OneCaller(actor), **self.options
+            )
 
         self.doors.run(serve())
         return [one for one in said if one.get("id") == 1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-from tests.mcp.trivial import TrivialBackend
+from tests.mcp.trivial import OneCaller, TrivialBackend
 
 from trails.model.actors import LOCAL
 from trails.surfaces.mcp import streams
@@ -29,7 +29,7 @@ def talk(*lines: bytes, backend: TrivialBackend | None = None) -> list[dict]:
     async def send(line):
         said.append(json.loads(line))
 
-    asyncio.run(serve_stream(backend or TrivialBackend(), receive, send, actor=LOCAL))
+    asyncio.run(serve_stream(backend or TrivialBackend(), receive, send, callers=OneCaller(LOCAL)))
     return said
 
 

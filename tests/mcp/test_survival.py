@@ -9,7 +9,7 @@ import random
 import pytest
 from tests.mcp.doors import MODERN, ask_app, headers_of, message_of
 from tests.mcp.nonsense import make
-from tests.mcp.trivial import TrivialBackend
+from tests.mcp.trivial import OneCaller, TrivialBackend
 
 from trails.model.actors import LOCAL
 from trails.surfaces.mcp.http import McpApp
@@ -79,7 +79,7 @@ def test_fuzzed_lines(seed, revision):
     async def send(line):
         answers.append(json.loads(line))
 
-    asyncio.run(serve_stream(TrivialBackend(), receive, send, actor=LOCAL))
+    asyncio.run(serve_stream(TrivialBackend(), receive, send, callers=OneCaller(LOCAL)))
     by_id = {answer["id"]: answer for answer in answers if isinstance(answer.get("id"), str)}
     assert "result" in by_id["first"]
     assert by_id["last"]["result"]["structuredContent"] == {"a": 1}

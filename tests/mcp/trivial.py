@@ -32,6 +32,22 @@ LINE = ResourceTemplate(
 )
 
 
+class OneCaller:
+    """Every message is of the same actor."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+
+    async def resolve(self, token: object, *, begins: bool) -> Actor:
+        """Whatever it carries."""
+        del token, begins
+        return self._actor
+
+    def is_current(self, actor: Actor) -> bool:
+        """For ever."""
+        return actor == self._actor
+
+
 class TrivialBackend:
     """Echoes, reads one note, and counts what it was asked."""
 

@@ -14,6 +14,7 @@ from mcp.client.sse import sse_client
 from mcp.client.subscriptions import ServerEvent
 from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import jsonrpc_message_adapter
+from tests.mcp.trivial import OneCaller
 
 from trails import App
 from trails.model.actors import LOCAL
@@ -67,7 +68,7 @@ class _Lines:
 
         async def serve() -> None:
             async with to_client, from_client:
-                await serve_stream(self._backend, receive, send, actor=LOCAL)
+                await serve_stream(self._backend, receive, send, callers=OneCaller(LOCAL))
 
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()

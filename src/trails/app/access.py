@@ -7,57 +7,58 @@ from pathlib import Path
 
 import msgspec
 
-from trails.app.policy_files import PolicyFiles
-from trails.app.serving.scopes import TOKEN_VARIABLE, local_actor
+from trails.app.policies import Mode
+from trails.app.serving.scopes import local_actor, wanted_token
 from trails.app.settings import DATA_FOLDER, Settings
+from trails.identity.oauth.settings import OAuth
 from trails.identity.token_book import TokenBook
-from trails.model.secrets import Secret
-from trails.request.authenticate import Authenticator
+from trails.request.authenticate import Authenticator, Verifier
 
 
 class Gate(msgspec.Struct, frozen=True):
     """What whoever comes to a project must show."""
 
     authenticator: Authenticator
-    folder: Path
-    settings: Settings
 
     def configured(self) -> bool:
         """Whether credentials are asked for; once they are, they are for as long as this lives."""
         return self.authenticator.required
 
-    def describe(self) -> list[str]:
-        """Who may do what, in a line for all graphs or one for each."""
-        told = {graph: self._mode(graph) for graph in self.settings.graphs}
-        if len(set(told.values())) == 1:
-            return [next(iter(told.values()))]
-        return [f"graph {graph}: {mode}" for graph, mode in told.items()]
 
-    def _mode(self, graph: str) -> str:
-        decided = has_policies(self.folder, self.settings, graph)
-        if self.configured():
-            if decided:
-                return "a token is asked for, and policies decide what its actor may do"
-            return "a token is asked for, and all may read; changing anything needs policies"
-        if decided:
-            return "no token is asked for, so everybody is 'local', for whom policies decide"
+def describe_access(modes: Mapping[str, Mode], *, guarded: bool) -> list[str]:
+    """Who may do what: a line for all graphs, or one for each where they differ."""
+    told = {graph: _describe(mode, guarded=guarded) for graph, mode in modes.items()}
+    if len(set(told.values())) == 1:
+        return [next(iter(told.values()))]
+    return [f"graph {graph}: {line}" for graph, line in told.items()]
+
+
+def _describe(mode: Mode, *, guarded: bool) -> str:
+    if mode == "open":
         return (
             "open: there are no tokens and no policies, so everybody on this machine may read "
             "and write; 'trails token new' ends that"
         )
-
-
-def has_policies(folder: Path, settings: Settings, graph: str) -> bool:
-    """Whether a graph has policies of its own."""
-    return bool(PolicyFiles(folder / settings.graphs[graph].policies).look())
+    if mode == "read only":
+        return "every request needs a token, and all may read; for more there must be policies"
+    if guarded:
+        return "every request needs a token, and policies decide what its actor may do"
+    return "nobody needs a token, so everybody on this machine is 'local', and policies decide"
 
 
 def access_of(folder: Path, settings: Settings, environment: Mapping[str, str]) -> Gate:
     """The gate of a project, for a process with some environment."""
-    token = environment.get(TOKEN_VARIABLE)
     authenticator = Authenticator(
         local_actor(environment),
-        Secret(token) if token else None,
+        wanted_token(environment),
         TokenBook(folder / DATA_FOLDER),
+        None if settings.auth.oauth is None else _verifier(settings.auth.oauth, folder),
     )
-    return Gate(authenticator, folder, settings)
+    return Gate(authenticator)
+
+
+def _verifier(oauth: OAuth, folder: Path) -> Verifier:
+    # Cryptography takes a while to import, and most projects have no use for it.
+    from trails.identity.oauth.verifier import Verifier  # noqa: PLC0415
+
+    return Verifier(oauth, folder)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from datetime import UTC, datetime
+
 from trails.app.app import App
+from trails.app.settings import DATA_FOLDER
 from trails.engine.doctor import examine, examine_machine
-from trails.errors import TrailsError
+from trails.errors import CorruptionError, TrailsError
+from trails.identity.token_files import TokenFile
 from trails.model.reports import Finding, Report
 from trails.model.types import Schema
 from trails.registry.registry import Registry, with_queries
@@ -17,7 +22,7 @@ def examine_project(app: App) -> list[Report]:
     settings = Finding("settings", "ok", f"env is {app.settings.project.env}")
     reports = [
         Report("This machine", (*examine_machine(), _sandbox(app))),
-        Report(title, (settings,)),
+        Report(title, (settings, _tokens(app))),
     ]
     for name in app.settings.graphs:
         declared, findings = _declarations(app, name)
@@ -35,11 +40,30 @@ def examine_served(app: App, graph: str) -> Report:
         (
             Finding("settings", "ok", f"env is {app.settings.project.env}"),
             Finding("declarations", "ok", detail),
+            _tokens(app),
             *examine_tools(registry),
             _sandbox(app),
             *examine(app.graph(graph), registry.schema),
         ),
     )
+
+
+def _tokens(app: App) -> Finding:
+    """How many tokens there are, and of what use they are."""
+    if app.folder is None:
+        return Finding("tokens", "ok", "none: nothing is kept")
+    try:
+        found = TokenFile(app.folder / DATA_FOLDER).list()
+    except CorruptionError as error:
+        return Finding("tokens", "problem", error.message, "until then every request is refused")
+    if not found:
+        return Finding("tokens", "ok", "none were ever made")
+    now = datetime.now(UTC)
+    states = Counter(each.state(now) for each in found)
+    detail = ", ".join(f"{count} {state}" for state, count in states.items())
+    if states["valid"]:
+        return Finding("tokens", "ok", detail)
+    return Finding("tokens", "note", f"{detail}: nobody has one", "make one: trails token new")
 
 
 def _sandbox(app: App) -> Finding:

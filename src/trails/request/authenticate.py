@@ -86,7 +86,7 @@ class Authenticator:
         if not self.required:
             return self._unnamed(process)
         if token is None:
-            return _failure(_MISSING)
+            return refuse_token(None)
         found = await self._find(token)
         if isinstance(found, Failure) or found.scopes <= process:
             return found
@@ -94,13 +94,13 @@ class Authenticator:
 
     async def _find(self, token: Secret) -> Actor | Failure:
         if len(token.reveal()) > _LONGEST:
-            return _failure(_REFUSED)
+            return refuse_token(token)
         if self._hash is not None and compare_digest(hash_of(token), self._hash):
             return msgspec.structs.replace(self._process, scopes=_ALL, credential=STATIC)
         found = None if self._tokens is None else self._tokens.find(token)
         if found is not None:
             return found
-        return _failure(_REFUSED) if self._oauth is None else await self._oauth.verify(token)
+        return refuse_token(token) if self._oauth is None else await self._oauth.verify(token)
 
     def _unnamed(self, process: frozenset[Scope]) -> Actor:
         """Who acts where no credential is asked for."""
@@ -120,6 +120,11 @@ class Authenticator:
 def hash_of(token: Secret) -> bytes:
     """What may be kept of a token."""
     return sha256(token.reveal().encode(errors="surrogateescape")).digest()
+
+
+def refuse_token(token: Secret | None) -> Failure:
+    """What is said of a token that is not the right one, or is not there."""
+    return _failure(_MISSING if token is None else _REFUSED)
 
 
 def _failure(message: str) -> Failure:

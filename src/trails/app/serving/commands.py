@@ -9,11 +9,10 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 
-from trails.app.access import access_of
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.memory import share_pools
 from trails.app.serving.ports import bind_port, url_of
-from trails.app.serving.scopes import local_actor
+from trails.app.serving.scopes import hello_of
 from trails.app.settings import choose_graph, read_settings
 from trails.app.startup import uncollected
 from trails.surfaces.cli.operations import Served
@@ -33,10 +32,10 @@ class LocalServer:
 
         folder = folder.resolve()
         chosen = choose_graph(read_settings(folder).graphs, graph)
-        actor = local_actor(os.environ)
+        hello = hello_of(chosen, os.environ)
 
         async def serve() -> None:
-            await StdioFront(folder, chosen, actor, tell).run()
+            await StdioFront(folder, hello, tell).run()
 
         return _run(serve, asyncio.new_event_loop)
 
@@ -52,6 +51,7 @@ class LocalServer:
         with uncollected():
             import uvloop  # noqa: PLC0415
 
+            from trails.app.access import access_of  # noqa: PLC0415
             from trails.app.serving.endpoints import describe  # noqa: PLC0415
             from trails.app.serving.service import Listening  # noqa: PLC0415
             from trails.app.serving.web import Standing, WebFront  # noqa: PLC0415

@@ -21,6 +21,7 @@ def describe(settings: Settings, folder: Path, url: str, standing: Standing) -> 
         owner=standing.here,
         pid=standing.pid,
         quarantined=standing.quarantined,
+        access=standing.access,
     )
 
 

@@ -42,6 +42,7 @@ class HttpInterface:
                 legacy_sessions=settings[name].mcp.legacy_sessions,
                 legacy_sse=settings[name].mcp.legacy_sse,
                 validation_errors=settings[name].mcp.validation_errors,
+                is_current=authenticator.is_current,
             )
             for name, graph in graphs.items()
             if not isinstance(graph, Failure)

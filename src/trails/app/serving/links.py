@@ -8,7 +8,7 @@ from typing import Final, Self
 
 import msgspec
 
-from trails.app.serving.greetings import Goodbye, Hello, Welcome, read_goodbye
+from trails.app.serving.greetings import Goodbye, Hello, Welcome, read_goodbye, write_hello
 from trails.app.serving.lines import Lines, LineTooLongError
 from trails.app.serving.owners import OwnerAddress
 from trails.errors import TrailsError
@@ -50,7 +50,7 @@ class Link:
 
     async def _greet(self, hello: Hello) -> Welcome:
         async with asyncio.timeout(_PATIENCE):
-            await self.send([msgspec.json.encode(hello)])
+            await self.send([write_hello(hello)])
             line = await self.next()
         if line is None:
             raise ConnectionError

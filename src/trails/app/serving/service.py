@@ -24,7 +24,7 @@ from trails.app.serving.graphs import ServedGraphs
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.memory import give_back
 from trails.app.serving.owners import OwnerAddress
-from trails.app.serving.sessions import Sessions
+from trails.app.serving.sessions import Sessions, access_lines
 from trails.app.serving.socket_folders import SocketFolder
 from trails.app.startup import uncollected
 from trails.request.authenticate import Authenticator
@@ -51,6 +51,8 @@ class Owned(msgspec.Struct, frozen=True):
     address: OwnerAddress
     quarantined: Mapping[str, str]
     """Graphs that are not served, each with the reason."""
+    access: Sequence[str]
+    """Who may do what on the others."""
 
 
 @asynccontextmanager
@@ -58,9 +60,10 @@ async def serve_folder(
     folder: Path, ownership: Ownership, listening: Listening, tell: Callable[[str], None]
 ) -> AsyncIterator[Owned]:
     """Own a folder and serve it; what is running is finished when this is left."""
+    authenticator = listening.authenticator
 
     def guarded() -> bool:
-        return listening.authenticator.required
+        return authenticator.required
 
     with App.open(folder, ownership=ownership, guarded=guarded, progress=tell) as app:
         sockets = SocketFolder()
@@ -68,7 +71,8 @@ async def serve_folder(
             async with _serve(app, sockets, listening, tell):
                 ownership.announce(sockets.http, sockets.mcp)
                 address = OwnerAddress(os.getpid(), sockets.http, sockets.mcp)
-                yield Owned(address, {name: each.message for name, each in app.quarantined.items()})
+                quarantined = {name: each.message for name, each in app.quarantined.items()}
+                yield Owned(address, quarantined, access_lines(app, authenticator))
         finally:
             sockets.remove()
 
@@ -79,7 +83,7 @@ async def _serve(
 ) -> AsyncIterator[None]:
     """Both sockets of an owner, and its ports."""
     graphs = ServedGraphs(app)
-    sessions = Sessions(graphs, app, tell)
+    sessions = Sessions(graphs, app, listening.authenticator, tell)
     server = await asyncio.start_unix_server(sessions.serve, sock=sockets.mcp_socket)
     http = _Http(app, graphs, listening, sockets.http_socket)
     running = asyncio.create_task(http.run(sessions.answered))

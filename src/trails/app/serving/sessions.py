@@ -8,24 +8,41 @@ from typing import Final
 
 import msgspec
 
+from trails.app.access import describe_access
 from trails.app.app import App
+from trails.app.serving.callers import SessionCallers
 from trails.app.serving.connections import Connection
 from trails.app.serving.graphs import ServedGraphs
-from trails.app.serving.greetings import Hello, Welcome
+from trails.app.serving.greetings import Welcome, read_hello
 from trails.app.serving.socket_folders import is_same_user
 from trails.model.outcomes import Failure
+from trails.request.authenticate import Authenticator
 from trails.surfaces.mcp.streams import serve_stream
 
 _GRACE: Final = 4.0
 """Seconds until connections that do not end are cut."""
 
 
+def access_lines(app: App, authenticator: Authenticator) -> list[str]:
+    """Who may do what on the graphs that are served."""
+    served = [name for name in app.settings.graphs if name not in app.quarantined]
+    modes = {name: app.policies.judge(name).mode for name in served}
+    return describe_access(modes, guarded=authenticator.required)
+
+
 class Sessions:
     """All connections to the ``mcp`` socket."""
 
-    def __init__(self, graphs: ServedGraphs, app: App, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        graphs: ServedGraphs,
+        app: App,
+        authenticator: Authenticator,
+        tell: Callable[[str], None],
+    ) -> None:
         self._graphs = graphs
         self._app = app
+        self._authenticator = authenticator
         self._tell = tell
         self._running: dict[asyncio.Task[None], Connection] = {}
         self._ending = False
@@ -55,13 +72,14 @@ class Sessions:
         if line is None:
             return
         try:
-            hello = msgspec.json.decode(line, type=Hello)
+            hello = read_hello(line)
         except msgspec.DecodeError as error:
             await connection.send(Welcome("hello", f"this is not a hello: {error}"))
             return
         if hello.graph is None:
             reasons = {name: each.message for name, each in self._app.quarantined.items()}
-            await connection.send(Welcome(data={"quarantined": reasons}))
+            told = access_lines(self._app, self._authenticator)
+            await connection.send(Welcome(data={"quarantined": reasons, "access": told}))
             await connection.receive()
             return
         found = self._graphs.get(hello.graph)
@@ -77,7 +95,7 @@ class Sessions:
             found,
             connection.receive,
             connection.answer,
-            actor=hello.actor,
+            callers=SessionCallers(self._authenticator, hello),
             validation_errors=self._app.settings.graphs[hello.graph].mcp.validation_errors,
         )
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from trails.app.access import access_of
 from trails.app.ownership import Ownership
 from trails.app.serving.attaching import attach
 from trails.app.serving.conversation import Conversation
@@ -29,7 +28,6 @@ from trails.app.serving.standard_streams import StandardStreams
 from trails.app.settings import read_settings
 from trails.app.startup import uncollected
 from trails.errors import LockedError, TrailsError
-from trails.model.actors import Actor
 
 _PATIENCE: Final = 20.0
 """Seconds without an owner until waiting requests are refused."""
@@ -46,9 +44,9 @@ _INVALID_REQUEST: Final = -32600
 class StdioFront:
     """The client's side of one session."""
 
-    def __init__(self, folder: Path, graph: str, actor: Actor, tell: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, hello: Hello, tell: Callable[[str], None]) -> None:
         self._folder = folder
-        self._hello = Hello(graph, actor)
+        self._hello = hello
         self._tell = tell
         self._streams = StandardStreams(asyncio.get_running_loop())
         self._conversation = Conversation()
@@ -153,6 +151,7 @@ class StdioFront:
     async def _own(self, ownership: Ownership, stack: AsyncExitStack) -> Link:
         # Only an owner needs the engine, and importing it takes longer than connecting.
         with uncollected():
+            from trails.app.access import access_of  # noqa: PLC0415
             from trails.app.serving.service import Listening, serve_folder  # noqa: PLC0415
 
         gate = access_of(self._folder, read_settings(self._folder), os.environ)

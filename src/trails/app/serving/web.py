@@ -7,7 +7,7 @@ the while: connections that come in between wait.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -38,6 +38,8 @@ class Standing(msgspec.Struct, frozen=True):
     here: bool
     quarantined: Mapping[str, str]
     """Graphs that are not served, each with the reason."""
+    access: Sequence[str]
+    """Who may do what on the others."""
 
 
 class WebFront:
@@ -64,7 +66,7 @@ class WebFront:
         ownership = await self._pass_on_until_owner()
         async with serve_folder(self._folder, ownership, self._listening, self._tell) as owner:
             self._know(owner.address)  # connections that were waiting are passed on to us
-            self._ready(Standing(owner.address.pid, True, owner.quarantined))
+            self._ready(Standing(owner.address.pid, True, owner.quarantined, owner.access))
             await asyncio.Event().wait()
 
     async def _pass_on_until_owner(self) -> Ownership:
@@ -92,7 +94,7 @@ class WebFront:
         """Until the owner ends."""
         try:
             self._know(address)
-            self._ready(Standing(address.pid, False, _quarantined(link)))
+            self._ready(Standing(address.pid, False, _quarantined(link), _access(link)))
             while await link.next() is not None:
                 pass
         finally:
@@ -154,3 +156,8 @@ async def _watch(address: OwnerAddress) -> tuple[OwnerAddress, Link]:
 def _quarantined(link: Link) -> Mapping[str, str]:
     found = link.welcome.data.get("quarantined")
     return found if isinstance(found, dict) else {}
+
+
+def _access(link: Link) -> Sequence[str]:
+    found = link.welcome.data.get("access")
+    return found if isinstance(found, list) else ()

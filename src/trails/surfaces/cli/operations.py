@@ -100,6 +100,8 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     """The process that has."""
     quarantined: Mapping[str, str]
+    access: Sequence[str]
+    """Who may do what, in a few lines."""
 
 
 class Session(Protocol):

@@ -77,6 +77,8 @@ def _print(served: Served) -> None:
     for each in served.graphs:
         console.print(f"  graph [bold]{escape(each.graph)}[/]: {escape(each.url)}")
         console.print(f"    {escape(each.add)}")
+    for line in served.access:
+        console.print(f"  access: {escape(line)}")
     for graph, reason in served.quarantined.items():
         console.print(f"  [red]graph {escape(graph)} is not served:[/] {escape(reason)}")
     console.print("Stop with Ctrl-C.")

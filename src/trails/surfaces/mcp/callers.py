@@ -1,14 +1,17 @@
-"""Who makes a request over HTTP, and in which era of the protocol."""
+"""Who makes a request: over HTTP it was resolved in front, over a stream it is asked here."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from starlette.types import Scope
 
 from trails.model.actors import LOCAL, Actor
+from trails.model.outcomes import Failure
+from trails.model.secrets import Secret
 from trails.surfaces.mcp.server import Context
 from trails.surfaces.mcp.wire import LEGACY
 
@@ -16,6 +19,19 @@ ACTOR: Final = "trails.actor"
 """Where the scope of a request carries its caller; it was resolved in front."""
 _VERSION: Final = b"mcp-protocol-version"
 _REVISIONS: Final = frozenset({None, *(revision.encode() for revision in LEGACY)})
+
+IsCurrent = Callable[[Actor], bool]
+"""Whether an actor that was resolved some time ago would be resolved again."""
+
+
+class Callers(Protocol):
+    """Says on whose behalf the messages of one stream are, each of them anew."""
+
+    async def resolve(self, token: Secret | None, *, begins: bool) -> Actor | Failure:
+        """Who sends a message; ``token`` is what it carries, ``begins`` that a session begins."""
+
+    def is_current(self, actor: Actor) -> bool:
+        """Whether an actor that was resolved before would be resolved again."""
 
 
 def caller_of(scope: Scope) -> Actor:
@@ -35,6 +51,10 @@ def is_legacy(scope: Scope) -> bool:
 
 
 def name_caller(scope: Scope) -> Scope:
-    """Tell the SDK who calls, in its own words: it keeps a session to whoever began it."""
-    token = AccessToken(token="", client_id=caller_of(scope).name, scopes=[])
+    """Tell the SDK who calls, in its own words: it keeps a session to whoever began it.
+
+    That is the credential and not the actor: another one may permit less.
+    """
+    actor = caller_of(scope)
+    token = AccessToken(token="", client_id=actor.name, subject=actor.credential, scopes=[])
     return {**scope, "user": AuthenticatedUser(token)}

@@ -8,6 +8,7 @@ that was. Host, Origin and credentials were checked in front; who calls stands i
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
@@ -18,13 +19,15 @@ from starlette.types import Receive, Scope, Send
 
 from trails.model.actors import LOCAL, Actor
 from trails.surfaces.mcp.backend import Backend
+from trails.surfaces.mcp.bearers import without_bearer
 from trails.surfaces.mcp.bodies import BodyError, Replay, check_shape, parse_body, read_body
-from trails.surfaces.mcp.callers import actor_of, caller_of, is_legacy
+from trails.surfaces.mcp.callers import IsCurrent, actor_of, caller_of, is_legacy
 from trails.surfaces.mcp.challenges import STEP_UP, challenge
 from trails.surfaces.mcp.disconnects import Gone, until_gone
 from trails.surfaces.mcp.fast import FastDoor
 from trails.surfaces.mcp.listening import Listening
 from trails.surfaces.mcp.responses import Reencoder, refuse_body, send_empty, send_json
+from trails.surfaces.mcp.revocations import Lasting, OpenResponses, sweep
 from trails.surfaces.mcp.server import build_server
 from trails.surfaces.mcp.sessions import Sessions
 from trails.surfaces.mcp.sse import MESSAGES, STREAM, SseTransport
@@ -47,11 +50,15 @@ class McpApp:
         validation_errors: ValidationErrors = "protocol",
         max_body: int = MAX_BODY,
         fast: bool = True,
+        is_current: IsCurrent = lambda _actor: True,
     ) -> None:
         self._backend = backend
+        self._is_current = is_current
         self._max_body = max_body
         server = build_server(backend, actor_of, validation_errors, self._schema_of)
         self._subscriptions = Subscriptions(backend)
+        self._responses = OpenResponses()
+        self._lasting: list[Lasting] = [self._subscriptions, self._responses]
         self._subscriptions.register(server, actor_of, sessions=False)
         self._listening = Listening(self._subscriptions, server)
         self._stateless = StreamableHTTPSessionManager(
@@ -64,8 +71,11 @@ class McpApp:
             connected = build_server(backend, actor_of, validation_errors)
             standing = Subscriptions(backend)
             standing.register(connected, actor_of, sessions=True)
-            self._sessions = Sessions(connected, standing, max_body) if legacy_sessions else None
-            self._sse = SseTransport(connected, max_body) if legacy_sse else None
+            self._lasting.append(standing)
+            if legacy_sessions:
+                self._sessions = Sessions(connected, standing, self._responses, max_body)
+            if legacy_sse:
+                self._sse = SseTransport(connected, self._responses, max_body)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
@@ -74,6 +84,8 @@ class McpApp:
             await open_.enter_async_context(self._stateless.run())
             if self._sessions is not None:
                 await open_.enter_async_context(self._sessions.run())
+            sweeping = asyncio.create_task(sweep(self._is_current, *self._lasting))
+            open_.callback(sweeping.cancel)
             yield
 
     def end_streams(self) -> None:
@@ -104,7 +116,7 @@ class McpApp:
     async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read a body, and answer it."""
         try:
-            body = await read_body(receive, self._max_body)
+            body = without_bearer(await read_body(receive, self._max_body))
             await self._answer(scope, body, receive, send)
         except Gone:
             return

@@ -1,18 +1,19 @@
 """One session of newline-delimited JSON-RPC: stdio, or a local socket.
 
 The framing is ours: a line that is not JSON is answered as JSON-RPC asks for, where the
-SDK's own loop would drop it.
+SDK's own loop would drop it. Who sends a message is asked for every one: a token in its
+client info is taken out of it first, and without a good one only an error comes back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, cast
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
-from mcp.shared.message import SessionMessage
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types.jsonrpc import (
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -24,9 +25,14 @@ from mcp_types.jsonrpc import (
 )
 
 from trails.model.actors import Actor
+from trails.model.outcomes import Failure
 from trails.surfaces.mcp.backend import Backend
+from trails.surfaces.mcp.bearers import take_bearer
 from trails.surfaces.mcp.bodies import parse, understand
-from trails.surfaces.mcp.server import build_server
+from trails.surfaces.mcp.callers import Callers
+from trails.surfaces.mcp.failures import UNAUTHENTICATED
+from trails.surfaces.mcp.revocations import sweep
+from trails.surfaces.mcp.server import Context, build_server
 from trails.surfaces.mcp.subscriptions import Subscriptions
 from trails.surfaces.mcp.wire import MAX_BODY, ValidationErrors, encode, error_message
 
@@ -48,16 +54,18 @@ async def serve_stream(
     receive: ReceiveLine,
     send: SendLine,
     *,
-    actor: Actor,
+    callers: Callers,
     validation_errors: ValidationErrors = "protocol",
 ) -> None:
     """Serve one session until its input ends."""
-    server = build_server(backend, lambda _context: actor, validation_errors)
-    Subscriptions(backend).register(server, lambda _context: actor, sessions=True)
+    server = build_server(backend, _actor_of, validation_errors)
+    subscriptions = Subscriptions(backend)
+    subscriptions.register(server, _actor_of, sessions=True)
     to_server, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, from_server = anyio.create_memory_object_stream[SessionMessage](0)
-    session = _Session(receive, send)
+    session = _Session(receive, send, callers)
     async with anyio.create_task_group() as tasks:
+        tasks.start_soon(sweep, callers.is_current, subscriptions)
         tasks.start_soon(session.pump_in, to_server)
         tasks.start_soon(session.pump_out, from_server)
         await server.run(read, write, server.create_initialization_options())
@@ -67,9 +75,10 @@ async def serve_stream(
 class _Session:
     """The two directions of one session, and what it still owes."""
 
-    def __init__(self, receive: ReceiveLine, send: SendLine) -> None:
+    def __init__(self, receive: ReceiveLine, send: SendLine, callers: Callers) -> None:
         self._receive = receive
         self._send = send
+        self._callers = callers
         self._turn = anyio.Lock()
         self._owed: set[str | int | None] = set()
         self._settled = anyio.Event()
@@ -80,7 +89,7 @@ class _Session:
             while (line := await self._receive()) is not None:
                 message = await self._understand(line)
                 if message is not None:
-                    await stream.send(SessionMessage(message))
+                    await stream.send(message)
             with anyio.move_on_after(GRACE):
                 while self._owed:
                     self._settled = anyio.Event()
@@ -96,8 +105,8 @@ class _Session:
                     self._owed.discard(message.id)
                 self._settled.set()
 
-    async def _understand(self, line: bytes) -> JSONRPCMessage | None:
-        """The message of a line; a line that is none is answered here."""
+    async def _understand(self, line: bytes) -> SessionMessage | None:
+        """The message of a line, with its sender; a line that is none is answered here."""
         line = line.strip()
         if not line:
             return None
@@ -111,13 +120,26 @@ class _Session:
             refusal = f"the line is not JSON: {error}"
             await self._write(error_message(None, PARSE_ERROR, refusal))
             return None
+        token = take_bearer(value)
         message = understand(value)
         if message is None:
             refusal = "the line is not one JSON-RPC request, notification or response"
             await self._write(error_message(_id_of(value), INVALID_REQUEST, refusal))
             return None
+        begins = isinstance(message, JSONRPCRequest) and message.method == "initialize"
+        actor = await self._callers.resolve(token, begins=begins)
+        if isinstance(actor, Failure):
+            await self._refuse(message, actor)
+            return None
         self._note(message)
-        return message
+        return SessionMessage(message, ServerMessageMetadata(request_context=actor))
+
+    async def _refuse(self, message: JSONRPCMessage, failure: Failure) -> None:
+        """Answer a request of nobody; a notification has no answer, and is dropped."""
+        if isinstance(message, JSONRPCRequest):
+            data = {**failure.data, "code": failure.code}
+            refusal = error_message(message.id, UNAUTHENTICATED, failure.message, data)
+            await self._write(refusal)
 
     def _note(self, message: JSONRPCMessage) -> None:
         """Keep count of what will be answered: no stream, and no request that is taken back."""
@@ -132,6 +154,11 @@ class _Session:
     async def _write(self, message: object) -> None:
         async with self._turn:
             await self._send(encode(message))
+
+
+def _actor_of(context: Context) -> Actor:
+    """Whoever sent a message, as its metadata says."""
+    return cast(Actor, context.request)
 
 
 def _id_of(value: object) -> object:

@@ -40,11 +40,11 @@ class Asked(NamedTuple):
 class Subscriber:
     """What one is due; ``wake`` is called when there is something to take, and at the end."""
 
-    __slots__ = ("_actor", "_all", "_lists", "_seen", "_watch", "ended", "wake")
+    __slots__ = ("_all", "_lists", "_seen", "_watch", "actor", "ended", "wake")
 
     def __init__(self, all_: Subscribers, actor: Actor, asked: Asked, watch: Watch | None) -> None:
         self._all = all_
-        self._actor = actor
+        self.actor = actor
         self._watch = watch
         lists = {TOOLS_CHANGED: asked.tools, RESOURCES_CHANGED: asked.resources}
         self._seen = {each: all_.version(each, actor) for each, wanted in lists.items() if wanted}
@@ -70,7 +70,7 @@ class Subscriber:
     def compare(self) -> None:
         """The lists may have changed: find out which did, for this actor."""
         for method, seen in self._seen.items():
-            version = self._all.version(method, self._actor)
+            version = self._all.version(method, self.actor)
             if version != seen:
                 self._seen[method] = version
                 self._lists[method] = None
@@ -81,7 +81,7 @@ class Subscriber:
         """Watch another URI, which was checked before; the reason where there are too many."""
         if self._watch is not None:
             return self._watch.add(uri)
-        watch = self._all.watch(self._actor, [uri])
+        watch = self._all.watch(self.actor, [uri])
         if isinstance(watch, Failure):
             return watch
         self._watch = watch
@@ -98,9 +98,19 @@ class Subscriber:
         self.ended = True
         self.wake()
 
+    def revoke(self) -> None:
+        """Whoever it is may not be told any more, not even what is due."""
+        self._seen.clear()
+        self._lists.clear()
+        self._drop_watch()
+        self.end()
+
     def close(self) -> None:
         """Forget everything."""
         self._all.forget(self)
+        self._drop_watch()
+
+    def _drop_watch(self) -> None:
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -152,6 +162,16 @@ class Subscribers:
         """Let every subscriber finish."""
         for subscriber in list(self._open):
             subscriber.end()
+
+    def actors(self) -> set[Actor]:
+        """On whose behalf there are subscribers."""
+        return {subscriber.actor for subscriber in self._open}
+
+    def end_those_of(self, actors: set[Actor]) -> None:
+        """Tell some actors nothing more."""
+        for subscriber in list(self._open):
+            if subscriber.actor in actors:
+                subscriber.revoke()
 
     def _compare(self) -> None:
         for subscriber in list(self._open):

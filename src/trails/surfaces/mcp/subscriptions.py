@@ -104,6 +104,14 @@ class Subscriptions:
         self._ended = True
         self._subscribers.end()
 
+    def actors(self) -> set[Actor]:
+        """On whose behalf something is watched."""
+        return self._subscribers.actors()
+
+    def end_those_of(self, actors: set[Actor]) -> None:
+        """Tell some actors nothing more: their streams end, their connections hear nothing."""
+        self._subscribers.end_those_of(actors)
+
     # --- listening ---------------------------------------------------------------------------
 
     def honour(
@@ -287,8 +295,17 @@ class Standing:
         if self._telling is not None:
             self._telling.cancel()
 
+    def _end(self) -> None:
+        """Whoever subscribed may not be told any more; the connection may subscribe anew."""
+        self._ready = False
+        self._unsent.clear()
+        self._connection.state.pop(_STANDING, None)
+        self.close()
+
     def _wake(self) -> None:
-        if self._ready and self._telling is None:
+        if self._subscriber.ended:
+            self._end()
+        elif self._ready and self._telling is None:
             self._telling = asyncio.ensure_future(self._tell())
 
     async def _tell(self) -> None:

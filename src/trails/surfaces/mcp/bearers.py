@@ -1,0 +1,66 @@
+"""Credentials inside messages: taken out before anybody else sees the message.
+
+Where there are no headers, a client says in its client info who it is and by what token. On
+HTTP that counts for nothing, but it is taken out all the same.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mcp_types import CLIENT_INFO_META_KEY
+
+from trails.model.secrets import Secret
+from trails.surfaces.mcp.bodies import parse
+from trails.surfaces.mcp.wire import encode
+
+_MEMBER: Final = "authorization"
+_ESCAPE: Final = b"\\u"
+"""Whoever escapes letters could hide the member's name."""
+
+
+def take_bearer(message: object) -> Secret | None:
+    """The token that a message carries; the message is left without it.
+
+    One that is not a text, or not the same wherever it stands, is an empty one: presented, and
+    wrong.
+    """
+    begins = isinstance(message, dict) and message.get("method") == "initialize"
+    said = [_bearer(given) for given, counts in _take(message) if counts or begins]
+    found = [each for each in said if each is not None]
+    if not found:
+        return None
+    same = all(isinstance(each, str) and each == found[0] for each in found)
+    return Secret(str(found[0]) if same else "")
+
+
+def without_bearer(body: bytes) -> bytes:
+    """A body without the tokens that its client info carries."""
+    if _MEMBER.encode() not in body and _ESCAPE not in body:
+        return body
+    try:
+        message = parse(body)
+    except ValueError:
+        return body  # whoever reads it next says what is wrong with it
+    return encode(message) if _take(message) else body
+
+
+def _take(message: object) -> list[tuple[object, bool]]:
+    """What client infos say of authorization, which is gone then; whether that always counts."""
+    params = message.get("params") if isinstance(message, dict) else None
+    if not isinstance(params, dict):
+        return []
+    meta = params.get("_meta")
+    infos = [
+        (params.get("clientInfo"), False),
+        (meta.get(CLIENT_INFO_META_KEY) if isinstance(meta, dict) else None, True),
+    ]
+    return [
+        (info.pop(_MEMBER), counts)
+        for info, counts in infos
+        if isinstance(info, dict) and _MEMBER in info
+    ]
+
+
+def _bearer(given: object) -> object:
+    return given.get("bearer") if isinstance(given, dict) else given
