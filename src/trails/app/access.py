@@ -11,7 +11,7 @@ from trails.app.serving.scopes import TOKEN_VARIABLE, local_actor
 from trails.app.settings import DATA_FOLDER, Settings
 from trails.identity.token_book import TokenBook
 from trails.model.secrets import Secret
-from trails.request.authenticate import Authenticator
+from trails.request.authenticate import Authenticator, Verifier
 
 
 class Gate(msgspec.Struct, frozen=True):
@@ -58,5 +58,15 @@ def access_of(folder: Path, settings: Settings, environment: Mapping[str, str]) 
         local_actor(environment),
         Secret(token) if token else None,
         TokenBook(folder / DATA_FOLDER),
+        _verifier_of(folder, settings),
     )
     return Gate(authenticator, folder, settings)
+
+
+def _verifier_of(folder: Path, settings: Settings) -> Verifier | None:
+    """Who checks the access tokens of another issuer, where there is one."""
+    if settings.auth.oauth is None:
+        return None
+    from trails.identity.oauth import verifier  # noqa: PLC0415 - cryptography is heavy
+
+    return verifier.Verifier(settings.auth.oauth, folder)
