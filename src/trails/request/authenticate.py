@@ -69,6 +69,11 @@ class Authenticator:
         listed = self._tokens is not None and self._tokens.configured
         return listed or self._hash is not None or self._oauth is not None
 
+    @property
+    def scopes(self) -> frozenset[Scope]:
+        """All that anybody gets over HTTP, whatever the credential."""
+        return self._process.scopes
+
     async def bearer(self, header: bytes | None) -> Actor | Failure:
         """Who sends an ``Authorization`` header; None where it was not sent."""
         if not self.required:

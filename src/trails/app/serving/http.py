@@ -11,6 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trails.app.serving.hosts import HostPolicy
 from trails.app.settings import GraphSettings
+from trails.identity.oauth.challenges import PLAIN, Challenges
+from trails.model.actors import Actor
 from trails.model.outcomes import Failure
 from trails.request.authenticate import Authenticator
 from trails.request.pipeline import Kernel
@@ -31,7 +33,9 @@ class HttpInterface:
         settings: Mapping[str, GraphSettings],
         authenticator: Authenticator,
         policy: HostPolicy,
+        challenges: Challenges = PLAIN,
     ) -> None:
+        self._challenges = challenges
         self._authenticator = authenticator
         self._policy = policy
         self._graphs = graphs
@@ -67,17 +71,32 @@ class HttpInterface:
         if refused is not None:
             await _answer(send, 403, {"code": "forbidden", "message": refused})
             return
-        actor = await self._authenticator.bearer(_authorization(scope["headers"]))
+        described = self._challenges.metadata(scope["path"])
+        if described is not None and scope["method"] in {"GET", "HEAD"}:
+            await _send(send, 200, described)
+            return
+        authorization = _authorization(scope["headers"])
+        actor = await self._authenticator.bearer(authorization)
         if isinstance(actor, Failure) and scope["path"] != _HEALTH:
-            wanted = [(b"www-authenticate", b"Bearer")]
-            await _answer(send, 401, {"code": actor.code, "message": actor.message}, wanted)
+            await self._refuse(actor, authorization, send)
             return
         scope["trails.actor"] = actor
+        if isinstance(actor, Actor):
+            scope["trails.challenge"] = self._challenges.step_up(actor, self._authenticator.scopes)
         parts = scope["path"].split("/")
         if len(parts) == 4 and parts[1] == "graphs" and parts[3] in _MCP_PATHS:
             await self._answer_mcp(parts[2], scope, receive, send)
         else:
             await self._rest(scope, receive, send)
+
+    async def _refuse(self, failure: Failure, authorization: bytes | None, send: Send) -> None:
+        """Ask for a credential, or for another one; if none can be checked now, for patience."""
+        body = {"code": failure.code, "message": failure.message}
+        if failure.kind != "unauthenticated":
+            await _answer(send, 503, body, [(b"retry-after", b"5")])
+            return
+        wanted = self._challenges.ask(presented=authorization is not None)
+        await _answer(send, 401, body, [(b"www-authenticate", wanted)])
 
     async def _answer_mcp(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._endpoints.get(name)
@@ -104,7 +123,12 @@ async def _answer(
     body: Mapping[str, object],
     more: Iterable[tuple[bytes, bytes]] = (),
 ) -> None:
-    text = msgspec.json.encode({"error": body} if "code" in body else body)
+    await _send(send, status, msgspec.json.encode({"error": body}), more)
+
+
+async def _send(
+    send: Send, status: int, text: bytes, more: Iterable[tuple[bytes, bytes]] = ()
+) -> None:
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(text)).encode()),

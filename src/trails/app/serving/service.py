@@ -27,6 +27,7 @@ from trails.app.serving.owners import OwnerAddress
 from trails.app.serving.sessions import Sessions, access_lines
 from trails.app.serving.socket_folders import SocketFolder
 from trails.app.startup import uncollected
+from trails.identity.oauth.challenges import Challenges
 from trails.request.authenticate import Authenticator
 
 _GRACE: Final = 3.0
@@ -153,7 +154,11 @@ class _Http:
 
         listening = self._listening
         interface = HttpInterface(
-            self._graphs, self._app.settings.graphs, listening.authenticator, listening.policy
+            self._graphs,
+            self._app.settings.graphs,
+            listening.authenticator,
+            listening.policy,
+            Challenges(self._app.settings.auth.oauth, listening.authenticator.scopes),
         )
         async with interface.run() as asgi:
             server = HttpServer(asgi)

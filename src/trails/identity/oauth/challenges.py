@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -28,13 +29,12 @@ _REQUESTABLE: Final = re.compile(r"[!#-\[\]-~]+", re.ASCII)
 
 
 class Challenges:
-    """The challenges of one server, which never gives anybody more than ``grantable``."""
+    """The challenges of one server, which gives nobody more than ``grantable``."""
 
     def __init__(
         self, oauth: OAuth | None = None, grantable: Collection[Scope] = frozenset(SCOPES)
     ) -> None:
         self._oauth = oauth
-        self._grantable = grantable
         self._metadata = b""
         self._base = ""
         self._url = ""
@@ -43,7 +43,14 @@ class Challenges:
             parts = urlsplit(resource)
             self._base = parts.path.rstrip("/")
             self._url = f"{parts.scheme}://{parts.netloc}{_WELL_KNOWN}{self._base}"
-            self._metadata = self._describe(oauth, resource)
+            self._metadata = msgspec.json.encode(
+                {
+                    "resource": resource,
+                    "authorization_servers": [oauth.issuer],
+                    "scopes_supported": self._names(grantable),
+                    "bearer_methods_supported": ["header"],
+                }
+            )
 
     def metadata(self, path: str) -> bytes | None:
         """The document at a path, or None: for the server, and for each endpoint on it.
@@ -64,41 +71,36 @@ class Challenges:
             told |= self._scope_of({"runtime"}) | {"resource_metadata": self._url}
         return _challenge(told)
 
-    def step_up(self, actor: Actor) -> StepUp | None:
+    def step_up(self, actor: Actor, grantable: Collection[Scope]) -> StepUp | None:
         """How an actor is told that it lacks a scope; None for one that no issuer vouches for."""
         if self._oauth is None or not actor.credential.startswith(CREDENTIAL):
             return None
+        return partial(self._ask_more, actor.scopes, grantable)
 
-        def ask_more(scope: str) -> bytes | None:
-            if scope not in self._grantable:
-                return None
-            told = {"error": "insufficient_scope", **self._scope_of({*actor.scopes, scope})}
-            if self._url:
-                told["resource_metadata"] = self._url
-            return _challenge(told)
-
-        return ask_more
+    def _ask_more(
+        self, held: Collection[Scope], grantable: Collection[Scope], scope: str
+    ) -> bytes | None:
+        if scope not in grantable:
+            return None
+        told = {"error": "insufficient_scope", **self._scope_of({*held, scope})}
+        if self._url:
+            told["resource_metadata"] = self._url
+        return _challenge(told)
 
     def _scope_of(self, wanted: Collection[str]) -> dict[str, str]:
         """What to ask the issuer for."""
-        names = self._names([scope for scope in SCOPES if scope in wanted])
+        names = self._names(wanted)
         return {"scope": " ".join(names)} if names else {}
 
-    def _names(self, scopes: Collection[Scope]) -> list[str]:
+    def _names(self, wanted: Collection[str]) -> list[str]:
         """What the issuer calls some scopes; what is no scope of OAuth can't be asked for."""
         assert self._oauth is not None  # noqa: S101 - nobody is told of scopes without an issuer
-        named = [self._oauth.name_of(scope) for scope in scopes]
+        named = [self._oauth.name_of(scope) for scope in SCOPES if scope in wanted]
         return [name for name in named if _REQUESTABLE.fullmatch(name)]
 
-    def _describe(self, oauth: OAuth, resource: str) -> bytes:
-        return msgspec.json.encode(
-            {
-                "resource": resource,
-                "authorization_servers": [oauth.issuer],
-                "scopes_supported": self._names([s for s in SCOPES if s in self._grantable]),
-                "bearer_methods_supported": ["header"],
-            }
-        )
+
+PLAIN: Final = Challenges()
+"""Of a server that knows no issuer."""
 
 
 def _challenge(told: dict[str, str]) -> bytes:

@@ -87,6 +87,8 @@ def _name(claims: Object, settings: OAuth) -> str:
     name = _find(claims, settings.actor_claim)
     if not isinstance(name, str):
         raise RefusedError("it names nobody")
+    if name == LOCAL.name:
+        raise RefusedError("whom it names is reserved here")
     return _checked(name)
 
 
@@ -95,8 +97,6 @@ def _checked(name: str) -> str:
         checked_actor(name)
     except TrailsError:
         raise RefusedError("a name in it can't be one here") from None
-    if name == LOCAL.name:
-        raise RefusedError("a name in it is reserved here")
     return name
 
 

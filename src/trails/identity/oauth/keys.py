@@ -23,7 +23,7 @@ MOST_KEYS: Final = 100
 LARGEST: Final = 512 << 10
 """Bytes of a key set."""
 _SHORTEST_RSA: Final = 2048
-_KINDS: Final[dict[object, type[RSAKey | ECKey | OKPKey]]] = {
+_KINDS: Final[dict[str, type[RSAKey | ECKey | OKPKey]]] = {
     "RSA": RSAKey,
     "EC": ECKey,
     "OKP": OKPKey,
@@ -92,7 +92,7 @@ def read_keys(text: bytes) -> KeySet:
 
 
 def _read_key(given: Object) -> Key:
-    kind = _KINDS.get(given.get("kty"))
+    kind = _KINDS.get(str(given.get("kty")))
     if kind is None:
         raise ValueError("it is of a kind that is not used here")
     if any(parameter.private and name in given for name, parameter in kind.value_registry.items()):
