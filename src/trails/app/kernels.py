@@ -7,6 +7,7 @@ from functools import partial
 from trails import __version__
 from trails.app.app import App
 from trails.app.health import examine_served
+from trails.request.admission import Budget
 from trails.request.options import KernelOptions
 from trails.request.pipeline import Kernel
 
@@ -14,7 +15,7 @@ from trails.request.pipeline import Kernel
 def kernel_of(app: App, graph: str = "main") -> Kernel:
     """The kernel of one graph; the caller closes it before the app."""
     settings = app.settings
-    mcp = settings.graphs[graph].mcp
+    mcp, budgets = settings.graphs[graph].mcp, settings.graphs[graph].budgets
     return Kernel(
         app.service(graph),
         KernelOptions(
@@ -24,6 +25,7 @@ def kernel_of(app: App, graph: str = "main") -> Kernel:
             stored_query_mode=mcp.stored_query_mode,
             stored_query_threshold=mcp.stored_query_threshold,
             judge=app.policies.judge(graph),
+            budget=Budget(budgets.in_flight, budgets.calls_per_minute),
             doctor=partial(examine_served, app, graph),
         ),
     )

@@ -66,8 +66,8 @@ class Auth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``[graphs.<id>.budgets]``: what one actor may use; 0 is no limit."""
 
-    in_flight: Annotated[int, msgspec.Meta(ge=0)] = 32
-    """Calls at the same time."""
+    in_flight: Annotated[int, msgspec.Meta(ge=0)] = 24
+    """Calls at the same time, of an actor that came with a credential."""
     calls_per_minute: Annotated[int, msgspec.Meta(ge=0)] = 0
     query_seconds_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 0
     """Time that its SPARQL may take."""

@@ -22,6 +22,7 @@ from trails.engine.graph import MAIN
 from trails.engine.service import GraphService
 from trails.errors import FieldError, LimitError, StorageError, ValidationError
 from trails.model.outcomes import Failure, Outcome, Success
+from trails.request.admission import Admission
 from trails.request.failures import failure_of, invalid
 from trails.request.mending import mend
 from trails.request.requests import Request
@@ -33,8 +34,9 @@ _THREADS: Final = 32
 class Dispatch:
     """Runs the requests of one graph."""
 
-    def __init__(self, service: GraphService) -> None:
+    def __init__(self, service: GraphService, admission: Admission) -> None:
         self._service = service
+        self._admission = admission
         self._activities = service.graph.activities
         self._threads = ThreadPoolExecutor(_THREADS, f"trails-{service.graph.name}")
 
@@ -84,6 +86,9 @@ class Dispatch:
         except asyncio.CancelledError:
             if running.cancelled():  # before it began
                 self._activities.end(call, "cancelled")
+            else:  # a thread can't be stopped: its place is taken until it ends by itself
+                slot = self._admission.hold(call.actor)
+                running.add_done_callback(lambda _: slot.release())
             raise
 
     # --- the steps -----------------------------------------------------------------

@@ -9,6 +9,7 @@ import msgspec
 
 from trails.model.decisions import EVERYTHING, Judge
 from trails.model.reports import Report
+from trails.request.admission import Budget
 
 
 class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,5 +22,7 @@ class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
     stored_query_threshold: int = 24
     judge: Judge = EVERYTHING
     """Decides what each actor may do on the graph."""
+    budget: Budget = Budget()
+    """What each actor may use."""
     doctor: Callable[[], Report] | None = None
     """Examines the graph; without one, what can be seen from the graph itself is examined."""

@@ -1,4 +1,4 @@
-"""The path of a request: resolve, authorize, check the arguments, dispatch, shape.
+"""The path of a request: resolve, authorize, admit, check the arguments, dispatch, shape.
 
 Every surface calls a Kernel, one a graph; listing tools goes the same way as calling one.
 """
@@ -17,6 +17,7 @@ from trails.model.resources import Completions, Content, ResourceList
 from trails.model.tools import ToolList
 from trails.projections.instructions import project_instructions
 from trails.registry.registry import Registry
+from trails.request.admission import Admission
 from trails.request.authorize import Authority, refuse_scope
 from trails.request.catalog import Catalog
 from trails.request.dispatch import Dispatch
@@ -39,11 +40,12 @@ class Kernel:
         self._service = service
         self._options = options
         self._authority = Authority(service.graph, options.judge)
-        self._dispatch = Dispatch(service)
-        self._reader = Reader(service, options.doctor)
+        self._admission = Admission(options.budget)
+        self._dispatch = Dispatch(service, self._admission)
+        self._reader = Reader(service, options.doctor, self._admission)
         self._watches = Watches(service)
         self._catalog: Catalog | None = None
-        self.transfers = Transfers(service, options, self._perform)
+        self.transfers = Transfers(service, options, self._perform, self._admission)
 
     @property
     def name(self) -> str:
@@ -93,11 +95,14 @@ class Kernel:
         rights = self._authority.rights(actor)
         if rights is not None and not rights.passes(entry.gate):
             return self._masked(call, name or entry.tool.name)
-        refused = refuse_scope(actor, entry.tool)
+        refused = refuse_scope(actor, entry.tool) or self._admission.refuse(actor)
         if refused is not None:
             return self._refused(call, refused)
         pinned = registry or self._service.registry
-        return await self._dispatch.run(Request(pinned, entry, call, arguments, rights))
+        try:
+            return await self._dispatch.run(Request(pinned, entry, call, arguments, rights))
+        finally:
+            self._admission.leave(actor.name)
 
     def _pin(self) -> Catalog:
         """The catalog of the registry that is current now; a request keeps to it."""

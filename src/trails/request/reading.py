@@ -46,6 +46,7 @@ from trails.model.uris import (
 )
 from trails.projections.jsonld import JsonLd
 from trails.projections.resources import JSON, LD_JSON, project_resources
+from trails.request.admission import UNLIMITED, Admission
 from trails.request.authorize import refuse_reading
 from trails.request.completing import Typed, complete_variable
 from trails.request.documents import Doctor, read_document, read_query
@@ -67,9 +68,15 @@ _encode: Final = msgspec.json.Encoder().encode
 class Reader:
     """Reads one graph by URI, for any actor."""
 
-    def __init__(self, service: GraphService, doctor: Doctor | None = None) -> None:
+    def __init__(
+        self,
+        service: GraphService,
+        doctor: Doctor | None = None,
+        admission: Admission = UNLIMITED,
+    ) -> None:
         """``doctor`` examines the graph; without one, what can be seen from here is examined."""
         self._service = service
+        self._admission = admission
         self._doctor = doctor or self._examine
         self._listed = ResourceList("", (), ())
         self._documents: Kept[str, JsonLd] = Kept(_SCHEMAS)
@@ -93,7 +100,7 @@ class Reader:
         self, actor: Actor, template: str, variable: str, value: str, given: Mapping[str, str]
     ) -> Completions | Failure:
         """Values for a template's variable that begin with what was typed."""
-        refused = refuse_reading(actor)
+        refused = refuse_reading(actor) or self._admission.refuse(actor)
         if refused is not None:
             return refused
         typed = Typed(variable, value, given)
@@ -109,6 +116,8 @@ class Reader:
             )
         except Exception as error:  # noqa: BLE001 - every error becomes a failure here
             return _failure(error, "completion/complete")
+        finally:
+            self._admission.leave(actor.name)
 
     # --- reading it ----------------------------------------------------------------------
 
@@ -116,7 +125,7 @@ class Reader:
         """Read a URI. Never raises but for cancellation."""
         call = Call(actor.name, READ, "read")
         try:
-            found = refuse_reading(actor) or await self._find(actor, uri)
+            found = refuse_reading(actor) or await self._admitted(actor, uri)
         except asyncio.CancelledError:
             self._end(call, "cancelled", uri)
             raise
@@ -124,6 +133,15 @@ class Reader:
             found = _failure(error, READ)
         self._end(call, found.code if isinstance(found, Failure) else "ok", uri)
         return found
+
+    async def _admitted(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
+        refused = self._admission.refuse(actor)
+        if refused is not None:
+            return refused
+        try:
+            return await self._find(actor, uri)
+        finally:
+            self._admission.leave(actor.name)
 
     async def _find(self, actor: Actor, uri: str) -> Sequence[Content]:
         address = parse_address(uri, self._service.graph.names.nodes)

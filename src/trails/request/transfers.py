@@ -7,6 +7,7 @@ same path: authorize, check the arguments, dispatch, leave an activity.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from functools import partial
 from typing import Final
 
@@ -15,6 +16,7 @@ import msgspec
 from trails.engine.service import GraphService
 from trails.model.actors import Actor
 from trails.model.outcomes import Failure, Outcome
+from trails.request.admission import Admission, Slot
 from trails.request.builtins.declare import Desk
 from trails.request.catalog import builtin_entry, builtin_gate
 from trails.request.entries import Entry
@@ -35,8 +37,15 @@ _SUFFIXES: Final = {"": "", "gzip": ".gz", "zstd": ".zst"}
 class Transfers:
     """The transfers of one graph."""
 
-    def __init__(self, service: GraphService, options: KernelOptions, perform: Perform) -> None:
+    def __init__(
+        self,
+        service: GraphService,
+        options: KernelOptions,
+        perform: Perform,
+        admission: Admission,
+    ) -> None:
         self._service = service
+        self._admission = admission
         desk, graph = Desk(service, options), service.graph.name
         self._perform = perform
         self._records = {
@@ -81,7 +90,19 @@ class Transfers:
         opened: list[Blocks] = []
         entry = _given(self._export, opened=opened)
         outcome = await self._perform(actor, entry, arguments)
-        return outcome if isinstance(outcome, Failure) else stream(opened[0])
+        if isinstance(outcome, Failure):
+            return outcome
+        return _held(self._admission.hold(actor.name), stream(opened[0]))
+
+
+async def _held(slot: Slot, blocks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Blocks of a call that goes on until the last of them, or until nobody reads on."""
+    try:
+        async with aclosing(blocks):
+            async for block in blocks:
+                yield block
+    finally:
+        slot.release()
 
 
 def _given(entry: Entry, **more: object) -> Entry:

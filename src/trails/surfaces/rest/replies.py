@@ -15,8 +15,8 @@ from trails.model.outcomes import Failure, Outcome
 from trails.surfaces.rest.statuses import status_of
 
 JSON: Final = "application/json"
-_AGAIN: Final = {429: "60", 503: "1"}
-"""Seconds after which it may be worth trying again."""
+_AGAIN: Final = {429: 60, 503: 1}
+"""Seconds after which it may be worth trying again, where the failure does not say."""
 
 
 class Refused(TrailsError):  # noqa: N818 - it carries a failure out of a handler
@@ -48,7 +48,8 @@ def refuse(failure: Failure, headers: Mapping[str, str] | None = None) -> Respon
         error["data"] = failure.data
     given = dict(headers or {})
     if status in _AGAIN:
-        given["Retry-After"] = _AGAIN[status]
+        told = failure.data.get("retry_after")
+        given["Retry-After"] = str(told if isinstance(told, int) else _AGAIN[status])
     body = msgspec.json.encode({"error": error}, enc_hook=str)
     return Response(body, status, given, media_type=JSON)
 
