@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from trails.authoring.context import Context as Context
     from trails.authoring.nodes import Edge as Edge
     from trails.authoring.nodes import Node as Node
+    from trails.authoring.policy_rules import policy_rule as policy_rule
     from trails.authoring.predicates import predicate as predicate
     from trails.authoring.queries import Page as Page
     from trails.authoring.queries import Q as Q
@@ -57,6 +58,7 @@ _HOMES = {
     "meta_capability": "trails.authoring.capabilities",
     "node_type": "trails.authoring.types",
     "policy": "trails.authoring.capabilities",
+    "policy_rule": "trails.authoring.policy_rules",
     "predicate": "trails.authoring.predicates",
     "shape": "trails.authoring.types",
 }

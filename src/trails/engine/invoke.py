@@ -17,6 +17,7 @@ from trails.engine.arguments import checks_of
 from trails.engine.context import GraphContext
 from trails.engine.graph import Graph
 from trails.engine.mutate import local_effect, mutate_sparql
+from trails.engine.policy_rules import judge
 from trails.engine.results import conformer, plain
 from trails.engine.stored import bind_query
 from trails.engine.untrusted import Untrusted
@@ -35,6 +36,7 @@ def invoke(ctx: GraphContext, name: str, arguments: Mapping[str, object]) -> obj
     reads = capability.descriptor.reads_only
     with recording(ctx, name, kind_of(capability), reads=reads) as inner:
         prepared = checks_of(ctx.registry).of_capability(capability).prepare(inner, arguments)
+        judge(inner, capability, prepared)
         result = capability.handler(inner, **prepared)
         if inspect.iscoroutine(result):
             result = asyncio.run(result)

@@ -129,6 +129,7 @@ class _Maker:
             handler=capability.handler,
             gate=of_capability(capability, self._desk.service.graph.name, MAIN),
             shape=shape_of(capability.id, capability.descriptor.output_shape, self._names),
+            capability=capability,
         )
 
     def _query(self, query: StoredQuery) -> Entry:

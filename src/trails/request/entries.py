@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from trails.engine.arguments import Arguments
+from trails.model.capabilities import Capability
 from trails.model.tools import Tool
 from trails.projections.json_schema import Declarations
 from trails.request.gates import Gate
@@ -36,3 +37,10 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     """The result as the JSON text of an object."""
     largest: int = 4 << 20
     """Bytes that it may have at most."""
+    capability: Capability | None = None
+    """What it was made from, where that is a capability."""
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether policy rules look at its arguments."""
+        return self.capability is not None and bool(self.capability.descriptor.policy_required)
