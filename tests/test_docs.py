@@ -4,6 +4,8 @@ import contextlib
 import inspect
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -145,3 +147,10 @@ def test_all_public_names_can_be_imported():
     assert set(dir(trails)) == set(trails.__all__)
     with pytest.raises(AttributeError):
         _ = trails.nonsense
+
+
+def test_a_subpackage_takes_no_public_name_away():
+    """``trails.policy`` is the decorator, before and after the package of that name is imported."""
+    told = "import trails; trails.policy('a'); import trails.policy.vocabulary; "
+    told += "from trails import policy; assert trails.policy is policy; policy('b')(lambda: 1)"
+    subprocess.run([sys.executable, "-W", "error", "-c", told], check=True)

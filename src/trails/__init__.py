@@ -5,6 +5,8 @@ Names are loaded when first used, so that ``import trails`` costs next to nothin
 
 from __future__ import annotations
 
+import sys
+
 # Type checkers know this name; importing typing for it would be most of the import's time.
 TYPE_CHECKING = False
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from trails.authoring.context import Context as Context
     from trails.authoring.nodes import Edge as Edge
     from trails.authoring.nodes import Node as Node
+    from trails.authoring.policy_rules import policy_rule as policy_rule
     from trails.authoring.predicates import predicate as predicate
     from trails.authoring.queries import Page as Page
     from trails.authoring.queries import Q as Q
@@ -57,6 +60,7 @@ _HOMES = {
     "meta_capability": "trails.authoring.capabilities",
     "node_type": "trails.authoring.types",
     "policy": "trails.authoring.capabilities",
+    "policy_rule": "trails.authoring.policy_rules",
     "predicate": "trails.authoring.predicates",
     "shape": "trails.authoring.types",
 }
@@ -77,3 +81,25 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+class _Trails(type(sys)):  # type: ignore[misc]
+    """This package, in which ``policy`` is always the decorator.
+
+    Python puts a subpackage under its name into the package around it once it is imported, and
+    here that name is taken.
+    """
+
+    @property
+    def policy(self) -> object:
+        """``@policy``."""
+        from trails.authoring.capabilities import policy  # noqa: PLC0415 - when first used
+
+        return policy
+
+    @policy.setter
+    def policy(self, subpackage: object) -> None:
+        """Leave it as it is."""
+
+
+sys.modules[__name__].__class__ = _Trails

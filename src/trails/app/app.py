@@ -86,7 +86,7 @@ class App:
             for graph in self.settings.graphs:
                 self._cells[graph] = RegistryCell(collect(META).capabilities)
             given = collect((*declarations, *types, *capabilities))
-            if given.types or given.shapes or given.capabilities:
+            if given:
                 self._register(given, next(iter(self.settings.graphs)))
         except BaseException:
             self.close()
@@ -201,6 +201,7 @@ class App:
             shapes=found.shapes,
             capabilities=found.capabilities,
             queries=queries,
+            rules=found.rules,
         )
         if found.types or found.shapes:
             adopt_schema(self.graph(graph), registry.schema, apply=self._apply_schema)
@@ -350,5 +351,8 @@ class App:
 def _registry_of(found: Declarations) -> Registry:
     """Declarations by themselves, checked."""
     return RegistryCell().register(
-        types=found.types, shapes=found.shapes, capabilities=found.capabilities
+        types=found.types,
+        shapes=found.shapes,
+        capabilities=found.capabilities,
+        rules=found.rules,
     )

@@ -17,6 +17,7 @@ from trails.engine.arguments import checks_of
 from trails.engine.context import GraphContext
 from trails.engine.graph import Graph
 from trails.engine.mutate import local_effect, mutate_sparql
+from trails.engine.policy_rules import judge
 from trails.engine.query_reach import reach_of, touches_hidden
 from trails.engine.results import conformer, plain
 from trails.engine.sparql import ask_line
@@ -38,6 +39,7 @@ def invoke(ctx: GraphContext, name: str, arguments: Mapping[str, object]) -> obj
     with recording(ctx, name, kind_of(capability), reads=reads) as inner:
         checks = checks_of(ctx.registry, ctx.declared)
         prepared = checks.of_capability(capability).prepare(inner, arguments)
+        judge(inner, capability, prepared)
         result = capability.handler(inner, **prepared)
         if inspect.iscoroutine(result):
             result = asyncio.run(result)

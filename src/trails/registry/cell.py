@@ -7,13 +7,16 @@ reader sees one snapshot. Writers take turns.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
 
 from trails.errors import RegistryError
 from trails.model.capabilities import Capability, StoredQuery
 from trails.model.digests import digest_of
+from trails.model.policy_rules import PolicyRule
 from trails.registry.registry import Registry, check_registry
 
+T = TypeVar("T", bound=Hashable)
 Listener = Callable[[Registry], None]
 
 
@@ -54,6 +57,7 @@ class RegistryCell:
         shapes: Iterable[type] = (),
         capabilities: Iterable[Capability] = (),
         queries: Iterable[StoredQuery] = (),
+        rules: Iterable[PolicyRule] = (),
     ) -> Registry:
         """Add declarations; all of them or, with an error, none.
 
@@ -74,6 +78,7 @@ class RegistryCell:
                 ),
                 capabilities=(*(each for each in kept if each.id not in replaced), *added),
                 queries=(*old.queries.values(), *queries),
+                rules=(*old.rules.values(), *_unseen(rules, old.rules.values())),
             )
             check_registry(new)
             for each in added:
@@ -116,7 +121,7 @@ class RegistryCell:
         return replaced
 
 
-def _unseen(items: Iterable[type], known: Iterable[type]) -> list[type]:
-    """Registering the very same class again is no news."""
+def _unseen(items: Iterable[T], known: Iterable[T]) -> list[T]:
+    """Registering the very same thing again is no news."""
     have = set(known)
     return [each for each in items if each not in have]

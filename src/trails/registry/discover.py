@@ -8,7 +8,9 @@ from types import ModuleType
 import msgspec
 
 from trails.authoring.capabilities import MARK
+from trails.authoring.policy_rules import RULE
 from trails.model.capabilities import Capability
+from trails.model.policy_rules import PolicyRule
 from trails.model.types import ShapeDescriptor, TypeDescriptor
 
 
@@ -18,6 +20,11 @@ class Declarations(msgspec.Struct, frozen=True):
     types: tuple[type, ...]
     shapes: tuple[type, ...]
     capabilities: tuple[Capability, ...]
+    rules: tuple[PolicyRule, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is anything."""
+        return bool(self.types or self.shapes or self.capabilities or self.rules)
 
 
 def collect(objects: Iterable[object]) -> Declarations:
@@ -25,6 +32,7 @@ def collect(objects: Iterable[object]) -> Declarations:
     types: dict[int, type] = {}
     shapes: dict[int, type] = {}
     capabilities: dict[int, Capability] = {}
+    rules: dict[int, PolicyRule] = {}
     for each in objects:
         declared = vars(each).get("__trails__") if isinstance(each, type) else None
         if isinstance(each, type) and isinstance(declared, TypeDescriptor):
@@ -33,7 +41,14 @@ def collect(objects: Iterable[object]) -> Declarations:
             shapes[id(each)] = each
         elif isinstance(mark := getattr(each, MARK, None), Capability):
             capabilities[id(mark)] = mark
-    return Declarations(tuple(types.values()), tuple(shapes.values()), tuple(capabilities.values()))
+        elif isinstance(rule := getattr(each, RULE, None), PolicyRule):
+            rules[id(rule)] = rule
+    return Declarations(
+        tuple(types.values()),
+        tuple(shapes.values()),
+        tuple(capabilities.values()),
+        tuple(rules.values()),
+    )
 
 
 def discover(module: ModuleType) -> Declarations:

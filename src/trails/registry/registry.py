@@ -14,7 +14,8 @@ from typing import TypeVar, cast
 from trails.errors import RegistryError
 from trails.model.capabilities import Capability, StoredQuery
 from trails.model.digests import digest_of
-from trails.model.names import BUILTIN_TOOLS, check_tool_name, portable_name
+from trails.model.names import BUILTIN_TOOLS, check_tool_name, portable_name, suggest
+from trails.model.policy_rules import PolicyRule
 from trails.model.types import OBJECT, REF, Schema, ShapeDescriptor, TypeDescriptor, ValueType
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ class Registry:
         shapes: Iterable[type] = (),
         capabilities: Iterable[Capability] = (),
         queries: Iterable[StoredQuery] = (),
+        rules: Iterable[PolicyRule] = (),
     ) -> None:
         self.version = version
         self.classes: Mapping[str, type] = _sorted_by(lambda each: each.__name__, types)
@@ -43,6 +45,7 @@ class Registry:
             lambda each: each.id, (each for each in every if each.meta is not None)
         )
         self.queries: Mapping[str, StoredQuery] = _sorted_by(lambda each: each.name, queries)
+        self.rules: Mapping[str, PolicyRule] = _sorted_by(lambda each: each.name, rules)
 
     @property
     def types(self) -> Mapping[str, TypeDescriptor]:
@@ -91,6 +94,10 @@ class Registry:
         """A runtime or meta-capability by id."""
         return self.capabilities.get(identifier) or self.metas.get(identifier)
 
+    def rules_of(self, capability: Capability) -> tuple[PolicyRule, ...]:
+        """The rules that judge calls of a capability, in the order in which it names them."""
+        return tuple(self.rules[name] for name in capability.descriptor.policy_required)
+
     def restrict(self, permit: Callable[[Capability | StoredQuery], bool]) -> Registry:
         """The same registry with only the callables that ``permit`` accepts."""
         return Registry(
@@ -101,6 +108,7 @@ class Registry:
                 each for each in (*self.capabilities.values(), *self.metas.values()) if permit(each)
             ),
             queries=(each for each in self.queries.values() if permit(each)),
+            rules=self.rules.values(),
         )
 
 
@@ -112,6 +120,7 @@ def with_queries(registry: Registry, queries: Iterable[StoredQuery]) -> Registry
         shapes=registry.shape_classes.values(),
         capabilities=(*registry.capabilities.values(), *registry.metas.values()),
         queries=(*registry.queries.values(), *queries),
+        rules=registry.rules.values(),
     )
     check_registry(joined)
     return joined
@@ -119,7 +128,11 @@ def with_queries(registry: Registry, queries: Iterable[StoredQuery]) -> Registry
 
 def check_registry(registry: Registry) -> None:
     """Raise RegistryError, naming everything that can't stand, or return."""
-    problems = [*_dangling_types(registry), *_colliding_names(registry)]
+    problems = [
+        *_dangling_types(registry),
+        *_colliding_names(registry),
+        *_dangling_rules(registry),
+    ]
     if problems:
         raise RegistryError("; ".join(problems), problems=problems)
 
@@ -151,6 +164,30 @@ def _dangling_types(registry: Registry) -> Iterable[str]:
     for query in registry.queries.values():
         for param in query.params:
             yield from _dangling_value(f"{query.name}: {param.name}", param.type, known, shapes)
+
+
+def _dangling_rules(registry: Registry) -> Iterable[str]:
+    """What a capability says of rules that are not there, or can't judge it."""
+    rules = registry.rules
+    for capability in (*registry.capabilities.values(), *registry.metas.values()):
+        given = capability.descriptor
+        names = [field.name for field in given.input_shape]
+        for name in given.policy_required:
+            rule = rules.get(name)
+            if rule is None:
+                hint = suggest(name, rules) if rules else "no rule is declared at all"
+                yield (
+                    f"{given.id} is judged by the rule {name!r}, which is not declared with "
+                    f"@policy_rule; {hint}"
+                )
+                continue
+            for each in rule.required:
+                if each not in names:
+                    hint = suggest(each, names) if names else "it takes none"
+                    yield (
+                        f"the rule {name!r} looks at {each!r}, which is no parameter of "
+                        f"{given.id}; {hint}"
+                    )
 
 
 def _dangling_shape(

@@ -1,7 +1,7 @@
-"""Run a tool: open its context, check its arguments, call it, shape the result, leave an activity.
+"""Run a tool: open its context, check and judge its arguments, call it, shape what it gives.
 
-An ``async def`` handler runs on the event loop and a plain one in a thread, so that
-neither keeps other requests waiting.
+Whatever comes of a call, it leaves an activity. An ``async def`` handler runs on the event
+loop and a plain one in a thread, so that neither keeps other requests waiting.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from trails.engine.arguments import Arguments
 from trails.engine.containment import Permits
 from trails.engine.context import GraphContext
 from trails.engine.graph import MAIN
+from trails.engine.policy_rules import judge
 from trails.engine.service import GraphService
 from trails.errors import FieldError, LimitError, StorageError, ValidationError
 from trails.model.outcomes import Failure, Outcome, Success
@@ -69,7 +70,10 @@ class Dispatch:
                 ctx = self._open(request)
             else:
                 ctx = await self._in_thread(call, self._open, request)
-            prepared = self._prepare(request, ctx)
+            if request.entry.judged is not None:
+                prepared = await self._in_thread(call, self._prepare, request, ctx)
+            else:
+                prepared = self._prepare(request, ctx)
             result = await cast(Awaitable[object], request.entry.handler(ctx, **prepared))
             if call.committed:
                 return await self._in_thread(call, self._succeed, request, result)
@@ -137,6 +141,9 @@ class Dispatch:
             own = {name: value for name, value in own.items() if name not in controls}
         prepared = entry.arguments.prepare(ctx, own)
         request.prepared = True
+        judged = entry.judged
+        if judged is not None:
+            judge(ctx, judged, prepared)
         return prepared
 
     def _succeed(self, request: Request, result: object) -> Outcome:

@@ -1,0 +1,80 @@
+"""One kernel behind every surface: MCP by both doors and over lines, and REST."""
+
+from __future__ import annotations
+
+import json
+
+from tests.mcp.doors import LEGACY, MODERN, REVISIONS, Doors, ask_app, headers_of, message_of
+
+from trails.app.kernels import kernel_of
+from trails.model.actors import LOCAL
+from trails.surfaces.mcp.streams import serve_stream
+from trails.surfaces.rest.app import build_app
+
+WIRES = 2 * len(REVISIONS) + len(LEGACY) + 1
+"""Answers that one MCP request gets: two doors with and without a revision, and lines."""
+
+
+class Wires:
+    """A graph of an app, asked over all of them."""
+
+    def __init__(self, app, graph="main"):
+        self.kernel = kernel_of(app, graph)
+        self.doors = Doors(lambda: self.kernel)
+        self.rest_app = build_app({graph: self.kernel})
+        self.graph = graph
+
+    def __enter__(self):
+        self.doors.__enter__()
+        return self
+
+    def __exit__(self, *_):
+        self.doors.__exit__()
+        self.kernel.close()
+
+    def by_doors(self, revision, method, params, actor=LOCAL):
+        """What both doors answer, as they answer it."""
+        headers = headers_of(revision, method, params)
+        body = json.dumps(message_of(revision, method, params)).encode()
+        return self.doors.ask(headers, body, **{"trails.actor": actor})
+
+    def by_lines(self, revision, method, params, actor=LOCAL):
+        """What a session of lines answers."""
+        info = {"name": "t", "version": "1"}
+        hello = {"protocolVersion": revision, "capabilities": {}, "clientInfo": info}
+        asked = [message_of(revision, method, params)]
+        if revision != MODERN:
+            asked = [
+                message_of(None, "initialize", hello, 0),
+                {"jsonrpc": "2.0", "method": "notifications/initialized"},
+                *asked,
+            ]
+        lines, said = iter([json.dumps(one).encode() for one in asked]), []
+
+        async def receive():
+            return next(lines, None)
+
+        async def send(line):
+            said.append(json.loads(line))
+
+        self.doors.run(serve_stream(self.kernel, receive, send, actor=actor))
+        return [one for one in said if one.get("id") == 1]
+
+    def everywhere(self, method, params, actor=LOCAL):
+        """All answers to one MCP request, each with its revision."""
+        for revision in REVISIONS:
+            for reply in self.by_doors(revision, method, params, actor):
+                yield revision, reply.message
+        for revision in (*LEGACY, MODERN):
+            for message in self.by_lines(revision, method, params, actor):
+                yield revision, message
+
+    def rest(self, method, path, document=None, actor=LOCAL, query=b""):
+        """What REST answers on a path of the graph."""
+        body = b"" if document is None else json.dumps(document).encode()
+        headers = [] if document is None else [(b"content-type", b"application/json")]
+        full = f"/graphs/{self.graph}{path}"
+        scope = {"path": full, "raw_path": full.encode(), "query_string": query}
+        return self.doors.run(
+            ask_app(self.rest_app, headers, [body], method, **{"trails.actor": actor}, **scope)
+        )
