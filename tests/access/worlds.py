@@ -150,3 +150,80 @@ def _anonymous(value: object) -> object:
 
 
 FULL_ACCESS: Final = Narrow(FULL)
+
+
+# --- what both projects hold ----------------------------------------------------------------
+
+_HIDDEN: Final[Mapping[str, frozenset[str]]] = SIGHT.hidden_fields
+
+
+def settle(world: World, secret: int = 0) -> World:
+    """Fill a project; ``secret`` varies what is hidden in it, and nothing else."""
+    hushed = world.types is whole_types
+    salaries = ((5, 7), (8, None), (None, 5))[secret % 3]
+
+    def new(name: str, /, **values: object) -> Node:
+        gone = () if hushed else _HIDDEN.get(name, ())
+        return world.new(name, **{k: v for k, v in values.items() if k not in gone})
+
+    team = new("Team", code="t", title="Team")
+    ann = new(
+        "Person",
+        email="ann@x",
+        name="Ann",
+        badge="1",
+        tags=["a", "b"],
+        team=team,
+        salary=salaries[0],
+        grade=2 + secret % 3,
+        secrets=[f"hush {secret}"],
+    )
+    bob = new("Person", email="bob@x", name="Bob", salary=salaries[1], grade=5)
+    task = new("Task", code="T1", title="Task", owner=ann)
+    asset = new("Asset", tag="A1", serial="S1")
+    nodes = [
+        team,
+        ann,
+        bob,
+        task,
+        asset,
+        new("Task", code="T2", title="Task two", state="done"),
+        new("Note", code="n", about=ann),
+        new("Note", code="m", about=bob),
+        new("Member", source=ann, target=team, since=3),
+        new("Account", code="acc", label="Account", pin=f"hush {secret}"),
+        new("Seat", code="s1", room="A", number=1),
+        new("Seat", code="s2", room="B", number=1 + secret % 2),
+        new("Seat", code="s3", room="C", number=None if secret else 1),
+    ]
+    desk: dict[str, object] = {"main": None, "more": [asset]}
+    if hushed:
+        laptop = new("Laptop", tag=f"L{secret % 2}", serial=f"S{8 + secret}", disk="hush")
+        nodes += [laptop, new("Vault", code="v", task=None if secret % 2 else task)]
+        desk = {"main": laptop if secret != 1 else None, "more": [asset, laptop]}
+    nodes.append(new("Desk", code="d", label="Desk", **desk))
+    world.owner().kg.save_all(nodes, message="begin")
+    return world
+
+
+def hidden_part(world: World, branch: str = "main") -> dict[str, object]:
+    """All that is hidden in a project: values by node and field, and nodes."""
+    found: dict[str, object] = {}
+    for line in world.all(branch):
+        node = msgspec.json.decode(line)
+        handle = f"{node['type']}/{next(iter(node['data'].get(key, '') for key in _KEYS[node['type']]))}"
+        if node["type"] in SIGHT.hidden:
+            found[handle] = node["data"]
+        for name in _HIDDEN.get(node["type"], ()):
+            if name in node["data"]:
+                found[f"{handle}.{name}"] = node["data"][name]
+        for name in ("main", "more"):
+            if node["type"] == "Desk" and "Laptop" in str(node["data"].get(name)):
+                found[f"{handle}.{name}"] = node["data"][name]
+    return found
+
+
+_KEYS: Final = {
+    each.__trails__.name: [field.name for field in each.__trails__.fields if getattr(field, "key", False)] or ["?"]
+    for each in whole_types.TYPES
+}
