@@ -10,13 +10,15 @@ import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from typing import cast
 
 from trails.engine.activities import Call
 from trails.engine.arguments import checks_of
 from trails.engine.context import GraphContext
 from trails.engine.graph import Graph
-from trails.engine.mutate import local_effect, mutate_sparql
+from trails.engine.lines import Line
+from trails.engine.mutate import Effect, local_effect, mutate_sparql
 from trails.engine.policy_rules import judge
 from trails.engine.results import conformer, plain
 from trails.engine.stored import bind_query
@@ -82,10 +84,24 @@ def run_query(
     """
     text = bind_query(query, cast(Mapping[str, object], params))
     line, confined = ctx.line, untrusted.sandbox.confinement.complete
-    if not query.mutation:
-        return untrusted.run(line, text, caller=ctx.actor) if confined else ctx.kg.sparql(text)
-    effect = untrusted.effect(line, caller=ctx.actor) if confined else local_effect(graph, line)
-    return mutate_sparql(graph, line, ctx.kg.transaction, text, effect).commit
+    if query.mutation:
+        effect = untrusted.effect if confined else partial(_local_effect, graph, untrusted)
+        found = effect(line, caller=ctx.actor)
+        return mutate_sparql(graph, line, ctx.kg.transaction, text, found).commit
+    if confined:
+        return untrusted.run(line, text, caller=ctx.actor)
+    with untrusted.sandbox.spending(ctx.actor):
+        return ctx.kg.sparql(text)
+
+
+def _local_effect(graph: Graph, untrusted: Untrusted, line: Line, *, caller: str) -> Effect:
+    """How to find out here, on the caller's time, what an author's update would change."""
+
+    def effect(text: str) -> tuple[bytes, bytes]:
+        with untrusted.sandbox.spending(caller):
+            return local_effect(graph, line)(text)
+
+    return effect
 
 
 @contextmanager
