@@ -253,8 +253,10 @@ class App:
 
     def _make_sandbox(self, graph: Graph) -> Sandbox:
         given = self.settings.sandbox
+        budgets = self.settings.graphs[graph.name].budgets
         scratch = None if graph.folder is None else graph.folder / "scratch"
-        return Sandbox(scratch, given.limits(), allow_unconfined=given.allow_unconfined)
+        limits = given.limits(budgets.query_seconds_per_minute)
+        return Sandbox(scratch, limits, allow_unconfined=given.allow_unconfined)
 
     def graph(self, name: str = "main") -> Graph:
         """A graph, opened when first asked for."""

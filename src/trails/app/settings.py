@@ -104,8 +104,8 @@ class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lines: Positive = 8
     allow_unconfined: bool = False
 
-    def limits(self) -> Limits:
-        """As the sandbox takes them."""
+    def limits(self, per_minute: float = 0) -> Limits:
+        """As the sandbox takes them, with the time that one caller has in a minute."""
         return Limits(
             seconds=self.seconds,
             memory=self.memory_mb << 20,
@@ -114,6 +114,7 @@ class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             text_bytes=self.text_kb << 10,
             depth=self.depth,
             per_caller=self.per_caller,
+            per_minute=per_minute,
             followers=self.followers,
             lines=self.lines,
         )

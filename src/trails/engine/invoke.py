@@ -10,13 +10,15 @@ import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from typing import cast
 
 from trails.engine.activities import Call
 from trails.engine.arguments import checks_of
 from trails.engine.context import GraphContext
 from trails.engine.graph import Graph
-from trails.engine.mutate import local_effect, mutate_sparql
+from trails.engine.lines import Line
+from trails.engine.mutate import Effect, local_effect, mutate_sparql
 from trails.engine.policy_rules import judge
 from trails.engine.query_reach import reach_of, touches_hidden
 from trails.engine.results import conformer, plain
@@ -89,12 +91,24 @@ def run_query(
         raise ForbiddenError("this query can reach what its caller may not read; use another")
     text = bind_query(query, cast(Mapping[str, object], params))
     line, confined = ctx.line, untrusted.sandbox.confinement.complete
-    if not query.mutation:
-        return (
-            untrusted.run(line, text, caller=ctx.actor) if confined else ask_line(graph, line, text)
-        )
-    effect = untrusted.effect(line, caller=ctx.actor) if confined else local_effect(graph, line)
-    return mutate_sparql(graph, line, ctx.kg.transaction, text, effect).commit
+    if query.mutation:
+        effect = untrusted.effect if confined else partial(_local_effect, graph, untrusted)
+        found = effect(line, caller=ctx.actor)
+        return mutate_sparql(graph, line, ctx.kg.transaction, text, found).commit
+    if confined:
+        return untrusted.run(line, text, caller=ctx.actor)
+    with untrusted.sandbox.spending(ctx.actor):
+        return ask_line(graph, line, text)
+
+
+def _local_effect(graph: Graph, untrusted: Untrusted, line: Line, *, caller: str) -> Effect:
+    """How to find out here, on the caller's time, what an author's update would change."""
+
+    def effect(text: str) -> tuple[bytes, bytes]:
+        with untrusted.sandbox.spending(caller):
+            return local_effect(graph, line)(text)
+
+    return effect
 
 
 def is_hidden(ctx: GraphContext, query: StoredQuery) -> bool:

@@ -43,9 +43,9 @@ class _Minute:
     def add(self, now: float, amount: float) -> None:
         second, parts = int(now), self._parts
         if parts and parts[-1][0] == second:
-            amount_before = parts[-1][1]
-            parts[-1] = (second, amount_before + amount)
+            parts[-1] = (second, parts[-1][1] + amount)
         else:
+            self.forget(now)
             parts.append((second, amount))
         self.total += amount
 

@@ -27,6 +27,8 @@ class Limits(msgspec.Struct, frozen=True):
     """Bytes that a parser may write for each byte that it reads, beyond the first 64 MiB."""
     per_caller: int = 1
     """Running queries of one caller."""
+    per_minute: float = 0
+    """Seconds that one caller's queries and updates may run within a minute; 0 is no limit."""
     patience: float = 0.25
     """Seconds that a caller's next query waits for the one before it."""
     followers: int = 2

@@ -1,8 +1,8 @@
 """The pool: run untrusted SPARQL and RDF parsers in confined processes.
 
-It says no before it starts (``UnavailableError``, ``BusyError``), and what a text did to
-its worker after (``LimitError``, ``QueryError``). Whatever happens to a worker, the next
-call gets another.
+It says no before it starts (``UnavailableError``, ``BudgetError``, ``BusyError``), and what a
+text did to its worker after (``LimitError``, ``QueryError``). Whatever happens to a worker,
+the next call gets another.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from trails.errors import BusyError, LimitError, QueryError, UnavailableError
+from trails.errors import BudgetError, BusyError, LimitError, QueryError, UnavailableError
+from trails.model.meters import Meter
 from trails.sandbox.confine import Confinement
 from trails.sandbox.limits import DEFAULTS, MIB, Limits
 from trails.sandbox.lines import Keeper, Line, Step
@@ -54,6 +55,7 @@ class Sandbox:
         self._lines: OrderedDict[str, Line] = OrderedDict()
         self._turns = threading.Condition()
         self._callers: Counter[str] = Counter()
+        self._spent = Meter(limits.per_minute)
         self._closed = False
 
     @property
@@ -148,11 +150,13 @@ class Sandbox:
         limits: Limits,
     ) -> tuple[Reply, Step]:
         job = self._job(task, text, prefixes, limits)
+        self._check_time(caller)
         with (
             self._turn(caller, limits),
             self._line(source.key, source) as line,
             _failures(task, limits),
             line.borrow(source, limits.seconds, caller) as step,
+            self.spending(caller),
         ):
             reply = _ask(step, job, limits)
         _accept(reply, task)
@@ -172,6 +176,29 @@ class Sandbox:
             )
         size = limits.effect_bytes if task == "update" else limits.result_bytes
         return Job(task, text, dict(prefixes), (), limits.rows, size, limits.memory)
+
+    @contextlib.contextmanager
+    def spending(self, caller: str) -> Iterator[None]:
+        """Let a caller have time, if it has some left, and count how much it takes."""
+        self._check_time(caller)
+        started = monotonic()
+        try:
+            yield
+        finally:
+            self._spent.add(caller, monotonic() - started)
+
+    def _check_time(self, caller: str) -> None:
+        over = self._spent.excess(caller)
+        if over is not None:
+            raise BudgetError(
+                f"the queries of {caller or 'this caller'} have run for {over.used:.1f} s within a "
+                f"minute, and {self._spent.limit:g} s are allowed; try again in "
+                f"{over.retry_after} s, and ask for less at a time",
+                limit="query_seconds_per_minute",
+                allowed=self._spent.limit,
+                used=round(over.used, 3),
+                retry_after=over.retry_after,
+            )
 
     @contextlib.contextmanager
     def _turn(self, caller: str, limits: Limits) -> Iterator[None]:
