@@ -231,6 +231,8 @@ class KeyServer:
                 if mode == "silent":
                     outer.release.wait(outer.TOO_LONG)
                 status, body = outer.answer()
+                if mode == "trickle":
+                    self._trickle()
                 self.send_response(status)
                 for name, value in outer.headers.items():
                     self.send_header(name, value)
@@ -242,6 +244,12 @@ class KeyServer:
                     self._write(mode, body)
                 except OSError:
                     return
+
+            def _trickle(self) -> None:
+                """Be busy with the headers for ever."""
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
+                while not outer.release.wait(0.02):
+                    self.wfile.write(b"x")
 
             def _write(self, mode: str, body: bytes) -> None:
                 if mode != "drip":

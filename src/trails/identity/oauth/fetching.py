@@ -6,8 +6,8 @@ import re
 import ssl
 from http.client import HTTPException
 from time import monotonic
-from typing import Final, Never
-from urllib.error import URLError
+from typing import Final
+from urllib.error import HTTPError, URLError
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 import msgspec
@@ -47,6 +47,10 @@ def fetch(url: str, patience: float) -> Fetched:
                     raise FetchError(f"the answer has more than {LARGEST:,} bytes")
                 if monotonic() > ends:
                     raise FetchError("the answer takes too long")
+    except HTTPError as error:
+        error.close()
+        told = ", a redirect, which is not followed" if 300 <= error.code < 400 else ""
+        raise FetchError(f"the answer is {error.code}{told}") from None
     except (OSError, HTTPException, ValueError) as error:
         reason = error.reason if isinstance(error, URLError) else error
         raise FetchError(f"{type(error).__name__}: {str(reason)[:200]}") from None
@@ -56,6 +60,5 @@ def fetch(url: str, patience: float) -> Fetched:
 class _NoRedirect(HTTPRedirectHandler):
     """Keys come from where the settings say."""
 
-    def redirect_request(self, *_: object, **__: object) -> Never:
+    def redirect_request(self, *_: object, **__: object) -> None:
         """Refuse."""
-        raise FetchError("the answer is a redirect, which is not followed")

@@ -128,7 +128,8 @@ class KeyUrl:
         self._fetched = self._tried = -OLDEST
         self._fresh = 0.0
         self._flight: asyncio.Task[None] | None = None
-        self._thread: threading.Thread | None = None
+        self._fetching = False
+        """Whether a thread is at it, also one that nobody waits for any more."""
 
     async def keys(self) -> KeySet | None:
         """What is known, if it is not too old; when it is due a request begins beside."""
@@ -152,7 +153,7 @@ class KeyUrl:
             return self._flight
         now = self._clock()
         pause = self._pause if self.known is not None else min(self._pause, SOONER)
-        if now - self._tried < pause or (self._thread is not None and self._thread.is_alive()):
+        if now - self._tried < pause or self._fetching:
             return None
         self._tried = now
         self._flight = asyncio.create_task(self._ask())
@@ -198,11 +199,12 @@ class KeyUrl:
                 outcome = fetch(self._url, self._patience)
             except FetchError as error:
                 outcome = error
+            self._fetching = False
             if not loop.is_closed():
                 loop.call_soon_threadsafe(settle, outcome)
 
-        self._thread = threading.Thread(target=run, name="trails-keys", daemon=True)
-        self._thread.start()
+        self._fetching = True
+        threading.Thread(target=run, name="trails-keys", daemon=True).start()
         return arrived
 
 
