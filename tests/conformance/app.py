@@ -68,7 +68,7 @@ def guard(app: McpApp) -> ASGIApp:
             await live(scope, receive, send)
             return
         refused = policy.refuse(scope["headers"])
-        answer = app if refused is None else PlainTextResponse(refused, 403)
+        answer = app if refused is None else PlainTextResponse(refused.message, refused.status)
         await answer(scope, receive, send)
 
     live = Starlette(lifespan=lambda _app: app.run())

@@ -17,6 +17,7 @@ from trails.app.serving.ports import bind_port, url_of
 from trails.app.serving.scopes import local_actor
 from trails.app.serving.socket_folders import SocketFolder, is_same_user, remove_debris
 from trails.errors import LockedError, SettingsError
+from trails.model.secrets import Secret
 
 LOCAL = HostPolicy.for_bind("127.0.0.1")
 
@@ -184,8 +185,9 @@ def test_the_owner_file_tells_who_and_where(tmp_path):
     assert read_owner(data) == Owner(os.getpid())
     assert find_owner(tmp_path) is None
     sockets = SocketFolder()
-    ownership.announce(sockets.http, sockets.mcp)
+    ownership.announce(sockets.http, sockets.mcp, Secret("a key"))
     assert find_owner(tmp_path).http == sockets.http
+    assert stat.S_IMODE((data / "owner").stat().st_mode) == 0o600
     ownership.release()
     assert read_owner(data) is None
     sockets.remove()

@@ -148,7 +148,8 @@ def _alone(folder: Path, command: str, tell: Tell = silent) -> App:
 
 
 def _address(owner: OwnerAddress) -> Address:
-    return Address(f"the process that serves this folder (pid {owner.pid})", path=Path(owner.http))
+    name = f"the process that serves this folder (pid {owner.pid})"
+    return Address(name, path=Path(owner.http), key=owner.key)
 
 
 def _remote(address: Address, graph: str | None) -> GraphSession:

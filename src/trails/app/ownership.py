@@ -13,9 +13,12 @@ import msgspec
 from trails.app.serving.owners import OWNER_FILE, Owner, read_owner
 from trails.app.serving.socket_folders import remove_debris
 from trails.errors import LockedError
+from trails.model.secrets import Secret
 
 _PATIENCE: Final = 0.5
 """Seconds to wait for a folder that another process owns."""
+_PRIVATE: Final = 0o600
+"""What the file says is for this user alone."""
 
 
 class Ownership:
@@ -26,7 +29,8 @@ class Ownership:
 
     def __init__(self, folder: Path, patience: float = _PATIENCE) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = (folder / OWNER_FILE).open("a+b", buffering=0)
+        path = folder / OWNER_FILE
+        self._file = open(path, "a+b", buffering=0, opener=_open_private)  # noqa: SIM115
         try:
             self._lock(patience)
         except OSError:
@@ -55,15 +59,20 @@ class Ownership:
         self._file.truncate(0)
         self._file.write(text)
 
-    def announce(self, http: str, mcp: str) -> None:
-        """Tell others where they can connect: the sockets listen now."""
-        self._write(msgspec.json.encode(Owner(os.getpid(), http, mcp)))
+    def announce(self, http: str, mcp: str, key: Secret) -> None:
+        """Tell others where they can connect, and with what: the sockets listen now."""
+        os.fchmod(self._file.fileno(), _PRIVATE)
+        self._write(msgspec.json.encode(Owner(os.getpid(), http, mcp, key.reveal())))
 
     def release(self) -> None:
         """Let another process own the folder."""
         if not self._file.closed:
             self._file.truncate(0)
             self._file.close()
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, _PRIVATE)
 
 
 def describe_lock(owner: Owner | None) -> LockedError:

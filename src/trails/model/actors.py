@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from trails.errors import TrailsError
-from trails.model.capabilities import Scope
+from trails.model.capabilities import SCOPES, Scope
 
 _LONGEST: Final = 256
 
@@ -24,6 +24,9 @@ class Actor(msgspec.Struct, frozen=True):
 
 LOCAL: Final = Actor("local")
 """Whoever sits at this machine."""
+
+OPERATOR: Final = Actor("local", frozenset(SCOPES), credential="operator")
+"""Whoever may read the project's own files: the command line, on the machine that they are on."""
 
 
 def checked_actor(actor: str) -> str:

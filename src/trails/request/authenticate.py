@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import msgspec
 
 from trails.identity.token_book import TokenBook
-from trails.model.actors import Actor
+from trails.model.actors import OPERATOR, Actor
 from trails.model.capabilities import SCOPES, Scope
 from trails.model.outcomes import Failure
 from trails.model.secrets import Secret
@@ -59,7 +59,7 @@ class Authenticator:
         oauth: Verifier | None = None,
     ) -> None:
         self._process = process
-        self._hash = None if token is None else hash_of(token)
+        self._hashes = frozenset[bytes]() if token is None else frozenset({hash_of(token)})
         self._tokens = tokens
         self._oauth = oauth
 
@@ -67,7 +67,21 @@ class Authenticator:
     def required(self) -> bool:
         """Whether a request needs a credential."""
         listed = self._tokens is not None and self._tokens.configured
-        return listed or self._hash is not None or self._oauth is not None
+        return listed or bool(self._hashes) or self._oauth is not None
+
+    @property
+    def process(self) -> tuple[frozenset[Scope], str]:
+        """What another process must know to ask the same: the scopes, and the token's digest."""
+        return self._process.scopes, "".join(each.hex() for each in self._hashes)
+
+    def through(self, process: Actor, digest: bytes | None) -> Authenticator:
+        """As it is for those who come through another process, whose own token counts there too.
+
+        Whatever is asked for here is asked for there as well.
+        """
+        behind = Authenticator(process, None, self._tokens, self._oauth)
+        behind._hashes = self._hashes if digest is None else self._hashes | {digest}
+        return behind
 
     @property
     def scopes(self) -> frozenset[Scope]:
@@ -100,7 +114,8 @@ class Authenticator:
     async def _find(self, token: Secret) -> Actor | Failure:
         if len(token.reveal()) > _LONGEST:
             return refuse_token(token)
-        if self._hash is not None and compare_digest(hash_of(token), self._hash):
+        digest = hash_of(token)
+        if any([compare_digest(digest, each) for each in self._hashes]):  # noqa: C419 - all of them
             return msgspec.structs.replace(self._process, scopes=_ALL, credential=STATIC)
         found = None if self._tokens is None else self._tokens.find(token)
         if found is not None:
@@ -115,8 +130,8 @@ class Authenticator:
         """Whether an actor that was resolved before would be resolved again."""
         if not actor.credential:
             return not self.required
-        if actor.credential == STATIC:
-            return self._hash is not None
+        if actor.credential in {STATIC, OPERATOR.credential}:
+            return True  # as long as the process that it was given to
         if actor.credential.startswith(OAUTH):
             return self._oauth is not None and self._oauth.is_current(actor)
         return self._tokens is not None and self._tokens.is_current(actor)

@@ -9,9 +9,10 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 
+from trails.app.serving.certificates import load_tls
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.memory import share_pools
-from trails.app.serving.ports import bind_port, url_of
+from trails.app.serving.ports import bind_port, find_address, url_of
 from trails.app.serving.scopes import hello_of
 from trails.app.settings import choose_graph, read_settings
 from trails.app.startup import uncollected
@@ -58,17 +59,28 @@ class LocalServer:
 
         folder = folder.resolve()
         settings = read_settings(folder)
-        chosen = settings.server.host if host is None else host
-        policy = HostPolicy.for_bind(chosen)
-        authenticator = access_of(folder, settings, os.environ).authenticator
-        sock = bind_port(chosen, settings.server.port if port is None else port)
-        url = url_of(sock)
+        server = settings.server
+        gate = access_of(folder, settings, os.environ)
+        tls = load_tls(folder, server.tls_certificate, server.tls_key)
+        address = find_address(server.host if host is None else host)
+        policy = HostPolicy.for_bind(
+            address,
+            server.public_hosts,
+            server.browser_origins,
+            tls=tls is not None,
+            credentials=gate.configured(),
+        )
+        sock = bind_port(address, server.port if port is None else port)
+        url = url_of(sock, tls=tls is not None)
+        for warning in policy.warnings:
+            tell(warning)
+        listening = Listening(gate.authenticator, policy, [sock], tls)
 
         def tell_ready(standing: Standing) -> None:
             ready(describe(settings, folder, url, standing))
 
         async def serve() -> None:
-            await WebFront(folder, Listening(authenticator, policy, [sock]), tell_ready, tell).run()
+            await WebFront(folder, listening, tell_ready, tell).run()
 
         return _run(serve, uvloop.new_event_loop)
 

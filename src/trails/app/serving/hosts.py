@@ -1,41 +1,120 @@
 """Which Host and Origin an HTTP request may have: the guard against rebound names.
 
 A web page can make a browser send requests to this machine, under a name that its author
-controls. So a request is answered only if it asks for a loopback name, and, when a browser
-says on whose behalf it asks, that is one too. Unix sockets are behind the same guard:
-connections of other fronts arrive through them.
+controls. So a request is answered only if it asks for a name that this server has, and, when
+a browser says on whose behalf it asks, that page may use the server. The policy follows from
+where a server listens; there is no other way to make one, and none that lets everything pass.
+
+Several fronts may stand before one owner, each with its own policy: it travels as the
+``Bind`` that it was made from.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from functools import lru_cache
-from ipaddress import ip_address
 from typing import Final, Self
 
+import msgspec
+
+from trails.app.serving.authorities import (
+    Authority,
+    Origin,
+    default_port,
+    is_loopback,
+    parse_authority,
+    parse_origin,
+    to_ascii,
+)
 from trails.errors import SettingsError
 
-_HOST_AND_PORT: Final = re.compile(
-    r"(?P<host>localhost\.?|[0-9.]+|\[[0-9a-f:.]+\])(:[0-9]{0,5})?", re.ASCII | re.IGNORECASE
+_NO_HOST: Final = "a request must have one Host header"
+_OTHER_HOST: Final = "the Host header names another server than this one"
+_NOT_LOCAL: Final = (
+    "the Host header must name this machine, as localhost or 127.0.0.1 does; other names are "
+    "listed in [server] public_hosts"
 )
+_OTHER_ORIGIN: Final = (
+    "the Origin header names a page that may not use this server; those that may are listed in "
+    "[server] browser_origins"
+)
+
+
+class Bind(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a server listens, and what its settings say about those who come."""
+
+    host: str = "localhost"
+    public_hosts: tuple[str, ...] = ()
+    browser_origins: tuple[str, ...] = ()
+    tls: bool = False
+    credentials: bool = False
+    """Whether nobody is answered without one."""
+
+
+class Objection(msgspec.Struct, frozen=True):
+    """Why a request is not answered."""
+
+    status: int
+    message: str
 
 
 class HostPolicy:
     """What passes; made by ``for_bind`` alone."""
 
-    @classmethod
-    def for_bind(cls, host: str) -> Self:
-        """The policy of a server that listens on a host; SettingsError for one it must not."""
-        if not _is_loopback(host):
-            raise SettingsError(
-                f"can't listen on {host!r}: anybody who reaches that address could read and "
-                "write, and access control, which that needs, is not there yet. Use 127.0.0.1, "
-                "::1 or localhost, and a tunnel or proxy that authenticates for anything else"
-            )
-        return cls()
+    def __init__(self, bind: Bind) -> None:
+        self.bind = bind
+        host = bind.host.removeprefix("[").removesuffix("]").lower()
+        self.loopback = is_loopback(host)
+        """Whether only this machine can reach it."""
+        if not self.loopback and not bind.credentials:
+            raise SettingsError(_exposed(bind.host))
+        names = [_public_host(each) for each in bind.public_hosts]
+        self._names = frozenset(names if bind.credentials else ())
+        self._origins = frozenset(_browser_origin(each) for each in bind.browser_origins)
+        self._port = default_port(tls=bind.tls)
+        self._passes_host = lru_cache(512)(self._judge_host)
+        self._passes_origin = lru_cache(512)(self._judge_origin)
 
-    def refuse(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    @classmethod
+    def for_bind(
+        cls,
+        host: str,
+        public_hosts: Iterable[str] = (),
+        browser_origins: Iterable[str] = (),
+        *,
+        tls: bool = False,
+        credentials: bool = False,
+    ) -> Self:
+        """The policy of a server that listens on a host; SettingsError for one it must not.
+
+        Loopback: names of this machine pass, and those in ``public_hosts`` (behind a proxy)
+        where credentials are asked for; so do pages of this machine. Anywhere else credentials
+        must be asked for, ``public_hosts`` pass, or any name if there are none, and no page but
+        those in ``browser_origins``.
+        """
+        return cls(Bind(host, tuple(public_hosts), tuple(browser_origins), tls, credentials))
+
+    @property
+    def warnings(self) -> list[str]:
+        """What whoever started the server should know."""
+        told = []
+        if not self.loopback and not self._names:
+            told.append(
+                "any Host is answered, because [server] public_hosts is empty: list there the "
+                "names under which clients reach this server"
+            )
+        if not self.loopback and not self.bind.tls:
+            told.append(
+                "others reach this server without TLS, so tokens travel in the clear unless a "
+                "proxy encrypts them: set [server] tls_certificate and tls_key"
+            )
+        if self.bind.public_hosts and not self._names:
+            told.append("[server] public_hosts counts for nothing without credentials")
+        return told
+
+    def refuse(
+        self, headers: Iterable[tuple[bytes, bytes]], version: str = "1.1"
+    ) -> Objection | None:
         """Why a request is not answered, or None."""
         hosts, origins = [], []
         for name, value in headers:
@@ -43,34 +122,68 @@ class HostPolicy:
                 hosts.append(value)
             elif name == b"origin":
                 origins.append(value)
-        if len(hosts) != 1 or not _is_local_host(hosts[0]):
-            return "the Host header must name this machine, as localhost or 127.0.0.1 does"
-        if not all(_is_local_origin(each) for each in origins):
-            return "the Origin header names a page that may not use this server"
+        if len(hosts) != 1:
+            if hosts or version != "1.0":
+                return Objection(400, _NO_HOST)
+            hosts = [b""]
+        if not self._passes_host(hosts[0]):
+            return Objection(403, _NOT_LOCAL if self.loopback else _OTHER_HOST)
+        if origins and not (len(origins) == 1 and self._passes_origin(origins[0])):
+            return Objection(403, _OTHER_ORIGIN)
         return None
 
+    def shares_with(self, origin: bytes) -> bool:
+        """Whether a page's script may read answers: only one that the settings name."""
+        found = parse_origin(origin.decode("latin-1"))
+        return found is not None and found in self._origins
 
-@lru_cache(256)
-def _is_local_host(value: bytes) -> bool:
-    return _names_loopback(value.decode("latin-1").strip())
+    @property
+    def shares(self) -> bool:
+        """Whether there is any such page."""
+        return bool(self._origins)
+
+    def _judge_host(self, value: bytes) -> bool:
+        found = parse_authority(value.decode("latin-1").strip(" \t"))
+        if not self.loopback and not self._names:
+            return found is not None or not value
+        if found is None:
+            return False
+        if self.loopback and found.loopback:
+            return True
+        port = found.port or self._port
+        return Authority(found.host) in self._names or Authority(found.host, port) in self._names
+
+    def _judge_origin(self, value: bytes) -> bool:
+        found = parse_origin(value.decode("latin-1").strip(" \t"))
+        if found is None:
+            return False
+        return found in self._origins or (self.loopback and found.loopback)
 
 
-@lru_cache(256)
-def _is_local_origin(value: bytes) -> bool:
-    scheme, _, host = value.decode("latin-1").strip().partition("://")
-    return scheme.lower() in {"http", "https"} and _names_loopback(host)
+def _exposed(host: str) -> str:
+    return (
+        f"can't listen on {host!r}: anybody who reaches that address could read and write, because "
+        "no access control is configured. Make a token first with 'trails token new', set "
+        "TRAILS_MCP_TOKEN or [auth.oauth], or listen on 127.0.0.1, ::1 or localhost"
+    )
 
 
-def _names_loopback(text: str) -> bool:
-    """Whether a text is a loopback name or address, with a port at most."""
-    found = _HOST_AND_PORT.fullmatch(text)
-    return found is not None and _is_loopback(found["host"])
+def _public_host(text: str) -> Authority:
+    found = parse_authority(to_ascii(text))
+    if found is None:
+        raise SettingsError(
+            f"[server] public_hosts has {text!r}, which is no host; write 'kg.example.org' for any "
+            "port, or 'kg.example.org:8443', without scheme, path or wildcard"
+        )
+    return found
 
 
-def _is_loopback(host: str) -> bool:
-    if host.lower() in {"localhost", "localhost."}:
-        return True
-    try:
-        return ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
-    except ValueError:
-        return False
+def _browser_origin(text: str) -> Origin:
+    scheme, between, rest = text.partition("://")
+    found = parse_origin(scheme + between + to_ascii(rest))
+    if found is None:
+        raise SettingsError(
+            f"[server] browser_origins has {text!r}, which is no origin; write scheme, host and "
+            "port of the page, as in 'https://app.example.org', without path or wildcard"
+        )
+    return found

@@ -3,29 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+import msgspec
 from starlette.types import ASGIApp
 from uvicorn import Config, Server
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from trails.app.serving.socket_folders import is_same_user
+from trails.app.serving.certificates import HANDSHAKE
+from trails.app.serving.entrances import Entrance, Entrances
+from trails.app.serving.http_protocols import BoundedProtocol
+from trails.app.serving.limits import Limits
 
 _GRACE: Final = 3
 """Seconds that requests have to finish when the server ends."""
+_TICKS: Final = 10
+"""Ticks of uvicorn's clock in a second."""
+
+
+class Port(msgspec.Struct, frozen=True):
+    """A socket that listens; one without an entrance is told it by each connection."""
+
+    sock: socket.socket
+    entrance: Entrance | None = None
+    tls: ssl.SSLContext | None = None
 
 
 class HttpServer(Server):
     """A server that ends when it is told to, and leaves signals to the program."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, entrances: Entrances, limits: Limits | None = None) -> None:
         super().__init__(
             Config(
                 app,
-                http=_SameUserProtocol,
+                http=BoundedProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -35,27 +50,50 @@ class HttpServer(Server):
                 timeout_graceful_shutdown=_GRACE,
             )
         )
+        # What clients get wrong is told to them; it would fill a log.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+        self._entrances = entrances
+        self._limits = limits or Limits()
+        self._ports: Sequence[Port] = ()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Capture none."""
         yield
 
-    async def run_on(self, sockets: Sequence[socket.socket]) -> None:
+    async def run_on(self, ports: Sequence[Port]) -> None:
         """Serve until ``stop``."""
-        await self.serve(list(sockets))
+        self._ports = ports
+        await self.serve([port.sock for port in ports])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
+        """Listen; each socket has its own way in, and TLS or not."""
+        loop = asyncio.get_running_loop()
+        self.servers = [
+            await loop.create_server(
+                lambda entrance=port.entrance: self._connect(entrance),
+                sock=port.sock,
+                ssl=port.tls,
+                ssl_handshake_timeout=None if port.tls is None else HANDSHAKE,
+            )
+            for port in self._ports
+        ]
+        self.started = True
+
+    def _connect(self, entrance: Entrance | None) -> BoundedProtocol:
+        return BoundedProtocol(
+            self.config, self.server_state, self._limits, entrance, self._entrances.admit
+        )
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look at the time, once a second."""
+        if counter % _TICKS == 0:
+            now = asyncio.get_running_loop().time()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, BoundedProtocol):
+                    connection.expire(now)
+        return await super().on_tick(counter)
 
     def stop(self) -> None:
         """Finish what runs, for a few seconds, and end."""
         self.should_exit = True
-
-
-class _SameUserProtocol(HttpToolsProtocol):
-    """HTTP; on a Unix socket for the same user only."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin, or refuse somebody else."""
-        super().connection_made(transport)
-        sock: socket.socket = transport.get_extra_info("socket")
-        if sock.family == socket.AF_UNIX and not is_same_user(sock):
-            transport.abort()

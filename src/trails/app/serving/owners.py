@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from trails.model.secrets import Secret
+
 OWNER_FILE: Final = "owner"
 _DATA_FOLDER: Final = ".trails"
 
@@ -23,6 +25,12 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
     http: str | None = None
     mcp: str | None = None
     """Unix sockets; None in a program that opened the folder for itself alone."""
+    key: str = ""
+    """What whoever may read this shows to act as the operator."""
+
+    def __repr__(self) -> str:
+        """Without the key."""
+        return f"Owner({self.pid}, {self.http!r}, {self.mcp!r})"
 
 
 class OwnerAddress(msgspec.Struct, frozen=True):
@@ -33,6 +41,8 @@ class OwnerAddress(msgspec.Struct, frozen=True):
     """The whole HTTP interface: REST and MCP."""
     mcp: str
     """One MCP session a connection, opened by a line that says which graph."""
+    key: Secret = Secret("")
+    """What makes whoever shows it the operator."""
 
 
 def read_owner(data: Path) -> Owner | None:
@@ -50,7 +60,7 @@ def find_owner(folder: Path) -> OwnerAddress | None:
         return None
     if not (is_alive(owner.pid) and os.path.exists(owner.http)):  # noqa: PTH110 - a text
         return None
-    return OwnerAddress(owner.pid, owner.http, owner.mcp)
+    return OwnerAddress(owner.pid, owner.http, owner.mcp, Secret(owner.key))
 
 
 def is_alive(pid: int) -> bool:

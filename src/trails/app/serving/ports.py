@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import errno
 import socket
+from typing import Final
 
 from trails.errors import SettingsError
+
+_BACKLOG: Final = 2048
+
+
+def find_address(host: str) -> str:
+    """The address that a host stands for; SettingsError where there is none."""
+    name = host.removeprefix("[").removesuffix("]")
+    try:
+        found = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM) if name else []
+    except (OSError, UnicodeError):
+        found = []
+    if not found:
+        raise SettingsError(
+            f"can't listen on {host!r}: it is no address of this machine, and no name of one; use "
+            "127.0.0.1, ::1, localhost or an address that others reach"
+        )
+    return str(found[0][4][0])
 
 
 def bind_port(host: str, port: int) -> socket.socket:
     """A socket that listens; SettingsError says what to do when there can be none."""
-    found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
-    family, kind, protocol, _, address = found[0]
-    sock = socket.socket(family, kind, protocol)
+    family = socket.AF_INET6 if ":" in (address := find_address(host)) else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-        sock.listen(2048)
+        sock.bind((address, port))
+        sock.listen(_BACKLOG)
     except OSError as error:
         sock.close()
         raise _explain(error, host, port) from None
@@ -37,7 +54,9 @@ def _explain(error: OSError, host: str, port: int) -> SettingsError:
     return SettingsError(f"can't listen on port {port} of {host}: {error.strerror}")
 
 
-def url_of(sock: socket.socket) -> str:
+def url_of(sock: socket.socket, *, tls: bool = False) -> str:
     """The address of a listening socket, as a browser wants it."""
     host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if sock.family == socket.AF_INET6 else f"http://{host}:{port}"
+    scheme = "https" if tls else "http"
+    name = f"[{host}]" if sock.family == socket.AF_INET6 else host
+    return f"{scheme}://{name}:{port}"

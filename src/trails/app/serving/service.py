@@ -10,16 +10,19 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib import import_module
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import Final
 
 import msgspec
 
 from trails.app.app import App
 from trails.app.ownership import Ownership
+from trails.app.serving.entrances import Arrival, Entrances
 from trails.app.serving.graphs import ServedGraphs
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.memory import give_back
@@ -28,12 +31,15 @@ from trails.app.serving.sessions import Sessions, access_lines
 from trails.app.serving.socket_folders import SocketFolder
 from trails.app.startup import uncollected
 from trails.identity.oauth.challenges import Challenges
+from trails.model.secrets import Secret
 from trails.request.authenticate import Authenticator
 
 _GRACE: Final = 3.0
 """Seconds that calls in threads have when nobody waits for them any more."""
 _HEAD_START: Final = 1.0
 """Seconds that the first session has to be answered before HTTP is made ready."""
+_KEY: Final = 32
+"""Random bytes of an owner's key."""
 
 
 class Listening(msgspec.Struct, frozen=True):
@@ -44,6 +50,13 @@ class Listening(msgspec.Struct, frozen=True):
     policy: HostPolicy
     ports: Sequence[socket.socket] = ()
     """Sockets that listen already, besides the one that every owner has."""
+    tls: ssl.SSLContext | None = None
+    """What they speak TLS with."""
+
+    def arrival(self) -> Arrival:
+        """What another owner is told of those who come through these ports."""
+        scopes, token = self.authenticator.process
+        return Arrival(self.policy.bind, scopes, token)
 
 
 class Owned(msgspec.Struct, frozen=True):
@@ -68,10 +81,11 @@ async def serve_folder(
 
     with App.open(folder, ownership=ownership, guarded=guarded, progress=tell) as app:
         sockets = SocketFolder()
+        key = Secret(token_urlsafe(_KEY))
         try:
-            async with _serve(app, sockets, listening, tell):
-                ownership.announce(sockets.http, sockets.mcp)
-                address = OwnerAddress(os.getpid(), sockets.http, sockets.mcp)
+            async with _serve(app, sockets, key, listening, tell):
+                ownership.announce(sockets.http, sockets.mcp, key)
+                address = OwnerAddress(os.getpid(), sockets.http, sockets.mcp, key)
                 quarantined = {name: each.message for name, each in app.quarantined.items()}
                 yield Owned(address, quarantined, access_lines(app, authenticator))
         finally:
@@ -80,13 +94,17 @@ async def serve_folder(
 
 @asynccontextmanager
 async def _serve(
-    app: App, sockets: SocketFolder, listening: Listening, tell: Callable[[str], None]
+    app: App,
+    sockets: SocketFolder,
+    key: Secret,
+    listening: Listening,
+    tell: Callable[[str], None],
 ) -> AsyncIterator[None]:
     """Both sockets of an owner, and its ports."""
     graphs = ServedGraphs(app)
     sessions = Sessions(graphs, app, listening.authenticator, tell)
     server = await asyncio.start_unix_server(sessions.serve, sock=sockets.mcp_socket)
-    http = _Http(app, graphs, listening, sockets.http_socket)
+    http = _Http(app, graphs, listening, sockets.http_socket, key)
     running = asyncio.create_task(http.run(sessions.answered))
     running.add_done_callback(lambda task: _tell_failure(task, tell))
     tidying = asyncio.create_task(give_back())
@@ -122,12 +140,18 @@ class _Http:
     """The HTTP part of an owner."""
 
     def __init__(
-        self, app: App, graphs: ServedGraphs, listening: Listening, sock: socket.socket
+        self,
+        app: App,
+        graphs: ServedGraphs,
+        listening: Listening,
+        sock: socket.socket,
+        key: Secret,
     ) -> None:
         self._app = app
         self._graphs = graphs
         self._listening = listening
-        self._sockets = [sock, *listening.ports]
+        self._sock = sock
+        self._key = key
         self._ready = asyncio.Event()
         self.ending = asyncio.Event()
         """To be set when it shall end."""
@@ -150,19 +174,22 @@ class _Http:
                 await asyncio.to_thread(import_module, f"trails.app.serving.{module}")
         with uncollected():
             from trails.app.serving.http import HttpInterface  # noqa: PLC0415 - see above
-            from trails.app.serving.http_servers import HttpServer  # noqa: PLC0415
+            from trails.app.serving.http_servers import HttpServer, Port  # noqa: PLC0415
 
-        listening = self._listening
+        listening, settings = self._listening, self._app.settings
         interface = HttpInterface(
             self._graphs,
-            self._app.settings.graphs,
+            settings.graphs,
             listening.authenticator,
             listening.policy,
-            Challenges(self._app.settings.auth.oauth, listening.authenticator.scopes),
+            Challenges(settings.auth.oauth, listening.authenticator.scopes),
+            max_body=settings.server.body_mb << 20,
         )
+        main = interface.entrance
+        ports = [Port(each, main, listening.tls) for each in listening.ports]
         async with interface.run() as asgi:
-            server = HttpServer(asgi)
-            serving = asyncio.create_task(server.run_on(self._sockets))
+            server = HttpServer(asgi, Entrances(main, self._key))
+            serving = asyncio.create_task(server.run_on([Port(self._sock), *ports]))
             ending = asyncio.create_task(self.ending.wait())
             self._ready.set()
             await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)

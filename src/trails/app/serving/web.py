@@ -16,6 +16,7 @@ import msgspec
 
 from trails.app.ownership import Ownership
 from trails.app.serving.attaching import attach
+from trails.app.serving.certificates import HANDSHAKE
 from trails.app.serving.gateway_errors import unavailable
 from trails.app.serving.greetings import Hello
 from trails.app.serving.links import Link
@@ -54,6 +55,7 @@ class WebFront:
     ) -> None:
         self._folder = folder
         self._listening = listening
+        self._arrival = listening.arrival().line()
         self._ready = ready
         self._tell = tell
         self._told = False
@@ -71,8 +73,12 @@ class WebFront:
 
     async def _pass_on_until_owner(self) -> Ownership:
         """Pump connections to whoever owns the folder, until that is this process."""
+        tls = self._listening.tls
+        handshake = None if tls is None else HANDSHAKE
         servers = [
-            await asyncio.start_server(self._pass_on, sock=port.dup())
+            await asyncio.start_server(
+                self._pass_on, sock=port.dup(), ssl=tls, ssl_handshake_timeout=handshake
+            )
             for port in self._listening.ports
         ]
         try:
@@ -137,7 +143,9 @@ class WebFront:
             await self._found.wait()
             if self._owner is not None:
                 with suppress(OSError):
-                    return await asyncio.open_unix_connection(self._owner.http)
+                    reader, writer = await asyncio.open_unix_connection(self._owner.http)
+                    writer.write(self._arrival)
+                    return reader, writer
             await asyncio.sleep(0.05)
 
     async def _finish(self) -> None:

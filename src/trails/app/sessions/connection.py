@@ -13,13 +13,19 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
+from trails.app.serving.entrances import Arrival
 from trails.app.sessions.failures import error_of
 from trails.errors import UnreachableError
+from trails.model.actors import OPERATOR
 from trails.model.outcomes import Failure
+from trails.model.secrets import Secret
 
 _PATIENCE: Final = 10.0
 """Seconds to wait for a connection; an answer may take as long as its work takes."""
 _BLOCK: Final = 1 << 16
+_OWN: Final = "TRAILS_TOKEN"
+_SERVERS: Final = "TRAILS_MCP_TOKEN"
+"""What a server elsewhere was started with, for those who started it."""
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -33,6 +39,8 @@ class Address(msgspec.Struct, frozen=True):
     prefix: str = ""
     path: Path | None = None
     """A Unix socket."""
+    key: Secret = Secret("")
+    """What makes whoever shows it there the operator."""
 
 
 def parse_address(url: str) -> Address:
@@ -54,8 +62,9 @@ class Connection:
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        token = os.environ.get("TRAILS_TOKEN") or os.environ.get("TRAILS_MCP_TOKEN")
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._token = chosen_token()
+        if self._token is None and address.path is None and (given := os.environ.get(_SERVERS)):
+            self._token = Secret(given)
 
     def ask(self, method: str, path: str, query: Mapping[str, object] | None = None) -> bytes:
         """What comes of a request without a body."""
@@ -98,9 +107,9 @@ class Connection:
         """A response that is fine; what is not is raised as what it was over there."""
         asked = {name: _spell(value) for name, value in (query or {}).items() if value is not None}
         target = f"{self._address.prefix}{path}{'?' if asked else ''}{urlencode(asked, doseq=True)}"
-        connection = _open(self._address)
+        connection = _open(self._address, operator=self._token is None)
         try:
-            _send(connection, method, target, blocks, {**self._headers, **(headers or {})})
+            _send(connection, method, target, blocks, {**self._credential(), **(headers or {})})
             response = connection.getresponse()
             if response.status >= 300:
                 raise error_of(_failure(response, self._address))
@@ -113,6 +122,15 @@ class Connection:
             ) from None
         finally:
             connection.close()
+
+    def _credential(self) -> dict[str, str]:
+        return {} if self._token is None else {"Authorization": f"Bearer {self._token.reveal()}"}
+
+
+def chosen_token() -> Secret | None:
+    """The token that whoever runs a command acts with; None where it is the operator."""
+    given = os.environ.get(_OWN)
+    return Secret(given) if given else None
 
 
 def _spell(value: object) -> object:
@@ -151,21 +169,25 @@ def _failure(response: HTTPResponse, address: Address) -> Failure:
 class _UnixConnection(HTTPConnection):
     """HTTP over a Unix socket."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, arrival: Arrival) -> None:
         super().__init__("localhost", timeout=_PATIENCE)
         self._path = path
+        self._arrival = arrival.line()
 
     def connect(self) -> None:
         """Connect to the socket."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(_PATIENCE)
         self.sock.connect(str(self._path))
+        self.sock.sendall(self._arrival)
 
 
-def _open(address: Address) -> HTTPConnection:
+def _open(address: Address, *, operator: bool) -> HTTPConnection:
     connection: HTTPConnection
     if address.path is not None:
-        connection = _UnixConnection(address.path)
+        key = address.key.reveal() if operator else ""
+        arrival = Arrival(scopes=OPERATOR.scopes, operator=key)
+        connection = _UnixConnection(address.path, arrival)
     elif address.tls:
         connection = HTTPSConnection(address.host, address.port, timeout=_PATIENCE)
     else:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
+from trails.surfaces.rest.bodies import MAX_BODY
 from trails.surfaces.rest.replies import refuse_http
 from trails.surfaces.rest.routes import build_routes
 from trails.surfaces.rest.routing import Graphs
 
 
-def build_app(graphs: Graphs) -> Starlette:
+def build_app(graphs: Graphs, max_body: int = MAX_BODY) -> Starlette:
     """Everything that REST offers; what no route answers is told in the same form."""
     app = Starlette(routes=build_routes(graphs), exception_handlers={HTTPException: refuse_http})
     app.router.redirect_slashes = False
+    app.state.max_body = max_body
     return app

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from trails.surfaces.rest.replies import JSON, Refused, refused
 
 MAX_BODY: Final = 32 << 20
+"""Bytes of a body that is read as a whole, unless the application says another number."""
 
 
 async def read_object(request: Request) -> dict[str, object]:
@@ -48,7 +49,7 @@ async def read_text(request: Request) -> str:
 
 async def read_body(request: Request) -> bytes:
     """A whole body, if it is not too large."""
-    return b"".join([block async for block in bounded(request, MAX_BODY)])
+    return b"".join([block async for block in bounded(request, request.app.state.max_body)])
 
 
 async def bounded(request: Request, limit: int) -> AsyncIterator[bytes]:

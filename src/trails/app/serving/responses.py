@@ -1,0 +1,76 @@
+"""Responses of the front itself, and the headers that every response has."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from starlette.types import Message, Send
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+SECURITY: Final[Headers] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+"""What is answered is data for programs: no browser shall run, frame, embed or guess at it."""
+_PRIVATE: Final = (b"cache-control", b"no-store")
+"""Answers depend on who asks; whoever answers may say that one does not."""
+HSTS: Final = (b"strict-transport-security", b"max-age=31536000")
+JSON: Final = (b"content-type", b"application/json")
+
+
+class Dressed:
+    """A ``send`` that adds headers to a response."""
+
+    __slots__ = ("_more", "_send")
+
+    def __init__(self, send: Send, more: Headers) -> None:
+        self._send = send
+        self._more = more
+
+    def __call__(self, message: Message) -> Awaitable[None]:
+        """Pass a message on."""
+        if message["type"] == "http.response.start":
+            headers = [*message.get("headers", ()), *self._more]
+            if not any(name == b"cache-control" for name, _ in headers):
+                headers.append(_PRIVATE)
+            message = {**message, "headers": headers}
+        return self._send(message)
+
+
+def error_body(code: str, message: str, data: Mapping[str, object] | None = None) -> bytes:
+    """The one form of an error."""
+    error: dict[str, object] = {"code": code, "message": message}
+    if data:
+        error["data"] = data
+    return msgspec.json.encode({"error": error})
+
+
+async def answer(send: Send, status: int, body: bytes, more: Headers = ()) -> None:
+    """Answer with a JSON text, or with nothing."""
+    length = (b"content-length", str(len(body)).encode())
+    headers = [JSON, length, *more] if body else [length, *more]
+    if status == HTTPStatus.NO_CONTENT:
+        headers = list(more)
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def write_refusal(status: int, code: str, message: str, more: Headers = ()) -> bytes:
+    """A whole response to a request that can't be read, as it is sent; the last on a connection."""
+    body = error_body(code, message)
+    headers = (
+        JSON,
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+        *SECURITY,
+        _PRIVATE,
+        *more,
+    )
+    first = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
+    return b"".join((first, *(b"%b: %b\r\n" % each for each in headers), b"\r\n", body))
