@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from access import walk
 from agent import work
 from app import Component, Hazard, Incident, Person, Requirement, Verification
 from rich.console import Console
@@ -50,6 +51,7 @@ def main() -> None:
             show_sandbox(app, ctx)
         show_kill(project)
         show_proof(project)
+        show_access(project, Path(folder) / "guarded")
         show_agent(project, stay=sys.stdin.isatty() and not os.environ.get("DEMO_ONCE"))
 
 
@@ -262,9 +264,17 @@ def show_proof(project: Path) -> None:
         sys.exit(done.returncode)
 
 
+def show_access(project: Path, guarded: Path) -> None:
+    """Tokens and policies decide what each actor sees; on a copy, which needs tokens from then."""
+    heading("12. Narrow credentials")
+    shutil.copytree(project, guarded)
+    with serving(guarded) as served:
+        asyncio.run(walk(served["graphs"][0]["url"], guarded))
+
+
 def show_agent(project: Path, *, stay: bool) -> None:
     """An agent works with the graph over MCP; then others may, until somebody says stop."""
-    heading("12. An agent")
+    heading("13. An agent")
     with serving(project) as served:
         endpoint = served["graphs"][0]
         asyncio.run(work(endpoint["url"]))
