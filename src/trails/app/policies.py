@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Final, Literal
@@ -96,6 +96,10 @@ class FollowingJudge:
     ) -> bool:
         """As the current judge says."""
         return self.current.allows_somewhere(actor, action, resource, branches)
+
+    def alike(self, actor: Actor, branches: Collection[str]) -> Mapping[str, str]:
+        """As the current judge says."""
+        return self.current.alike(actor, branches)
 
     @property
     def current(self) -> Judge:

@@ -10,12 +10,11 @@ import msgspec
 from trails.model.actors import Actor
 from trails.model.capabilities import Scope
 from trails.model.decisions import Judge, Resource
+from trails.policy.vocabulary import PAIRS
 from trails.registry.registry import Registry
 from trails.request.builtins import BUILTINS
 from trails.request.catalog import builtin_gate
 from trails.request.gates import Gate, Need, of_capability, of_query
-
-_PAIRS = frozenset({"BranchCreate", "BranchMerge"})
 
 
 class GatedTool(msgspec.Struct, frozen=True):
@@ -68,7 +67,7 @@ class Asker:
 
     def _has(self, need: Need) -> bool:
         """What is about two branches is asked about this one and any other."""
-        if need.action in _PAIRS:
+        if need.action in PAIRS:
             branches = frozenset({self._branch})
             return self._judge.allows_somewhere(self._actor, need.action, need.resource, branches)
         return self._judge.allows(self._actor, need.action, need.resource, self._branch)

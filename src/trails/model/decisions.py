@@ -5,7 +5,7 @@ The question has one form everywhere, and whoever can answer it is a Judge.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final, Literal, Protocol
 
 import msgspec
@@ -53,6 +53,10 @@ class Judge(Protocol):
         """Whether it is allowed on one of these branches, or between two of them."""
         ...
 
+    def alike(self, actor: Actor, branches: Collection[str]) -> Mapping[str, str]:
+        """Each branch, with one of them on which all is decided alike for this actor."""
+        ...
+
 
 class _Everything:
     """Allows everything."""
@@ -72,6 +76,11 @@ class _Everything:
         """Yes."""
         del actor, action, resource, branches
         return True
+
+    def alike(self, actor: Actor, branches: Collection[str]) -> Mapping[str, str]:
+        """All are."""
+        del actor
+        return dict.fromkeys(branches, next(iter(branches), ""))
 
 
 EVERYTHING: Final[Judge] = _Everything()

@@ -50,7 +50,7 @@ class Known(msgspec.Struct, frozen=True):
             return True  # they come with the requests
         if kind == "Graph" and identifier in self.graphs:
             return True
-        return any(uid.kind == kind and uid.id == identifier for uid in self.world.entities)
+        return identifier in self.world.names(kind)
 
 
 def check_policies(policies: Policies, known: Known) -> list[PolicyProblem]:

@@ -17,6 +17,9 @@ from trails.model.decisions import Resource
 from trails.policy.vocabulary import SERVER
 from trails.registry.registry import Registry
 
+DATA: Final = frozenset({"Type", "Field"})
+FORGOTTEN: Final = ""
+"""Stands for types and fields that commits of the past have, and the registry has no more."""
 Attributes = Mapping[str, bool | str | tuple[str, ...]]
 NO_ATTRIBUTES: Final[Attributes] = MappingProxyType({})
 
@@ -56,7 +59,7 @@ class World:
 
     def names(self, kind: str) -> list[str]:
         """The ids of one kind of thing."""
-        return [uid.id for uid in self.entities if uid.kind == kind]
+        return [uid.id for uid in self.entities if uid.kind == kind and uid.id != FORGOTTEN]
 
 
 def graph_world(registry: Registry, graph: str) -> World:
@@ -85,6 +88,9 @@ def _of_graph(registry: Registry, graph: str) -> Iterator[Entity]:
 
 def _of_types(registry: Registry, whole: Resource) -> Iterator[Entity]:
     """A type is part of the one it extends, and a field of the one it is inherited from."""
+    forgotten = Resource("Type", FORGOTTEN)
+    yield Entity(forgotten, (whole,))
+    yield Entity(Resource("Field", FORGOTTEN), (forgotten,))
     types = registry.types
     for each in types.values():
         extended = types.get(each.extends or "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import cedarpy
@@ -19,9 +19,10 @@ from trails.model.decisions import Decision, Resource
 from trails.model.kept import Kept
 from trails.model.tools import Action
 from trails.policy.asking import ask_cedar, deny
-from trails.policy.places import Place, join_conditions, places_for
+from trails.policy.places import Place, join_conditions, kinds_of, places_for
 from trails.policy.policies import Policies
 from trails.policy.stage import Stage
+from trails.policy.vocabulary import PAIRS
 
 Standing = tuple[str, frozenset[str], frozenset[str]]
 
@@ -47,9 +48,9 @@ class CedarJudge:
         self, actor: Actor, action: Action, resource: Resource, branch: str = "", target: str = ""
     ) -> bool:
         """Whether some policy permits it, none forbids it, and all could be asked."""
-        asked = self.stage.stands_for.get(resource)
+        asked = self.stage.find(resource)
         if asked is None:
-            return False  # nothing is known about it, not even what it is part of
+            return False
         key = (actor.name, actor.groups, actor.scopes, action, asked, branch, target)
         found = self._decided.get(key)
         if found is None:
@@ -65,7 +66,9 @@ class CedarJudge:
         name. Where policies compare the two branches of a fork or merge in ways that can't be
         foreseen, the answer is yes, and each call is decided by itself.
         """
-        asked = self.stage.stands_for.get(resource)
+        if len(branches) == 1 and action not in PAIRS:
+            return self.allows(actor, action, resource, *branches)
+        asked = self.stage.find(resource)
         if asked is None:
             return False
         names = branches if isinstance(branches, frozenset) else frozenset(branches)
@@ -74,6 +77,11 @@ class CedarJudge:
         if found is None:
             found = self._keep(key, self._find_somewhere(actor, action, asked, names))
         return found
+
+    def alike(self, actor: Actor, branches: Collection[str]) -> Mapping[str, str]:
+        """Each branch, with one of them on which all is decided alike for this actor."""
+        conditions = join_conditions(each.conditions for each in self.stage.about(actor))
+        return kinds_of(conditions.for_actor(actor), frozenset(branches))
 
     def _find_somewhere(
         self, actor: Actor, action: Action, asked: Resource, branches: frozenset[str]

@@ -18,6 +18,7 @@ from trails.model.actors import Actor
 from trails.model.tools import Action
 from trails.policy.globs import Glob, compile_glob, names_of_each_kind
 from trails.policy.trees import children, context_name
+from trails.policy.vocabulary import PAIRS
 
 Place = tuple[str, str]
 """A branch, and the other one where there are two."""
@@ -156,11 +157,19 @@ def places_for(
     action: Action, conditions: Conditions, branches: frozenset[str]
 ) -> Sequence[Place] | None:
     """Where to ask, so that every other place is answered as well; None if that is too much."""
-    if action in {"BranchMerge", "BranchCreate"}:
+    if action in PAIRS:
         pairs = (_merges if action == "BranchMerge" else _forks)(conditions, branches)
         return None if pairs is None or len(pairs) > _MOST else pairs
     names = _ordered(branches) if conditions.opaque else _kinds(conditions.branch, branches)
     return [(each, "") for each in names]
+
+
+def kinds_of(conditions: Conditions, branches: frozenset[str]) -> Mapping[str, str]:
+    """Each branch, with the first of its kind."""
+    if conditions.opaque:
+        return {each: each for each in branches}
+    groups = _members(conditions.branch, branches).values()
+    return {each: members[0] for members in groups for each in members}
 
 
 def _merges(conditions: Conditions, branches: frozenset[str]) -> Sequence[Place] | None:

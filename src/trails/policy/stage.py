@@ -16,7 +16,7 @@ import msgspec
 from trails.model.actors import Actor
 from trails.model.decisions import Resource
 from trails.model.tools import Action
-from trails.policy.entities import Entity, World, actor_records
+from trails.policy.entities import DATA, FORGOTTEN, Entity, World, actor_records
 from trails.policy.heads import concerns_action, concerns_actor, concerns_resource
 from trails.policy.policies import Policies, Policy
 
@@ -28,6 +28,7 @@ class Stage:
         self.world = world
         self._policies = policies.policies
         self._named = policies.mentioned_resources
+        self._tells_data = any(each.kind in DATA for each in self._named)
         alike: dict[Hashable, Resource] = {}
         self.stands_for: Mapping[Resource, Resource] = {
             uid: alike.setdefault(self._seen_of(entity), uid)
@@ -53,6 +54,21 @@ class Stage:
             if self.stands_for[uid] == uid:
                 above = self.world.above(uid) & self._named
                 yield Entity(uid, tuple(sorted(above, key=str)), entity.attributes)
+
+    def find(self, resource: Resource) -> Resource | None:
+        """What is asked about instead of a thing; None if nothing can be said about it.
+
+        What a graph had declared once is like all other data, unless a policy tells some data
+        from other: what it extended then is not known, and so not what holds for it.
+        """
+        found = self.stands_for.get(resource)
+        if found is None and resource.kind in DATA and not self._tells_data:
+            return self.stands_for.get(Resource(resource.kind, FORGOTTEN))
+        return found
+
+    def about(self, actor: Actor) -> list[Policy]:
+        """The policies that may apply to an actor, whatever it does."""
+        return [policy for policy in self._policies if concerns_actor(policy.says, actor)]
 
     def concerned(self, actor: Actor, action: Action, resource: Resource) -> list[Policy]:
         """The policies that may apply, whatever their conditions say."""

@@ -93,7 +93,7 @@ class ActorAccess:
         return Sight(frozenset(hidden), fields, frozenset(fixed))
 
     def _allows(self, action: Action, resource: Resource, branches: Collection[str]) -> bool:
-        return any(self._judge.allows(self.actor, action, resource, each) for each in branches)
+        return self._judge.allows_somewhere(self.actor, action, resource, branches)
 
     # --- the questions of lists and calls --------------------------------------------------
 
@@ -117,7 +117,19 @@ class ActorAccess:
             self._somewhere(each, branches) for each in gate.among
         ):
             return False
-        return not gate.whole or any(self._passes_on(gate, each) for each in branches)
+        return not gate.whole or any(
+            self._passes_on(gate, each) for each in self._differing(branches)
+        )
+
+    def _differing(self, branches: tuple[str, ...]) -> Collection[str]:
+        """One branch of each kind that policies can tell apart, with each set of types."""
+        alike = self._judge.alike(self.actor, branches)
+        found: dict[tuple[str, str], str] = {}
+        for branch in branches:
+            schema = self._branches.schema_of(branch)
+            if schema is not None:
+                found.setdefault((alike[branch], schema.digest), branch)
+        return found.values()
 
     def _somewhere(self, need: Need, branches: tuple[str, ...]) -> bool:
         return self._judge.allows_somewhere(self.actor, need.action, need.resource, branches)
