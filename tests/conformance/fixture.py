@@ -88,7 +88,10 @@ class FixtureBackend:
 
     name = "trails-conformance"
     version = "1.0.0"
-    instructions = "A fixture for the conformance suite."
+
+    def instructions(self, actor: Actor) -> str:
+        """What it is for."""
+        return "A fixture for the conformance suite."
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[], None]] = []

@@ -121,10 +121,9 @@ def test_a_session_can_be_told_of_changes(revision):
 class Changing(TrivialBackend):
     """Has other things to say each time."""
 
-    @property
-    def instructions(self):
+    def instructions(self, actor):
         """Say how often it was asked."""
-        self.calls.append("asked")
+        self.calls.append(f"asked by {actor.name}")
         return f"asked {len(self.calls)} times"
 
 

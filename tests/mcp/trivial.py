@@ -51,11 +51,15 @@ class OneCaller:
 class TrivialBackend:
     """Echoes, reads one note, and counts what it was asked."""
 
-    name, version, instructions = "trivial", "1.0", "Call echo."
+    name, version = "trivial", "1.0"
 
     def __init__(self, failures: Mapping[str, Failure] | None = None) -> None:
         self.failures = failures or {}
         self.calls: list[tuple[str, Any]] = []
+
+    def instructions(self, actor: Actor) -> str:
+        """What to do."""
+        return "Call echo."
 
     def tools(self, actor: Actor) -> ToolList:
         """One tool."""

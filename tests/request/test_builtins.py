@@ -266,7 +266,7 @@ def test_a_load_is_one_commit_or_none(calls):
 
 def test_instructions_introduce_the_server(calls):
     """Project, graph, types with a line each, tools, where to begin and how errors look."""
-    told = calls.kernel.instructions
+    told = calls.kernel.instructions(LOCAL)
     for words in (
         "graph 'main' of the project 'app'",
         "- Author: Somebody who writes.",

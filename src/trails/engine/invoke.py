@@ -28,6 +28,7 @@ from trails.engine.untrusted import Untrusted
 from trails.errors import ForbiddenError, NotFoundError, TrailsError
 from trails.model.answers import Answer
 from trails.model.capabilities import Capability, StoredQuery
+from trails.model.tools import Action
 
 
 def invoke(ctx: GraphContext, name: str, arguments: Mapping[str, object]) -> object:
@@ -87,6 +88,7 @@ def run_query(
 
     The text is an author's, not a caller's; so where no process can be confined it is run here.
     """
+    _check_inner(ctx, query)
     if is_hidden(ctx, query):
         raise ForbiddenError("this query can reach what its caller may not read; use another")
     text = bind_query(query, cast(Mapping[str, object], params))
@@ -119,6 +121,19 @@ def is_hidden(ctx: GraphContext, query: StoredQuery) -> bool:
         return True
     schema = ctx.line.schema
     return touches_hidden(reach_of(query, schema, ctx.names), ctx.sight, schema)
+
+
+def _check_inner(ctx: GraphContext, query: StoredQuery) -> None:
+    """Who may run a query may still not read or change what it does."""
+    action: Action = "Change" if query.mutation else "Read"
+    if any(ctx.access.may(action, each) for each in ctx.branches):
+        return
+    does = "changes" if query.mutation else "reads"
+    raise ForbiddenError(
+        f"{query.name} {does} data that you may not {action.lower()} here; ask for that right, or "
+        "use another query",
+        query=query.name,
+    )
 
 
 @contextmanager

@@ -65,7 +65,9 @@ def _load_file(
         idempotency_key=given["idempotency_key"],
     )
     try:
-        return desk.service.load(ctx.actor, request, registry=ctx.registry, call=ctx.call)
+        return desk.service.load(
+            ctx.actor, request, registry=ctx.registry, call=ctx.call, access=ctx.access
+        )
     finally:
         drop(file)
 

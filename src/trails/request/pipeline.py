@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from trails.engine.activities import Call
+from trails.engine.graph import MAIN
 from trails.engine.service import GraphService
 from trails.model.actors import Actor
 from trails.model.outcomes import Failure, Outcome
@@ -57,11 +58,13 @@ class Kernel:
         """The version of that."""
         return self._options.version
 
-    @property
-    def instructions(self) -> str:
+    def instructions(self, actor: Actor) -> str:
         """For a model that has never seen this server: what it is and where to begin."""
+        rights = self._authority.rights(actor)
+        schema = self._service.registry.schema if rights is None else rights.schema(MAIN)
+        graph = self._service.graph.name
         return project_instructions(
-            self._options.project, self._service.graph.name, self._service.registry
+            self._options.project, graph, schema.types, self.tools(actor).tools
         )
 
     # --- tools -----------------------------------------------------------------------

@@ -23,14 +23,19 @@ from trails.request.builtins.declare import READER, Builtin, Desk, field
 from trails.request.builtins.merges import BRANCH_MERGE, merge_request
 from trails.request.builtins.mutations import GRAPH_MUTATE, mutate
 from trails.request.builtins.queries import GRAPH_QUERY, bound_params
-from trails.request.builtins.stored import STORED_QUERY_LIST, STORED_QUERY_RUN, run_by_name
+from trails.request.builtins.stored import (
+    STORED_QUERY_LIST,
+    STORED_QUERY_RUN,
+    admitted_queries,
+    run_by_name,
+)
 
 LINK: Final = "stored_query_link"
 _ANYTHING: Final[Mapping[str, object]] = {"type": "object"}
 
 
 def _versions(desk: Desk, ctx: GraphContext) -> Versions:
-    return desk.service.versions(ctx.actor, ctx.call)
+    return desk.service.versions(ctx.actor, ctx.call, ctx.access)
 
 
 # --- branches ---------------------------------------------------------------------
@@ -115,7 +120,7 @@ def _plain(answer: Answer) -> Answer:
 
 def _list_queries(desk: Desk, ctx: GraphContext) -> object:
     del desk
-    found = ctx.registry.queries
+    found = admitted_queries(ctx, ctx.registry.queries)
     return {"queries": [found[name] for name in sorted(found)]}
 
 
@@ -126,7 +131,7 @@ def _run_query(desk: Desk, ctx: GraphContext, name: str, params: object) -> obje
 
 def _run_link(desk: Desk, ctx: GraphContext, name: str, params: object) -> object:
     """With parameters as texts, several of each: the query's declaration says what they mean."""
-    query = ctx.registry.queries.get(name)
+    query = admitted_queries(ctx, ctx.registry.queries).get(name)
     if query is not None and query.mutation:
         raise QueryError(f"{name} changes data, and following a link must not; POST its params")
     declared = {} if query is None else {each.name: each for each in query.params}

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
+from trails.engine.context import GraphContext
 from trails.engine.graph import MAIN, Graph
+from trails.engine.seen import Seen
+from trails.engine.unknown import unknown_commit
 from trails.model.actors import Actor
 from trails.model.decisions import Judge, Resource
 from trails.model.kept import Kept
@@ -139,9 +142,10 @@ class ActorAccess:
         return lambda branch: self._passes_on(gate, branch)
 
     def _passes_on(self, gate: Gate, branch: str) -> bool:
-        return all(self.allows(each, branch) for each in gate.needs) and (
-            not gate.whole or self._sees_all(branch)
-        )
+        allowed = all(self.allows(each, branch) for each in gate.needs)
+        if allowed and gate.among is not None:
+            allowed = any(self.allows(each, branch) for each in gate.among)
+        return allowed and (not gate.whole or self._sees_all(branch))
 
     def _sees_all(self, branch: str) -> bool:
         """Whether nothing on a branch is hidden; what was hidden elsewhere is asked for first."""
@@ -167,6 +171,23 @@ class ActorAccess:
     def allows(self, need: Need, branch: str) -> bool:
         """Whether what is needed is allowed on a branch."""
         return self._judge.allows(self.actor, need.action, need.resource, branch)
+
+
+def rights_of(ctx: GraphContext) -> ActorAccess | None:
+    """The rights of whoever a context is for; None where nothing is denied."""
+    return ctx.access if isinstance(ctx.access, ActorAccess) else None
+
+
+def check_here(graph: Graph, ctx: GraphContext, gate: Gate) -> None:
+    """Refuse a place where the gate is closed, as one that does not exist."""
+    rights = rights_of(ctx)
+    if rights is None:
+        return
+    permits = rights.passer(gate)
+    if not any(map(permits, ctx.branches)):
+        if ctx.snapshot is not None:
+            raise unknown_commit(ctx.snapshot)
+        raise Seen(graph, permits).unknown(ctx.branch)
 
 
 def _field(type_name: str, field: str) -> Resource:

@@ -43,18 +43,21 @@ def _shown(branch: BranchInfo) -> dict[str, object]:
 
 def _list(desk: Desk, ctx: GraphContext) -> object:
     return {
-        "branches": [_shown(each) for each in desk.service.versions(ctx.actor, ctx.call).branches()]
+        "branches": [
+            _shown(each)
+            for each in desk.service.versions(ctx.actor, ctx.call, ctx.access).branches()
+        ]
     }
 
 
 def _create(desk: Desk, ctx: GraphContext, **given: str) -> object:
-    versions = desk.service.versions(ctx.actor, ctx.call)
+    versions = desk.service.versions(ctx.actor, ctx.call, ctx.access)
     made = versions.create_branch(given["name"], given["from"])
     return {"branch": _shown(made), "from": given["from"]}
 
 
 def _delete(desk: Desk, ctx: GraphContext, name: str, *, force: bool) -> object:
-    gone = desk.service.versions(ctx.actor, ctx.call).delete_branch(name, force=force)
+    gone = desk.service.versions(ctx.actor, ctx.call, ctx.access).delete_branch(name, force=force)
     return {"deleted": _shown(gone)}
 
 
@@ -99,6 +102,7 @@ BRANCH_CREATE: Final = Builtin(
     output=shown(branch=_BRANCH, **{"from": STRING}),
     hints=ADDER,
     action="BranchCreate",
+    also=("Read",),
     kind="mutation",
     run=_create,
 )

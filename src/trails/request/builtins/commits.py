@@ -51,7 +51,7 @@ def _shown(commit: Commit) -> dict[str, object]:
 
 def _list(desk: Desk, ctx: GraphContext, **given: object) -> object:
     wanted = msgspec.convert(given, _Page)
-    page = desk.service.versions(ctx.actor, ctx.call).commits(
+    page = desk.service.versions(ctx.actor, ctx.call, ctx.access).commits(
         None if wanted.all_branches else wanted.branch,
         actor=wanted.actor,
         node=wanted.node,
@@ -75,7 +75,7 @@ class _Page(msgspec.Struct, frozen=True):
 
 
 def _get(desk: Desk, ctx: GraphContext, commit: str, limit: int) -> object:
-    found = desk.service.versions(ctx.actor, ctx.call).commit(commit, limit=limit)
+    found = desk.service.versions(ctx.actor, ctx.call, ctx.access).commit(commit, limit=limit)
     change = found.difference
     body: dict[str, object] = {
         **_shown(found.commit),

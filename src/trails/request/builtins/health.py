@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 from trails.engine.context import GraphContext
+from trails.engine.graph import MAIN
+from trails.model.history import GENESIS
 from trails.request.builtins.declare import READER, Builtin, Desk, shown
 
 
 def _health(desk: Desk, ctx: GraphContext) -> object:
+    seen = ctx.access.may("Read", MAIN)
     return {
         "status": "ok",
         "project": desk.options.project,
         "graph": ctx.graph,
         "version": desk.options.version,
-        "head": desk.service.graph.main.head.commit,
+        "head": desk.service.graph.main.head.commit if seen else GENESIS,
     }
 
 
@@ -24,7 +27,8 @@ GRAPH_HEALTH: Final = Builtin(
     description=(
         "Tell whether this knowledge graph serves requests. Takes no arguments. Returns "
         "status 'ok', the project and graph that you are talking to, the server's version, and "
-        "head, the id of the newest commit on main (empty before the first). Cheap; use it to "
+        "head, the id of the newest commit on main (empty before the first, and for those who may "
+        "not read main). Cheap; use it to "
         "check the connection. For counts and types use graph_snapshot."
     ),
     output=shown(

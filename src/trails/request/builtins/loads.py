@@ -38,7 +38,9 @@ def _load(desk: Desk, ctx: GraphContext, data: str, **given: str | None) -> obje
         expected_head=given["expected_head"],
         idempotency_key=given["idempotency_key"],
     )
-    done = desk.service.load(ctx.actor, request, registry=ctx.registry, call=ctx.call)
+    done = desk.service.load(
+        ctx.actor, request, registry=ctx.registry, call=ctx.call, access=ctx.access
+    )
     return {
         "branch": done.branch,
         "commit": done.commit,

@@ -58,7 +58,7 @@ def merge_request(resolutions: Sequence[Mapping[str, object]], **given: object) 
 
 def _merge(desk: Desk, ctx: GraphContext, **given: object) -> object:
     request = merge_request(**given)  # type: ignore[arg-type]
-    result = desk.service.versions(ctx.actor, ctx.call).merge(request)
+    result = desk.service.versions(ctx.actor, ctx.call, ctx.access).merge(request)
     if result.conflicts and not request.dry_run:
         raise _refused(result)
     return _shown(result)
@@ -170,6 +170,7 @@ BRANCH_MERGE: Final = Builtin(
     ),
     hints=WRITER,
     action="BranchMerge",
+    also=("Read", "Change"),
     kind="mutation",
     run=_merge,
 )

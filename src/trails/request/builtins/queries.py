@@ -71,5 +71,6 @@ GRAPH_QUERY: Final = Builtin(
     output=ANSWER,
     hints=READER,
     action="Read",
+    whole=True,
     run=_query,
 )

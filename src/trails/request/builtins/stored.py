@@ -29,6 +29,8 @@ from trails.request.builtins.declare import (
     said,
     shown,
 )
+from trails.request.gates import of_query
+from trails.request.rights import check_here, rights_of
 
 
 def exposed(registry: Registry) -> Mapping[str, StoredQuery]:
@@ -36,12 +38,22 @@ def exposed(registry: Registry) -> Mapping[str, StoredQuery]:
     return {name: query for name, query in registry.queries.items() if query.expose}
 
 
+def admitted_queries(
+    ctx: GraphContext, known: Mapping[str, StoredQuery]
+) -> Mapping[str, StoredQuery]:
+    """Those of some queries that exist for the caller."""
+    rights = rights_of(ctx)
+    if rights is None:
+        return known
+    return {name: query for name, query in known.items() if rights.passes(of_query(query))}
+
+
 def _list(desk: Desk, ctx: GraphContext, filter: str | None, detail_level: str) -> object:
     del desk
     wanted = (filter or "").casefold()
     found = [
         query
-        for query in exposed(ctx.registry).values()
+        for query in admitted_queries(ctx, exposed(ctx.registry)).values()
         if wanted in query.name.casefold() or wanted in query.description.casefold()
     ]
     return {"queries": [_shown(each, ctx.declared, detail_level) for each in found]}
@@ -76,10 +88,12 @@ def run_by_name(
     desk: Desk, ctx: GraphContext, known: Mapping[str, StoredQuery], name: str, params: object
 ) -> Answer | str | None:
     """Run one of some stored queries: its answer, or the commit of one that changes data."""
-    query = known.get(name)
+    admitted = admitted_queries(ctx, known)
+    query = admitted.get(name)
     if query is None:
-        hint = suggest(name, list(known)) if known else "this graph has none"
+        hint = suggest(name, list(admitted)) if admitted else "this graph has none"
         raise NotFoundError(f"there is no stored query {name[:100]!r}; {hint}", query=name[:100])
+    check_here(desk.service.graph, ctx, of_query(query))
     if query.mutation and ctx.snapshot is not None:
         message = f"snapshot: {name} changes data, and the past can't be changed; leave it out"
         raise ValidationError([FieldError("snapshot", "unknown_field", message, ctx.snapshot)])

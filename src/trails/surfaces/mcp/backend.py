@@ -45,8 +45,7 @@ class Backend(Protocol):
     def version(self) -> str:
         """The version of that."""
 
-    @property
-    def instructions(self) -> str:
+    def instructions(self, actor: Actor) -> str:
         """For a model that has never seen this server: what it is and where to begin."""
 
     def tools(self, actor: Actor) -> ToolList:

@@ -18,7 +18,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import INVALID_PARAMS
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from trails.model.actors import Actor
 from trails.model.outcomes import Failure, Outcome
@@ -48,7 +48,9 @@ _HINTS: Final[Mapping[CacheableMethod, CacheHint]] = {
     "server/discover": _FRESH,
 }
 _GREETINGS: Final = frozenset({"initialize", "server/discover"})
-"""What a server says of itself may change with its registry, so it is looked up here."""
+"""What a server says of itself depends on who asks, so it is put in here."""
+_TO_COME: Final = "…"
+"""Where that is put."""
 
 
 class Handlers:
@@ -132,7 +134,7 @@ def build_server(
     server: Server[dict[str, Any]] = Server(
         backend.name,
         version=backend.version,
-        instructions=backend.instructions,
+        instructions=_TO_COME,
         cache_hints=_HINTS,
         get_tool_input_schema=schema_of,
     )
@@ -143,23 +145,24 @@ def build_server(
     add("resources/templates/list", types.PaginatedRequestParams, handlers.list_templates)
     add("resources/read", types.ReadResourceRequestParams, handlers.read)
     add("completion/complete", types.CompleteRequestParams, handlers.complete)
-    server.middleware[:] = [Guard(server, backend)]
+    server.middleware[:] = [Guard(backend, actor_of)]
     return server
 
 
 class Guard:
     """What every message passes: lets only known errors out, and finishes what is sent."""
 
-    def __init__(self, server: Server[dict[str, Any]], backend: Backend) -> None:
-        self._server = server
+    def __init__(self, backend: Backend, actor_of: ActorOf) -> None:
         self._backend = backend
+        self._actor_of = actor_of
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Let a message pass."""
         try:
-            if ctx.method in _GREETINGS:
-                self._server.instructions = self._backend.instructions
             result = await call_next(ctx)
+            if ctx.method in _GREETINGS:
+                told = self._backend.instructions(self._actor_of(ctx))
+                result = _introduce(result, told)
             if ctx.method == "tools/list" and isinstance(result, dict):
                 add_alias(result)
         except MCPError:
@@ -169,6 +172,13 @@ class Guard:
         except Exception as error:  # noqa: BLE001 -- on older wires the SDK would send its text
             raise error_of(conceal(error), ctx) from None
         return result
+
+
+def _introduce(result: HandlerResult, instructions: str) -> HandlerResult:
+    """Put into a greeting what this caller is told of the server."""
+    if isinstance(result, BaseModel):
+        return result.model_copy(update={"instructions": instructions})
+    return result if result is None else {**result, "instructions": instructions}
 
 
 def error_of(failure: Failure, context: Context) -> MCPError:
