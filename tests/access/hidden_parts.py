@@ -71,7 +71,7 @@ TYPES: Mapping[str, Type] = {
         {
             "number": Field(int, said={"key": True}),
             "about": Field(Ref["Person"] | None, target="Person"),
-            "readers": Field(list[Ref["Person"]], target="Person", many=True),
+            "readers": Field(list[Ref["Person"]], target="Person", many=True),  # noqa: F821 - by name
             "chief": Field(Ref["Chief"] | None, target="Chief"),
             "text": Field(str | None),
         }

@@ -104,7 +104,7 @@ def questions(rows: list[Row]) -> Iterator[tuple[object, Question]]:
     """Everything that can be read, without those selections."""
     yield "schema", lambda ctx: ctx.kg.schema.digest
     yield "counts", lambda ctx: ctx.kg.counts()
-    yield "statistics", lambda ctx: measure_parts(ctx)
+    yield "statistics", measure_parts
     yield "document", lambda ctx: project_schema(ctx.kg.schema, ctx.names)
     yield "resources", lambda ctx: project_resources(ctx.kg.schema)
     for name, key, _ in rows:
@@ -125,13 +125,13 @@ def questions(rows: list[Row]) -> Iterator[tuple[object, Question]]:
 
 def measure_parts(ctx: GraphContext) -> object:
     """The numbers that are about what the graph holds."""
-    found = measure(ctx._graph, ctx)  # noqa: SLF001 - a context knows its graph
+    found = measure(ctx._graph, ctx)
     return found.instances, found.by_type, found.schema
 
 
 def exported(ctx: GraphContext, format: str, types: tuple[str, ...]) -> bytes:
     """A file."""
-    graph = ctx._graph  # noqa: SLF001 - a context knows its graph
+    graph = ctx._graph
     return b"".join(export_line(graph, ctx.line, format, types, ctx.kg.lens))
 
 
