@@ -35,9 +35,14 @@ async def sweep(is_current: IsCurrent, *kinds: Lasting) -> None:
     while True:
         await asyncio.sleep(PAUSE)
         for each in kinds:
-            stale = {actor for actor in each.actors() if not is_current(actor)}
-            if stale:
-                each.end_those_of(stale)
+            end_stale(each, is_current)
+
+
+def end_stale(kind: Lasting, is_current: IsCurrent) -> None:
+    """Stop what goes on for actors that are not current any more."""
+    stale = {actor for actor in kind.actors() if not is_current(actor)}
+    if stale:
+        kind.end_those_of(stale)
 
 
 class OpenResponses:

@@ -31,7 +31,7 @@ from trails.surfaces.mcp.bearers import take_bearer
 from trails.surfaces.mcp.bodies import parse, understand
 from trails.surfaces.mcp.callers import Callers
 from trails.surfaces.mcp.failures import UNAUTHENTICATED
-from trails.surfaces.mcp.revocations import sweep
+from trails.surfaces.mcp.revocations import end_stale, sweep
 from trails.surfaces.mcp.server import Context, build_server
 from trails.surfaces.mcp.subscriptions import Subscriptions
 from trails.surfaces.mcp.wire import MAX_BODY, ValidationErrors, encode, error_message
@@ -63,7 +63,7 @@ async def serve_stream(
     subscriptions.register(server, _actor_of, sessions=True)
     to_server, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, from_server = anyio.create_memory_object_stream[SessionMessage](0)
-    session = _Session(receive, send, callers)
+    session = _Session(receive, send, callers, subscriptions)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(sweep, callers.is_current, subscriptions)
         tasks.start_soon(session.pump_in, to_server)
@@ -75,10 +75,13 @@ async def serve_stream(
 class _Session:
     """The two directions of one session, and what it still owes."""
 
-    def __init__(self, receive: ReceiveLine, send: SendLine, callers: Callers) -> None:
+    def __init__(
+        self, receive: ReceiveLine, send: SendLine, callers: Callers, subscriptions: Subscriptions
+    ) -> None:
         self._receive = receive
         self._send = send
         self._callers = callers
+        self._subscriptions = subscriptions
         self._turn = anyio.Lock()
         self._owed: set[str | int | None] = set()
         self._settled = anyio.Event()
@@ -135,7 +138,11 @@ class _Session:
         return SessionMessage(message, ServerMessageMetadata(request_context=actor))
 
     async def _refuse(self, message: JSONRPCMessage, failure: Failure) -> None:
-        """Answer a request of nobody; a notification has no answer, and is dropped."""
+        """Answer a request of nobody; a notification has no answer, and is dropped.
+
+        Whoever is refused now may have been somebody before: nothing comes after the refusal.
+        """
+        end_stale(self._subscriptions, self._callers.is_current)
         if isinstance(message, JSONRPCRequest):
             data = {**failure.data, "code": failure.code}
             refusal = error_message(message.id, UNAUTHENTICATED, failure.message, data)

@@ -1,0 +1,147 @@
+"""What a token opened ends with the token, on every transport, within seconds."""
+
+import time
+from contextlib import ExitStack
+
+import pytest
+from tests.access.lines import Client, meta_of
+from tests.access.streams import WATCHED, WAYS, Door, request
+from tests.access.workshops import code_of, give_token, id_of, make_workshop, tokens_of
+from tests.serving.processes import NEW, Web, wait_until
+
+SECONDS = 5.0
+"""That it may take; the machine may add what it needs to wake up."""
+PATIENCE = 5.0
+LEGACY = "legacy_sessions = true\nlegacy_sse = true"
+
+
+@pytest.fixture
+def door():
+    """Opens doors, and closes them."""
+    with ExitStack() as stack:
+        yield lambda url, token: stack.enter_context(Door(url, token))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A server on a port, and its folder."""
+    folder = make_workshop(tmp_path_factory.mktemp("served") / "p", mcp=LEGACY)
+    writer = give_token(folder, "writer")
+    with Web(folder) as server:
+        yield folder, server.served["url"], writer
+
+
+def add(url, token, text):
+    """Add a note."""
+    call = {"name": "notes.add", "arguments": {"text": text}, "_meta": meta_of(None)}
+    headers = {"mcp-protocol-version": NEW, "mcp-method": "tools/call", "mcp-name": "notes.add"}
+    status, body, _ = Door(url, token).post(request("tools/call", call), **headers)
+    assert status == 200, body
+    assert b"isError" not in body or b'"isError":false' in body, body
+
+
+@pytest.mark.parametrize(
+    ("way", "end"), [*((way, "revoked") for way in WAYS), ("fast", "expired"), ("sse", "expired")]
+)
+def test_a_stream_over_http_ends_with_its_token(served, door, way, end):
+    """It is told nothing after that, it is closed in order, and others go on."""
+    folder, url, writer = served
+    lasting = WAYS[way](door(url, give_token(folder, "bob")))
+    expires = "6s" if end == "expired" else None
+    token = give_token(folder, "ann", expires=expires)
+    asked = door(url, token)
+    stream = WAYS[way](asked)
+    add(url, writer, f"{way} {end} before")
+    stream.wait_for("notifications/resources/updated")
+    lasting.wait_for("notifications/resources/updated")
+    if end == "revoked":
+        assert stream.ended_at is None
+        tokens_of(folder).revoke([id_of(token)])
+    assert stream.has_ended((6 if end == "expired" else 0) + SECONDS + PATIENCE)
+    assert "broken off" not in stream.lines
+    if way in {"fast", "sdk"}:
+        assert any('"resultType":"complete"' in line for line in stream.lines)
+    told = len(stream.lines)
+    lasting.lines.clear()
+    add(url, writer, f"{way} {end} after")
+    lasting.wait_for("notifications/resources/updated")
+    assert len(stream.lines) == told
+    assert lasting.ended_at is None
+    status, body, _ = asked.post(request("tools/list", {}))
+    assert status == 401
+    assert token.encode() not in body
+
+
+@pytest.mark.parametrize("way", ["session", "sse"])
+def test_a_session_belongs_to_the_credential_that_began_it(served, door, way):
+    """Another token of the same actor can't use it: it may permit less, or last longer."""
+    folder, url, _ = served
+    one, two = (door(url, give_token(folder, "ann")) for _ in range(2))
+    stream = WAYS[way](one)
+    listing = request("tools/list", {}, 9)
+    if way == "sse":
+        path = next(x for x in stream.lines if "session_id=" in x).removeprefix("data: ")
+        assert two.post(listing, path)[0] in {403, 404}
+        assert one.post(listing, path)[0] == 202
+        return
+    status, _, headers = one.post(request("initialize", {**_OLD_CLIENT}))
+    known = {"mcp-session-id": headers["mcp-session-id"]}
+    assert status == 200
+    assert two.post(listing, **known)[0] in {403, 404}
+    assert one.post(listing, **known)[0] == 200
+
+
+_OLD_CLIENT = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "t", "version": "1"},
+}
+
+
+def test_what_is_open_without_a_token_ends_with_the_first_one(tmp_path, door):
+    """From then on it would not be opened any more."""
+    folder = make_workshop(tmp_path / "p", mcp=LEGACY)
+    with Web(folder) as server:
+        streams = [WAYS[way](door(server.served["url"], None)) for way in WAYS]
+        give_token(folder)
+        assert all(each.has_ended(SECONDS + PATIENCE) for each in streams)
+
+
+def test_subscriptions_over_stdio_end_with_their_token(tmp_path):
+    """A listen stream with its result, an older session's without a word; others go on."""
+    folder = make_workshop(tmp_path / "p")
+    ann, bob, writer = (give_token(folder, name) for name in ("ann", "bob", "writer"))
+    with Client(folder) as old, Client(folder) as new:
+        old.begin(ann)
+        old.request("resources/subscribe", {"uri": "trails://kg/Note"})
+        mine = new.ask("subscriptions/listen", {"notifications": WATCHED, "_meta": meta_of(ann)})
+        other = new.ask("subscriptions/listen", {"notifications": WATCHED, "_meta": meta_of(bob)})
+        wait_until(lambda: new.ping(bob) == "bob" and _told(new, "acknowledged") == 2, "both")
+        new.new("tools/call", writer, name="notes.add", arguments={"text": "one"})
+        old.wait_for("notifications/resources/updated")
+        tokens_of(folder).revoke([id_of(ann)])
+        began = time.monotonic()
+        assert new.answer(mine)["result"]["resultType"] == "complete"
+        assert time.monotonic() - began < SECONDS + PATIENCE
+        wait_until(lambda: code_of(old.old("ping")) == -32001, "a refusal")
+        old.notified.clear()
+        new.notified.clear()
+        new.new("tools/call", writer, name="notes.add", arguments={"text": "two"})
+        new.wait_for("notifications/resources/updated")
+        told = [each for each in new.notified if each["method"].endswith("/updated")]
+        assert {_stream_of(each) for each in told} == {other}
+        assert code_of(old.old("ping")) == -32001
+        assert old.notified == []
+        fresh = give_token(folder, "ann")
+        wait_until(lambda: "result" in old.begin(fresh), "a token that is known")
+        old.request("resources/subscribe", {"uri": "trails://kg/Note"})
+        new.new("tools/call", writer, name="notes.add", arguments={"text": "three"})
+        old.wait_for("notifications/resources/updated")
+
+
+def _told(client, method):
+    return sum(each["method"].endswith(method) for each in client.notified)
+
+
+def _stream_of(notification):
+    return notification["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"]
