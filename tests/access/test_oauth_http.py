@@ -43,7 +43,7 @@ def open_desk(tmp_path_factory):
         yield desk
 
 
-@pytest.mark.req("G15", "T5")
+@pytest.mark.req("G15")
 def test_a_good_token_gets_in(desk):
     """Over MCP and REST, as whom it names."""
     token = PROVIDER.token()
