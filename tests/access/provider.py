@@ -11,6 +11,7 @@ import threading
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Self
@@ -164,6 +165,48 @@ class Provider:
         return f"{content}.{b64((key or self.rsa).sign(algorithm, content.encode()))}"
 
 
+class Handler(BaseHTTPRequestHandler):
+    """Answers as its server's mode says."""
+
+    keys: ClassVar[KeyServer]
+
+    def do_GET(self) -> None:
+        """The key set, however it comes."""
+        keys, mode = self.keys, self.keys.mode
+        keys.asked.append(self.path)
+        if mode == "silent":
+            keys.release.wait(keys.TOO_LONG)
+        if mode == "trickle":
+            self._trickle()
+        status, body = keys.answer()
+        self.send_response(status)
+        for name, value in keys.headers.items():
+            self.send_header(name, value)
+        if mode == "redirect":
+            self.send_header("Location", "/elsewhere")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        with suppress(OSError):
+            self._write(body, slowly=mode == "drip")
+
+    def _trickle(self) -> None:
+        """Be busy with the headers for ever."""
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
+        while not self.keys.release.wait(0.02):
+            self.wfile.write(b"x")
+
+    def _write(self, body: bytes, *, slowly: bool) -> None:
+        size = 1 if slowly else len(body)
+        for at in range(0, len(body), size):
+            self.wfile.write(body[at : at + size])
+            self.wfile.flush()
+            if slowly and self.keys.release.wait(0.05):
+                return
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
 class KeyServer:
     """A real server with a key set at ``url``, which can fail in many ways."""
 
@@ -176,7 +219,7 @@ class KeyServer:
         self.headers: dict[str, str] = {}
         self.release = threading.Event()
         """Lets slow answers end."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self.handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
@@ -200,6 +243,10 @@ class KeyServer:
             self._thread.join()
             self._server.server_close()
 
+    def handler(self) -> type[Handler]:
+        """What answers for this server."""
+        return type("Handler", (Handler,), {"keys": self})
+
     def answer(self) -> tuple[int, bytes]:
         """What it says now."""
         good = spell(self.provider.keys)
@@ -220,48 +267,3 @@ class KeyServer:
             "empty": (200, b'{"keys": []}'),
         }
         return answers.get(self.mode, (200, good))
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                outer.asked.append(self.path)
-                mode = outer.mode
-                if mode == "silent":
-                    outer.release.wait(outer.TOO_LONG)
-                status, body = outer.answer()
-                if mode == "trickle":
-                    self._trickle()
-                self.send_response(status)
-                for name, value in outer.headers.items():
-                    self.send_header(name, value)
-                if mode == "redirect":
-                    self.send_header("Location", "/elsewhere")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                try:
-                    self._write(mode, body)
-                except OSError:
-                    return
-
-            def _trickle(self) -> None:
-                """Be busy with the headers for ever."""
-                self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
-                while not outer.release.wait(0.02):
-                    self.wfile.write(b"x")
-
-            def _write(self, mode: str, body: bytes) -> None:
-                if mode != "drip":
-                    self.wfile.write(body)
-                    return
-                for at in range(len(body)):
-                    self.wfile.write(body[at : at + 1])
-                    self.wfile.flush()
-                    if outer.release.wait(0.05):
-                        return
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        return Handler

@@ -408,7 +408,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path, monkeypatch)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(chain)
     keys = KeyServer(Provider())
-    server = ThreadingHTTPServer(("127.0.0.1", 0), keys._handler())
+    server = ThreadingHTTPServer(("127.0.0.1", 0), keys.handler())
     server.socket = context.wrap_socket(server.socket, server_side=True)
     server.handle_error = lambda *_: None
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
