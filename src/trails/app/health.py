@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from trails.app.app import App
 from trails.app.settings import DATA_FOLDER
+from trails.engine.costs import examine_costs
 from trails.engine.doctor import examine, examine_machine
 from trails.errors import CorruptionError, TrailsError
 from trails.identity.token_files import TokenFile
@@ -20,8 +21,9 @@ def examine_project(app: App) -> list[Report]:
     """Everything that ``trails doctor`` looks at."""
     title = f"Project {app.settings.project.name}"
     settings = Finding("settings", "ok", f"env is {app.settings.project.env}")
+    first = next((each for each in app.settings.graphs if each not in app.quarantined), "main")
     reports = [
-        Report("This machine", (*examine_machine(), _sandbox(app))),
+        Report("This machine", (*examine_machine(), _sandbox(app, first))),
         Report(title, (settings, _tokens(app))),
     ]
     for name in app.settings.graphs:
@@ -42,7 +44,8 @@ def examine_served(app: App, graph: str) -> Report:
             Finding("declarations", "ok", detail),
             _tokens(app),
             *examine_tools(registry),
-            _sandbox(app),
+            *examine_costs(app.graph(graph), registry),
+            _sandbox(app, graph),
             *examine(app.graph(graph), registry.schema),
         ),
     )
@@ -66,10 +69,10 @@ def _tokens(app: App) -> Finding:
     return Finding("tokens", "note", f"{detail}: nobody has one", "make one: trails token new")
 
 
-def _sandbox(app: App) -> Finding:
-    """What confines untrusted text here, or why nothing does."""
+def _sandbox(app: App, graph: str) -> Finding:
+    """What confines untrusted text on a graph, or why nothing does."""
     try:
-        held = app.untrusted(next(iter(app.settings.graphs))).sandbox.confinement
+        held = app.untrusted(graph).sandbox.confinement
     except TrailsError as error:
         fix = "until that works, untrusted queries and RDF files are refused"
         return Finding("sandbox", "problem", error.message, fix)
@@ -114,4 +117,5 @@ def _queries(app: App, graph: str, registry: Registry) -> list[Finding]:
     return [
         Finding("queries", "ok", f"{len(found)} stored, {mutations} of them change data"),
         *examine_tools(joined),
+        *examine_costs(app.graph(graph), joined),
     ]

@@ -7,8 +7,10 @@ the docstring the description. Nothing is registered here.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import TypeVar
 
 import msgspec
@@ -31,6 +33,7 @@ from trails.model.types import LIST, PredicateDescriptor, ValueType
 
 F = TypeVar("F", bound=Callable[..., object])
 MARK = "__trails_capability__"
+_MEASURE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _POLICIES = "__trails_policies__"
 
 
@@ -51,12 +54,13 @@ def capability(  # noqa: PLR0913 - one argument a descriptor field
 
     Without ``version`` the version is derived from the content and changes with it. With
     ``side_effects=["none"]`` it only reads: agents may call it unasked, and a write in it fails.
+    ``cost`` is what a call is expected to take; what it takes is recorded beside it.
     """
     check_capability_id(identifier)
     facts = {
         "preconditions": _texts(identifier, "preconditions", preconditions),
         "side_effects": _effects(identifier, side_effects),
-        "cost": dict(cost or {}),
+        "cost": _cost(identifier, cost or {}),
         "reasoning": reasoning,
         "deprecates": _texts(identifier, "deprecates", deprecates),
         "assurance": assurance,
@@ -116,6 +120,17 @@ def _effects(identifier: str, given: Sequence[str]) -> tuple[str, ...]:
             f"{identifier}: side_effects has 'none' beside others; leave 'none' alone or out"
         )
     return effects
+
+
+def _cost(identifier: str, given: Mapping[str, float]) -> dict[str, float]:
+    for name, amount in given.items():
+        number = type(amount) in {int, float}  # True is no number here
+        if not _MEASURE.fullmatch(name) or not number or not 0 <= amount < inf:
+            raise DeclarationError(
+                f"{identifier}: cost={{{name!r}: {amount!r}}} is no estimate; name the measure in "
+                "lower-case letters and give a number, like cost={'seconds': 2}"
+            )
+    return dict(given)
 
 
 def _texts(identifier: str, name: str, given: Sequence[str]) -> tuple[str, ...]:

@@ -41,9 +41,12 @@ class Call:
         "ended",
         "kind",
         "name",
+        "note",
         "outside",
         "reads",
+        "spent",
         "started",
+        "statements",
     )
 
     def __init__(
@@ -58,6 +61,12 @@ class Call:
         self.kind = kind
         self.started = time_ns()
         self.committed = False
+        self.statements = 0
+        """How many it has added and removed."""
+        self.note = ""
+        """What its activity says of it when all went well."""
+        self.spent: dict[str, float] | None = None
+        """What it says that it has used, beside what can be measured."""
         self.ended = False
         self._id: str | None = None
 

@@ -101,6 +101,13 @@ class GraphContext:
             branches=self.branches,
         )
 
+    def spend(self, **amounts: float) -> None:
+        """Tell what this call has used of something that only its author can count."""
+        if self.call is not None:
+            spent = self.call.spent = self.call.spent or {}
+            for name, amount in amounts.items():
+                spent[name] = spent.get(name, 0.0) + float(amount)
+
     def hydrate(self, row: Row) -> Node:
         """A stored node as an instance of its class."""
         cls = self._classes.get(row.type) or self._class_of(row.type)

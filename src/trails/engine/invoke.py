@@ -16,6 +16,7 @@ from typing import cast
 from trails.engine.activities import Call
 from trails.engine.arguments import checks_of
 from trails.engine.context import GraphContext
+from trails.engine.costs import describe_cost
 from trails.engine.graph import Graph
 from trails.engine.lines import Line
 from trails.engine.mutate import Effect, local_effect, mutate_sparql
@@ -47,7 +48,10 @@ def invoke(ctx: GraphContext, name: str, arguments: Mapping[str, object]) -> obj
         if inspect.iscoroutine(result):
             result = asyncio.run(result)
         conform = conformer(name, capability.descriptor.output_shape)
-        return plain(ctx.names, conform(result), ctx.shown)
+        shown = plain(ctx.names, conform(result), ctx.shown)
+        if ctx.call is None and inner.call is not None:
+            inner.call.note = describe_cost(capability, inner.call, shown)
+        return shown
 
 
 def kind_of(called: Capability | StoredQuery) -> str:
@@ -151,6 +155,7 @@ def recording(
     outcome, detail = "ok", ""
     try:
         yield ctx.for_call(call)
+        detail = call.note
     except TrailsError as error:
         outcome, detail = error.code, error.message
         raise

@@ -401,7 +401,9 @@ class Knowledge:
         if self._call is not None:
             # Said before, since a write that fails here may be in the log all the same.
             self._call.committed = True
-        outcome.commit = self._told(write.finish())
+        told = outcome.commit = self._told(write.finish())
+        if self._call is not None and told is not None:
+            self._call.statements += told.added + told.removed
 
     def _told(self, commit: Commit | None) -> Commit | None:
         """A commit as the actor sees it."""

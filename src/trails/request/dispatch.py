@@ -19,10 +19,12 @@ from trails.engine.activities import Call
 from trails.engine.arguments import Arguments
 from trails.engine.containment import Permits
 from trails.engine.context import GraphContext
+from trails.engine.costs import describe_cost
 from trails.engine.graph import MAIN
 from trails.engine.policy_rules import judge
 from trails.engine.service import GraphService
 from trails.errors import FieldError, LimitError, StorageError, ValidationError
+from trails.model.capabilities import Capability
 from trails.model.outcomes import Failure, Outcome, Success
 from trails.request.admission import Admission
 from trails.request.failures import failure_of, invalid
@@ -157,7 +159,10 @@ class Dispatch:
                 limit=largest,
                 size=len(body),
             )
-        self._activities.end(request.call, "ok")
+        source = request.entry.source
+        if isinstance(source, Capability):
+            request.call.note = describe_cost(source, request.call, body)
+        self._activities.end(request.call, "ok", request.call.note)
         return Success(body)
 
     def _fail(self, request: Request, error: Exception) -> Failure:
