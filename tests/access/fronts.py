@@ -12,11 +12,9 @@ import time
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-import msgspec
-
 from trails import App
 from trails.app.kernels import kernel_of
-from trails.app.serving.entrances import Entrance, Entrances
+from trails.app.serving.entrances import Entrances
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.http import HttpInterface
 from trails.app.serving.http_servers import HttpServer, Port
@@ -105,8 +103,10 @@ class Front:
                 self._policy,
                 max_body=self._max_body,
             )
-            entrance = Entrance(self._policy, self._authenticator)
+            self.interface = interface
+            entrance = interface.entrance
             server = HttpServer(interface, Entrances(entrance, Secret(KEY)), self._limits)
+            self.connections = server.server_state.connections
             ports = [Port(self._sock, entrance, self._tls), Port(self._sockets.http_socket)]
             async with interface.run():
                 serving = asyncio.create_task(server.run_on(ports))
@@ -145,7 +145,11 @@ class Front:
 
     def get(self, path: str = "/healthz", *headers: str) -> Answer:
         """The answer to a GET."""
-        given = headers if any(h.lower().startswith("host:") for h in headers) else (LOCALHOST, *headers)
+        given = (
+            headers
+            if any(h.lower().startswith("host:") for h in headers)
+            else (LOCALHOST, *headers)
+        )
         return self.ask(f"GET {path} HTTP/1.1", *given)
 
 
