@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from trails.app.access import access_of
 from trails.app.app import App, silent
 from trails.app.backups import backup_project, restore_project
 from trails.app.clients.requests import install_client, list_clients, uninstall_client
@@ -15,7 +18,8 @@ from trails.app.policy_commands import LocalPolicies
 from trails.app.serving.attaching import own_or_find
 from trails.app.serving.commands import LocalServer
 from trails.app.serving.owners import OwnerAddress
-from trails.app.sessions.connection import Address, Connection, parse_address
+from trails.app.sessions.connection import Address, Connection, chosen_token, parse_address
+from trails.app.sessions.failures import error_of
 from trails.app.sessions.local import LocalDoor, LocalUpkeep
 from trails.app.sessions.remote import RemoteDoor, explain_absence, list_graphs
 from trails.app.sessions.session import GraphSession
@@ -24,7 +28,9 @@ from trails.engine.scaffold import scaffold_project
 from trails.engine.verify import verify
 from trails.errors import LockedError, NotFoundError, UnreachableError
 from trails.identity.token_files import TokenFile
+from trails.model.actors import OPERATOR, Actor
 from trails.model.clients import ClientPlace, Installation, InstallRequest
+from trails.model.outcomes import Failure
 from trails.model.reports import Report
 from trails.model.tokens import IssuedToken, TokenRecord, TokenRequest
 from trails.model.upkeep import Manifest
@@ -65,7 +71,8 @@ class LocalOperations(LocalServer, LocalPolicies):
         if place.server is not None:
             yield _remote(parse_address(place.server), graph)
             return
-        graphs = read_settings(place.folder).graphs  # a folder that is no project has no owner
+        settings = read_settings(place.folder)  # a folder that is no project has no owner
+        graphs = settings.graphs
         found = own_or_find(place.folder, tell)
         if isinstance(found, OwnerAddress):
             try:
@@ -77,7 +84,7 @@ class LocalOperations(LocalServer, LocalPolicies):
                 return
         with (
             App.open(place.folder, declarations=declared, ownership=found, progress=tell) as app,
-            LocalDoor(app, choose_graph(graphs, graph)) as door,
+            LocalDoor(app, choose_graph(graphs, graph), _caller(app)) as door,
         ):
             yield GraphSession(door)
 
@@ -147,6 +154,18 @@ def _alone(folder: Path, command: str, tell: Tell = silent) -> App:
         ) from None
 
 
+def _caller(app: App) -> Actor:
+    """Who acts on a folder that is open here: the operator, or whoever's token is given."""
+    token = chosen_token()
+    if token is None or app.folder is None:
+        return OPERATOR
+    gate = access_of(app.folder, app.settings, os.environ)
+    found = asyncio.run(gate.authenticator.presented(token, OPERATOR.scopes))
+    if isinstance(found, Failure):
+        raise error_of(found)
+    return found
+
+
 def _address(owner: OwnerAddress) -> Address:
     name = f"the process that serves this folder (pid {owner.pid})"
     return Address(name, path=Path(owner.http), key=owner.key)
@@ -155,6 +174,10 @@ def _address(owner: OwnerAddress) -> Address:
 def _remote(address: Address, graph: str | None) -> GraphSession:
     connection = Connection(address)
     graphs = list_graphs(connection)
+    if graphs is None:
+        if graph is None:
+            raise NotFoundError(f"{address.name} does not tell its graphs; name one with --graph")
+        return GraphSession(RemoteDoor(connection, graph, None))
     if graph is None and not graphs:
         raise NotFoundError(
             f"{address.name} serves no graph; its log, or 'trails doctor', says why"

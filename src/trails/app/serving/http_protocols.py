@@ -56,8 +56,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._arrival = b""
         self._stage = _Stage.NOTHING
         self._due = 0.0
-        self._head = 0
-        self._blocks = 0
+        self._head = self._lines = self._blocks = 0
         self._refusal: bytes | None = None
         self._unsent = 0
         self._stalled = 0.0
@@ -115,23 +114,25 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
-        self._head = self._blocks = 0
+        self._head = self._lines = self._blocks = 0
         self._wait(_Stage.HEAD, self._limits.head_seconds)
 
     def on_url(self, url: bytes) -> None:
         """Take a part of what it is for."""
         super().on_url(url)
         if len(self.url) > self._limits.target:
-            self._refuse(414, "too_large", "the URL is too long; send arguments in a body")
+            self._refuse(414, "too_large", "the URL is too long; send what it says in a body")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
-        super().on_header(name, value)
+        """Take a header; one that follows a body counts, and says nothing."""
+        if self._stage is _Stage.HEAD:
+            super().on_header(name, value)
         size = len(name) + len(value) + 4
         self._head += size
+        self._lines += 1
         limits = self._limits
-        if size > limits.line or self._head > limits.head or len(self.headers) > limits.lines:
-            self._refuse(431, "too_large", f"the headers are too large, at {name[:50]!r}")
+        if size > limits.line or self._head > limits.head or self._lines > limits.lines:
+            self._refuse(431, "too_large", "the headers are too many or too large; send less")
 
     def on_headers_complete(self) -> None:
         """Begin to answer."""
@@ -144,17 +145,18 @@ class BoundedProtocol(HttpToolsProtocol):
         version = self.parser.get_http_version()
         if version not in _VERSIONS:
             self._refuse(400, "bad_request", "HTTP/1.1 is spoken here")
-        coded = any(name == b"transfer-encoding" for name, _ in self.headers)
-        if coded and version == "1.0":
-            self._refuse(400, "bad_request", "HTTP/1.0 has no Transfer-Encoding")
-        if not self.url.startswith(b"/"):
+        codings = [value.lower() for name, value in self.headers if name == b"transfer-encoding"]
+        if codings and (version == "1.0" or codings != [b"chunked"]):
+            self._refuse(400, "bad_request", "the Transfer-Encoding can only be 'chunked'")
+        if b"#" in self.url or not self.url.startswith(b"/"):
             self._check_target()
 
     def _check_target(self) -> None:
         """Refuse what is for a proxy; a whole URL must name the host that the header names."""
         authority = self.url.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0]
         hosts = [value for name, value in self.headers if name == b"host"]
-        if not authority or [authority.lower()] != [host.lower() for host in hosts]:
+        named = b"#" not in self.url and [authority.lower()] == [host.lower() for host in hosts]
+        if not authority or not named:
             self._refuse(400, "bad_request", "a request must be for a path of this server")
 
     def on_body(self, body: bytes) -> None:
@@ -223,8 +225,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Answer what can't be read; requests before it come first."""
         if self._refusal is not None:
             return
-        more = [(b"retry-after", b"5")] if status == 503 else []
-        self._refusal = write_refusal(status, code, message, more)
+        self._refusal = write_refusal(status, code, message)
         cycle: RequestResponseCycle | None = self.cycle
         if self._stage is _Stage.BODY and cycle is not None and not cycle.response_complete:
             if self.pipeline and self.pipeline[0][0] is cycle:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from starlette.types import Message, Send
+
+if TYPE_CHECKING:
+    from starlette.types import Message, Send
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -61,16 +63,21 @@ async def answer(send: Send, status: int, body: bytes, more: Headers = ()) -> No
     await send({"type": "http.response.body", "body": body})
 
 
-def write_refusal(status: int, code: str, message: str, more: Headers = ()) -> bytes:
+def write_refusal(status: int, code: str, message: str) -> bytes:
     """A whole response to a request that can't be read, as it is sent; the last on a connection."""
-    body = error_body(code, message)
+    return write_response(status, error_body(code, message))
+
+
+def write_response(status: int, body: bytes) -> bytes:
+    """A whole response as it is sent; the last on its connection."""
+    again = [(b"retry-after", b"5")] if status == HTTPStatus.SERVICE_UNAVAILABLE else []
     headers = (
         JSON,
         (b"content-length", str(len(body)).encode()),
         (b"connection", b"close"),
         *SECURITY,
         _PRIVATE,
-        *more,
+        *again,
     )
     first = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
     return b"".join((first, *(b"%b: %b\r\n" % each for each in headers), b"\r\n", body))

@@ -25,6 +25,7 @@ from trails.app.ownership import Ownership
 from trails.app.serving.entrances import Arrival, Entrances
 from trails.app.serving.graphs import ServedGraphs
 from trails.app.serving.hosts import HostPolicy
+from trails.app.serving.limits import limits_of_process
 from trails.app.serving.memory import give_back
 from trails.app.serving.owners import OwnerAddress
 from trails.app.serving.sessions import Sessions, access_lines
@@ -188,7 +189,7 @@ class _Http:
         main = interface.entrance
         ports = [Port(each, main, listening.tls) for each in listening.ports]
         async with interface.run() as asgi:
-            server = HttpServer(asgi, Entrances(main, self._key))
+            server = HttpServer(asgi, Entrances(main, self._key), limits_of_process())
             serving = asyncio.create_task(server.run_on([Port(self._sock), *ports]))
             ending = asyncio.create_task(self.ending.wait())
             self._ready.set()

@@ -17,8 +17,9 @@ import msgspec
 from trails.app.ownership import Ownership
 from trails.app.serving.attaching import attach
 from trails.app.serving.certificates import HANDSHAKE
-from trails.app.serving.gateway_errors import unavailable
+from trails.app.serving.gateway_errors import crowded, unavailable
 from trails.app.serving.greetings import Hello
+from trails.app.serving.limits import limits_of_process
 from trails.app.serving.links import Link
 from trails.app.serving.owners import OwnerAddress
 from trails.app.serving.pumps import Pump, Streams
@@ -55,12 +56,14 @@ class WebFront:
     ) -> None:
         self._folder = folder
         self._listening = listening
+        self._limits = limits_of_process()
         self._arrival = listening.arrival().line()
         self._ready = ready
         self._tell = tell
         self._told = False
         self._owner: OwnerAddress | None = None
         self._found = asyncio.Event()
+        self._clients = 0
         self._pumps: set[Pump] = set()
 
     async def run(self) -> None:
@@ -122,16 +125,30 @@ class WebFront:
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
+        if self._clients >= self._limits.connections:
+            writer.write(crowded())
+            writer.close()
+            return
+        self._clients += 1
+        try:
+            await self._serve((reader, writer))
+        finally:
+            self._clients -= 1
+
+    async def _serve(self, client: Streams) -> None:
+        """Pass a connection on to an owner, if one is found in time."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 server = await self._connect()
         except TimeoutError:
-            with suppress(OSError):
-                writer.write(unavailable(await reader.read(_BLOCK)))
-                await writer.drain()
+            reader, writer = client
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(self._limits.head_seconds):
+                    writer.write(unavailable(await reader.read(_BLOCK)))
+                    await writer.drain()
             writer.close()
             return
-        pump = Pump((reader, writer), server)
+        pump = Pump(client, server)
         self._pumps.add(pump)
         try:
             await pump.run()

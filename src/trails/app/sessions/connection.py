@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
+from ssl import SSLCertVerificationError
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
@@ -194,6 +195,12 @@ def _open(address: Address, *, operator: bool) -> HTTPConnection:
         connection = HTTPConnection(address.host, address.port, timeout=_PATIENCE)
     try:
         connection.connect()
+    except SSLCertVerificationError as error:
+        connection.close()
+        raise UnreachableError(
+            f"{address.name} shows a certificate that this machine does not trust: "
+            f"{error.verify_message}; name the file of its authority in SSL_CERT_FILE"
+        ) from None
     except OSError as error:
         connection.close()
         raise UnreachableError(

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -12,8 +20,10 @@ import msgspec
 from trails.app.app import App
 from trails.app.kernels import kernel_of
 from trails.app.sessions.failures import error_of
+from trails.app.sessions.shipments import Shipment
 from trails.engine.maintenance import cleanup, optimize
-from trails.model.actors import LOCAL
+from trails.errors import ValidationError
+from trails.model.actors import OPERATOR, Actor
 from trails.model.loads import LoadRequest, LoadResult
 from trails.model.outcomes import Failure, Outcome
 from trails.model.resources import Content
@@ -26,10 +36,11 @@ _T = TypeVar("_T")
 
 
 class LocalDoor:
-    """The kernel of one graph, on behalf of whoever sits at this machine."""
+    """The kernel of one graph, on behalf of the operator, or of whoever's token was given."""
 
-    def __init__(self, app: App, graph: str) -> None:
+    def __init__(self, app: App, graph: str, actor: Actor = OPERATOR) -> None:
         self._app = app
+        self._actor = actor
         self.graph = graph
         self.nodes = app.graph(graph).names.nodes
         self._kernel = kernel_of(app, graph)
@@ -51,11 +62,11 @@ class LocalDoor:
 
     def tools(self) -> Sequence[Tool]:
         """The tools, by name."""
-        return self._kernel.tools(LOCAL).tools
+        return self._kernel.tools(self._actor).tools
 
     def execute(self, name: str, arguments: Mapping[str, object]) -> bytes:
         """Call a tool."""
-        return self._body(self._kernel.execute(LOCAL, name, arguments))
+        return self._body(self._kernel.execute(self._actor, name, arguments))
 
     def instances(self, view: View, wanted: Listing) -> Page:
         """A page of a type's instances."""
@@ -74,19 +85,31 @@ class LocalDoor:
     ) -> Sequence[Content]:
         branch = None if view.snapshot is not None or view.branch == "main" else view.branch
         uri = write_uri(parts, query, branch=branch, snapshot=view.snapshot)
-        return _checked(self._runner.run(self._kernel.read(LOCAL, uri)))
+        return _checked(self._runner.run(self._kernel.read(self._actor, uri)))
 
     def record(self, name: str, arguments: Mapping[str, object]) -> bytes:
         """What a built-in gives to programs."""
-        return self._body(self._kernel.transfers.record(LOCAL, name, arguments))
+        return self._body(self._kernel.transfers.record(self._actor, name, arguments))
 
     def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
-        """Load files in one commit, from where they are, and in this thread: it can be stopped."""
-        return self._app.load(request, graph=self.graph, progress=progress)
+        """Load files in one commit.
+
+        The operator's from where they are, and in this thread: that can be stopped.
+        """
+        if self._actor == OPERATOR:
+            return self._app.load(request, graph=self.graph, progress=progress)
+        sent = Shipment(request)
+        given = {name: value for name, value in sent.arguments.items() if value is not None}
+        blocks = _each(sent.blocks(progress))
+        try:
+            loading = self._kernel.transfers.load(self._actor, blocks, given, coding=sent.coding)
+            return msgspec.json.decode(self._body(loading), type=LoadResult)
+        except ValidationError as error:
+            raise sent.placed(error) from None
 
     def export(self, arguments: Mapping[str, object]) -> Generator[bytes, None, None]:
         """A graph as a file."""
-        opened = _checked(self._runner.run(self._kernel.transfers.export(LOCAL, arguments)))
+        opened = _checked(self._runner.run(self._kernel.transfers.export(self._actor, arguments)))
         try:
             while block := self._runner.run(_next(opened)):
                 yield block
@@ -111,6 +134,11 @@ class LocalUpkeep:
     def optimize(self, tell: Tell) -> Optimized:
         """Compact the files."""
         return optimize(self._opened, tell)
+
+
+async def _each(blocks: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
+    for block in blocks:
+        yield block
 
 
 async def _next(blocks: AsyncGenerator[bytes, None]) -> bytes:

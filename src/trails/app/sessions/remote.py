@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import IO, Final, NoReturn
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Final, NoReturn
 from urllib.parse import quote
 
 import msgspec
 
 from trails.app.sessions.connection import Connection
-from trails.engine.load.joined import Joined, common_format
-from trails.errors import NotFoundError, ValidationError
+from trails.app.sessions.shipments import Shipment
+from trails.errors import NotFoundError, TrailsError, ValidationError
 from trails.model.loads import LoadRequest, LoadResult
 from trails.model.tools import Tool
 from trails.surfaces.cli.operations import Listing, Page, View
 
-_BLOCK: Final = 1 << 18
 _ROUTES: Final = {
     "branch_list": ("GET", "branches"),
     "branch_create": ("POST", "branches"),
@@ -30,7 +28,8 @@ _ROUTES: Final = {
     "stored_query_list": ("GET", "queries"),
     "stored_query_run": ("POST", "queries/{name}"),
 }
-_CODINGS: Final = {".gz": "gzip", ".zst": "zstd"}
+_UNTOLD: Final = frozenset({"not_found", "forbidden", "denied"})
+"""Codes with which a server keeps to itself which graphs it has."""
 
 
 class Graph(msgspec.Struct, frozen=True):
@@ -48,9 +47,15 @@ class _Tools(msgspec.Struct):
     capabilities: list[Tool]
 
 
-def list_graphs(connection: Connection) -> dict[str, str]:
-    """The graphs of a server, and the base of the IRIs of each."""
-    found = msgspec.json.decode(connection.ask("GET", "/graphs"), type=_Graphs)
+def list_graphs(connection: Connection) -> dict[str, str] | None:
+    """The graphs of a server, and the base of the IRIs of each; None where that is not told."""
+    try:
+        body = connection.ask("GET", "/graphs")
+    except TrailsError as error:
+        if error.code in _UNTOLD:
+            return None
+        raise
+    found = msgspec.json.decode(body, type=_Graphs)
     return {each.graph_id: each.uri for each in found.graphs}
 
 
@@ -63,11 +68,11 @@ def explain_absence(connection: Connection, graph: str) -> NoReturn:
 class RemoteDoor:
     """The kernel of one graph of a server."""
 
-    def __init__(self, connection: Connection, graph: str, uri: str) -> None:
+    def __init__(self, connection: Connection, graph: str, uri: str | None) -> None:
         self._connection = connection
         self._root = f"/graphs/{quote(graph, safe='')}"
         self.graph = graph
-        self.nodes = f"{uri}/"
+        self.nodes = "" if uri is None else f"{uri}/"
 
     def tools(self) -> Sequence[Tool]:
         """The tools, by name."""
@@ -105,31 +110,13 @@ class RemoteDoor:
 
     def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
         """Send files, as one; what is wrong is told with the file that it is in."""
-        files = request.files
-        query = {
-            "format": common_format(files, request.format),
-            "mode": request.mode,
-            "type": request.type_name,
-            "branch": request.branch,
-            "from": request.source,
-            "message": request.message or None,
-            "expected_head": request.expected_head,
-            "idempotency_key": request.idempotency_key,
-        }
-        several = Joined(files) if len(files) > 1 else None
-        blocks = _read(files[0]) if several is None else several.blocks()
-        total = _size(files)
+        sent = Shipment(request)
         try:
             done = self._connection.send(
-                f"{self._root}/load",
-                query,
-                _telling(blocks, total, progress),
-                _headers(files) if several is None else {},
+                f"{self._root}/load", sent.arguments, sent.blocks(progress), sent.headers
             )
         except ValidationError as error:
-            if several is None:
-                raise
-            raise several.placed(error) from None
+            raise sent.placed(error) from None
         return msgspec.json.decode(done, type=LoadResult)
 
     def export(self, arguments: Mapping[str, object]) -> Generator[bytes, None, None]:
@@ -141,43 +128,3 @@ def _place(view: View) -> dict[str, object]:
     if view.snapshot is not None:
         return {"snapshot": view.snapshot}
     return {} if view.branch == "main" else {"branch": view.branch}
-
-
-def _read(given: Path | IO[bytes] | Iterable[bytes]) -> Iterator[bytes]:
-    """A file as it is, compressed or not."""
-    if isinstance(given, Path):
-        try:
-            with given.open("rb") as file:
-                while block := file.read(_BLOCK):
-                    yield block
-        except OSError as error:
-            raise NotFoundError(f"{given} can't be read: {error.strerror}") from None
-        return
-    read = getattr(given, "read", None)
-    if read is None:
-        yield from given
-        return
-    while block := read(_BLOCK):
-        yield block
-
-
-def _headers(files: Sequence[object]) -> dict[str, str]:
-    suffix = files[0].suffix if isinstance(files[0], Path) else ""
-    return {"Content-Encoding": _CODINGS[suffix]} if suffix in _CODINGS else {}
-
-
-def _size(files: Sequence[object]) -> int | None:
-    """Bytes of all files, where that is known."""
-    if not all(isinstance(each, Path) for each in files):
-        return None
-    return sum(each.stat().st_size for each in files if isinstance(each, Path))
-
-
-def _telling(
-    blocks: Iterable[bytes], total: int | None, progress: Callable[[int, int | None], None]
-) -> Iterator[bytes]:
-    done = 0
-    for block in blocks:
-        yield block
-        done += len(block)
-        progress(done, total)
