@@ -36,7 +36,7 @@ def judged(text: str) -> CedarJudge:
         raise
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(
     policy_texts,
     actors,
@@ -54,7 +54,7 @@ def test_a_decision_is_cedars(text, actor, action, things, branch, target):
             assert judge.allows(actor, action, thing, branch, target) is expected
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(
     policy_texts,
     actors,
@@ -70,7 +70,7 @@ def test_somewhere_is_on_some_branch(text, actor, action, thing, branches):
     assert judge.allows_somewhere(actor, action, thing, sorted(branches)) is expected
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(policy_texts, actors, st.frozensets(st.sampled_from(BRANCHES), max_size=5))
 def test_a_merge_somewhere_is_between_some_two(text, actor, branches):
     """A merge is allowed somewhere if it is from some branch into some; yes where unforeseeable."""
@@ -85,7 +85,7 @@ def test_a_merge_somewhere_is_between_some_two(text, actor, branches):
         assert given is expected
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(policy_texts, actors, st.frozensets(st.sampled_from(BRANCHES), max_size=3))
 def test_a_fork_somewhere_is_to_some_name(text, actor, branches):
     """A fork that is allowed to any name is allowed somewhere, and not if it is to none."""
@@ -117,7 +117,7 @@ def opaque(judge, actor, action):
 GLOBS = st.lists(st.sampled_from(["a", "b", "/", None]), max_size=4).map(tuple)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.frozensets(GLOBS, max_size=4))
 def test_every_kind_of_name_has_one_that_stands_for_it(globs):
     """Whatever patterns a name matches, one of the chosen names matches just those."""

@@ -130,7 +130,8 @@ def _same_names(policies: Policies) -> Iterator[tuple[int, str]]:
     """An ``@id`` is how people find a policy, so it is one policy's."""
     first: dict[str, Policy] = {}
     for at, policy in enumerate(policies.policies):
-        other = first.setdefault(policy.label, policy)
+        name = policy.says.annotations.get("id")
+        other = first.setdefault(name, policy) if name else policy
         if other is not policy:
             place = f"{other.statement.file}:{other.statement.line}"
             yield at, f"the policy at {place} has this @id as well; rename one"
