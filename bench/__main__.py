@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import (
+    access,
     branches,
     bulk,
     coldstart,
@@ -40,6 +41,7 @@ BENCHMARKS = {
     "subscribers": subscribers.run,
     "mcp": mcp.run,
     "resources": resources.run,
+    "access": access.run,
 }
 
 
