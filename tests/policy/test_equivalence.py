@@ -13,7 +13,7 @@ from trails.model.actors import Actor
 from trails.model.decisions import Resource
 from trails.policy.globs import compile_glob, is_branch_name, names_of_each_kind
 from trails.policy.judge import CedarJudge
-from trails.policy.places import places_for
+from trails.policy.places import join_conditions, places_for
 from trails.policy.vocabulary import GRAPH_ACTIONS
 
 GRAPH = Resource("Graph", "main")
@@ -102,9 +102,7 @@ def test_a_fork_somewhere_is_to_some_name(text, actor, branches):
 
 def wanted(judge, actor, action, branches):
     """Where a judge would ask."""
-    concerned = judge.stage.concerned(actor, action, GRAPH)
-    from trails.policy.places import join_conditions
-
+    concerned = judge.concerned(actor, action, GRAPH)
     conditions = join_conditions(each.conditions for each in concerned)
     return places_for(action, conditions.for_actor(actor), branches)
 

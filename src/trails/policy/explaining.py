@@ -19,7 +19,7 @@ from trails.model.decisions import Decision, Resource
 from trails.model.policies import Explanation, PolicyVerdict
 from trails.model.tools import Action
 from trails.policy.asking import ask_cedar
-from trails.policy.heads import concerns_action, concerns_actor, concerns_resource
+from trails.policy.heads import spell_uid
 from trails.policy.judge import CedarJudge
 from trails.policy.places import Place
 from trails.policy.policies import Policy
@@ -46,7 +46,7 @@ def explain(judge: CedarJudge, asked: Question) -> Explanation:
     looked_at = [
         _judge_policy(judge, policy, asked)
         for policy in judge.policies.policies
-        if concerns_action(policy.says, asked.action)
+        if policy.is_about(asked.action)
     ]
     looked_at.sort(key=lambda each: (not each.applies, len(each.missing)))
     return Explanation(
@@ -94,36 +94,15 @@ def _judge_policy(judge: CedarJudge, policy: Policy, asked: Question) -> PolicyV
 
 def _head(judge: CedarJudge, policy: Policy, asked: Question) -> Iterator[str]:
     """What of the head does not fit."""
-    if not concerns_actor(policy.says, asked.actor):
-        groups = ", ".join(sorted(asked.actor.groups)) or "none"
+    actor, resource = asked.actor, (asked.resource.kind, asked.resource.id)
+    groups = {("Group", each) for each in actor.groups}
+    if not policy.principal.fits(("Actor", actor.name), groups):
         yield (
-            f"it is for {_spell(policy.says.principal)}, and the actor is {asked.actor.name!r} "
-            f"in the groups: {groups}"
+            f"it is for {policy.principal}, and the actor is {actor.name!r} "
+            f"in the groups: {', '.join(sorted(actor.groups)) or 'none'}"
         )
-    above = judge.stage.world.above(asked.resource)
-    if not concerns_resource(policy.says, asked.resource, above):
-        yield (
-            f"it is about {_spell(policy.says.resource)}, and the resource is "
-            f"{_quote(asked.resource.kind, asked.resource.id)}"
-        )
-
-
-def _spell(constraint: pst.PrincipalOrResourceConstraint) -> str:
-    """A constraint, as people read it."""
-    match constraint:
-        case pst.ScopeEq(entity=pst.EntityUid() as uid):
-            return _quote(str(uid.type), uid.id)
-        case pst.ScopeIn(entity=pst.EntityUid() as uid):
-            return f"all in {_quote(str(uid.type), uid.id)}"
-        case pst.ScopeIs(entity_type=kind):
-            return f"each {kind}"
-        case pst.ScopeIsIn(entity_type=kind, entity=pst.EntityUid() as uid):
-            return f"each {kind} in {_quote(str(uid.type), uid.id)}"
-    return "everything"
-
-
-def _quote(kind: str, identifier: str) -> str:
-    return f"{kind}::{msgspec.json.encode(identifier).decode()}"
+    if not policy.resource.fits(resource, judge.stage.uids_above(asked.resource)):
+        yield f"it is about {policy.resource}, and the resource is {spell_uid(resource)}"
 
 
 def _conditions(judge: CedarJudge, policy: Policy, asked: Question) -> Iterator[str]:

@@ -4,55 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import msgspec
 from cedarpy import pst
 
-from trails.model.actors import Actor
-from trails.model.decisions import Resource
-from trails.model.tools import Action
+Uid = tuple[str, str]
+"""The kind and the id of a thing."""
 
 
-def concerns_actor(template: pst.Template, actor: Actor) -> bool:
-    """Whether the principal of a policy is this actor, or a group that it is in."""
-    groups = {("Group", each) for each in actor.groups}
-    return _concerns(template.principal, ("Actor", actor.name), groups)
+class Constraint(msgspec.Struct, frozen=True):
+    """Which principals or resources a policy is about; all, unless it says."""
+
+    kind: str = ""
+    uid: Uid | None = None
+    within: bool = False
+    """Whether what is part of ``uid`` counts as well."""
+
+    def fits(self, uid: Uid, above: Collection[Uid]) -> bool:
+        """Whether something is meant; ``above`` is all that it is part of."""
+        if self.kind and self.kind != uid[0]:
+            return False
+        return self.uid is None or self.uid == uid or (self.within and self.uid in above)
+
+    def __str__(self) -> str:
+        """As people read it."""
+        named = "" if self.uid is None else spell_uid(self.uid)
+        if self.within:
+            return f"{f'each {self.kind}' if self.kind else 'all'} in {named}"
+        return named or (f"each {self.kind}" if self.kind else "everything")
 
 
-def concerns_action(template: pst.Template, action: Action) -> bool:
-    """Whether a policy is about an action."""
-    match template.action:
-        case pst.ActionEq(entity=entity):
-            return entity.id == action
-        case pst.ActionIn(entities=entities):
-            return any(entity.id == action for entity in entities)
-    return True
+def spell_uid(uid: Uid) -> str:
+    """``Type::"Person"``."""
+    return f"{uid[0]}::{msgspec.json.encode(uid[1]).decode()}"
 
 
-def concerns_resource(
-    template: pst.Template, resource: Resource, above: Collection[Resource]
-) -> bool:
-    """Whether the resource of a policy is this one, or something that it is part of."""
-    within = {(each.kind, each.id) for each in above}
-    return _concerns(template.resource, (resource.kind, resource.id), within)
-
-
-def _concerns(
-    constraint: pst.PrincipalOrResourceConstraint,
-    uid: tuple[str, str],
-    above: Collection[tuple[str, str]],
-) -> bool:
-    """Templates have slots, and were refused: an entity is a name."""
-    match constraint:
-        case pst.ScopeEq(entity=entity):
-            return _named(entity) == uid
-        case pst.ScopeIn(entity=entity):
-            return _named(entity) == uid or _named(entity) in above
+def read_constraint(given: pst.PrincipalOrResourceConstraint) -> Constraint:
+    """What a head says; policies with slots were refused, so an entity has a name."""
+    match given:
+        case pst.ScopeEq(entity=pst.EntityUid() as entity):
+            return Constraint(uid=_uid(entity))
+        case pst.ScopeIn(entity=pst.EntityUid() as entity):
+            return Constraint(uid=_uid(entity), within=True)
         case pst.ScopeIs(entity_type=kind):
-            return str(kind) == uid[0]
-        case pst.ScopeIsIn(entity_type=kind, entity=entity):
-            named = _named(entity)
-            return str(kind) == uid[0] and (named == uid or named in above)
-    return True
+            return Constraint(str(kind))
+        case pst.ScopeIsIn(entity_type=kind, entity=pst.EntityUid() as entity):
+            return Constraint(str(kind), _uid(entity), within=True)
+    return Constraint()
 
 
-def _named(entity: pst.EntityOrSlot) -> tuple[str, str] | None:
-    return None if isinstance(entity, pst.Slot) else (str(entity.type), entity.id)
+def read_actions(given: pst.ActionConstraint) -> frozenset[str] | None:
+    """The actions that a policy names; None if it is about all."""
+    match given:
+        case pst.ActionEq(entity=entity):
+            return frozenset({entity.id})
+        case pst.ActionIn(entities=entities):
+            return frozenset(each.id for each in entities)
+    return None
+
+
+def _uid(entity: pst.EntityUid) -> Uid:
+    return str(entity.type), entity.id

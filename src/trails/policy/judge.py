@@ -20,7 +20,7 @@ from trails.model.kept import Kept
 from trails.model.tools import Action
 from trails.policy.asking import ask_cedar, deny
 from trails.policy.places import Place, join_conditions, kinds_of, places_for
-from trails.policy.policies import Policies
+from trails.policy.policies import Policies, Policy
 from trails.policy.stage import Stage
 from trails.policy.vocabulary import PAIRS
 
@@ -41,6 +41,7 @@ class CedarJudge:
         self.stage = stage
         self.version = version
         self._actors: Kept[Standing, cedarpy.Entities] = Kept(_ACTORS)
+        self._policies_about: Kept[Standing, list[Policy]] = Kept(_ACTORS)
         self._decided: dict[object, bool] = {}
         self._told: set[str] = set()
 
@@ -80,13 +81,13 @@ class CedarJudge:
 
     def alike(self, actor: Actor, branches: Collection[str]) -> Mapping[str, str]:
         """Each branch, with one of them on which all is decided alike for this actor."""
-        conditions = join_conditions(each.conditions for each in self.stage.about(actor))
+        conditions = join_conditions(each.conditions for each in self._about(actor))
         return kinds_of(conditions.for_actor(actor), frozenset(branches))
 
     def _find_somewhere(
         self, actor: Actor, action: Action, asked: Resource, branches: frozenset[str]
     ) -> bool:
-        concerned = self.stage.concerned(actor, action, asked)
+        concerned = self.concerned(actor, action, asked)
         if not any(policy.permits for policy in concerned):
             return False
         conditions = join_conditions(policy.conditions for policy in concerned)
@@ -96,6 +97,19 @@ class CedarJudge:
         return any(
             any(self._ask(actor, action, asked, some)) for some in (places[:1], places[1:]) if some
         )
+
+    def concerned(self, actor: Actor, action: Action, resource: Resource) -> list[Policy]:
+        """The policies that may apply, whatever their conditions say."""
+        uid, above = (resource.kind, resource.id), self.stage.uids_above(resource)
+        return [
+            each
+            for each in self._about(actor)
+            if each.is_about(action) and each.resource.fits(uid, above)
+        ]
+
+    def _about(self, actor: Actor) -> list[Policy]:
+        standing = (actor.name, actor.groups, actor.scopes)
+        return self._policies_about.get(standing, lambda: self.stage.about(actor))
 
     def _ask(
         self, actor: Actor, action: Action, asked: Resource, places: Sequence[Place]

@@ -11,6 +11,8 @@ import msgspec
 from cedarpy import pst
 
 from trails.model.decisions import Resource
+from trails.model.tools import Action
+from trails.policy.heads import Constraint, read_actions, read_constraint
 from trails.policy.places import Conditions, read_conditions
 from trails.policy.sources import Statement
 
@@ -27,6 +29,24 @@ class Policy(msgspec.Struct, frozen=True, dict=True):
     def name(self) -> str:
         """Its ``@id``, or its place in its file."""
         return self.says.annotations.get("id") or f"policy {self.statement.number}"
+
+    @cached_property
+    def _actions(self) -> frozenset[str] | None:
+        return read_actions(self.says.action)
+
+    @cached_property
+    def principal(self) -> Constraint:
+        """Whom it is about."""
+        return read_constraint(self.says.principal)
+
+    @cached_property
+    def resource(self) -> Constraint:
+        """What it is about."""
+        return read_constraint(self.says.resource)
+
+    def is_about(self, action: Action) -> bool:
+        """Whether an action is among those that it speaks of."""
+        return self._actions is None or action in self._actions
 
     @cached_property
     def conditions(self) -> Conditions:

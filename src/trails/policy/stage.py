@@ -15,9 +15,8 @@ import msgspec
 
 from trails.model.actors import Actor
 from trails.model.decisions import Resource
-from trails.model.tools import Action
 from trails.policy.entities import DATA, FORGOTTEN, Entity, World, actor_records
-from trails.policy.heads import concerns_action, concerns_actor, concerns_resource
+from trails.policy.heads import Uid
 from trails.policy.policies import Policies, Policy
 
 
@@ -68,18 +67,12 @@ class Stage:
 
     def about(self, actor: Actor) -> list[Policy]:
         """The policies that may apply to an actor, whatever it does."""
-        return [policy for policy in self._policies if concerns_actor(policy.says, actor)]
+        uid, groups = ("Actor", actor.name), {("Group", each) for each in actor.groups}
+        return [each for each in self._policies if each.principal.fits(uid, groups)]
 
-    def concerned(self, actor: Actor, action: Action, resource: Resource) -> list[Policy]:
-        """The policies that may apply, whatever their conditions say."""
-        above = self.world.above(resource)
-        return [
-            policy
-            for policy in self._policies
-            if concerns_action(policy.says, action)
-            and concerns_actor(policy.says, actor)
-            and concerns_resource(policy.says, resource, above)
-        ]
+    def uids_above(self, resource: Resource) -> frozenset[Uid]:
+        """Everything that a thing is part of, as heads of policies name it."""
+        return frozenset((each.kind, each.id) for each in self.world.above(resource))
 
     def with_actor(self, actor: Actor) -> cedarpy.Entities:
         """The stage with one actor and its groups on it."""
