@@ -11,14 +11,18 @@ from typing import Final
 
 from trails.engine.context import GraphContext
 from trails.engine.graph import MAIN, Graph
+from trails.engine.query_reach import reach_of, touches_hidden
 from trails.engine.seen import Seen
 from trails.engine.unknown import unknown_commit
 from trails.model.actors import Actor
+from trails.model.capabilities import StoredQuery
 from trails.model.decisions import Judge, Resource
 from trails.model.kept import Kept
 from trails.model.sights import Sight
 from trails.model.tools import Action
 from trails.model.types import Schema
+from trails.registry.declared import Declared, see_declared
+from trails.registry.registry import Registry
 from trails.request.gates import Gate, Need, of_graph
 
 _SIGHTS: Final = 256
@@ -30,6 +34,8 @@ class Branches:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self.spelled = graph.names
+        """How IRIs are spelled."""
         self._generation = -1
         self.names: tuple[str, ...] = ()
 
@@ -120,9 +126,8 @@ class ActorAccess:
             self._somewhere(each, branches) for each in gate.among
         ):
             return False
-        return not gate.whole or any(
-            self._passes_on(gate, each) for each in self._differing(branches)
-        )
+        everywhere = not gate.whole and not gate.text
+        return everywhere or any(self._passes_on(gate, each) for each in self._differing(branches))
 
     def _differing(self, branches: tuple[str, ...]) -> Collection[str]:
         """One branch of each kind that policies can tell apart, with each set of types."""
@@ -145,7 +150,21 @@ class ActorAccess:
         allowed = all(self.allows(each, branch) for each in gate.needs)
         if allowed and gate.among is not None:
             allowed = any(self.allows(each, branch) for each in gate.among)
-        return allowed and (not gate.whole or self._sees_all(branch))
+        if not allowed or not (gate.whole or gate.text):
+            return allowed
+        return self._sees_all(branch) or (not gate.whole and self._covers(gate, branch))
+
+    def _covers(self, gate: Gate, branch: str) -> bool:
+        """Whether a query touches nothing that is hidden, or would be refused as a whole."""
+        schema = self._branches.schema_of(branch)
+        if schema is None or not self.may("Read", branch):
+            return True
+        sight = self.sight(schema, (branch,))
+        left = sight.restrict(schema).by_name
+        if any(each in schema.by_name and each not in left for each in gate.takes):
+            return False
+        query = StoredQuery("", "", gate.text)
+        return not touches_hidden(reach_of(query, schema, self._branches.spelled), sight, schema)
 
     def _sees_all(self, branch: str) -> bool:
         """Whether nothing on a branch is hidden; what was hidden elsewhere is asked for first."""
@@ -156,6 +175,16 @@ class ActorAccess:
         if known is not None and not self._allows("Read", known, (branch,)):
             return False
         return self.sight(schema, (branch,)).reads_all
+
+    def declared(self, registry: Registry) -> Registry | Declared:
+        """What the actor sees of the declarations: of what is seen on any branch.
+
+        Who may read nothing is told so where it reads; what it may invoke is shown as it is.
+        """
+        if not self.passes(self.gate("Read")):
+            return registry
+        sight = self.sight(registry.schema, self._branches.names)
+        return registry if sight.reads_all else see_declared(registry, sight)
 
     def gate(self, *actions: Action) -> Gate:
         """The gate of some actions on the graph."""
