@@ -23,6 +23,10 @@ class Resource(msgspec.Struct, frozen=True):
     id: str
 
 
+SERVER: Final = Resource("Server", "trails")
+"""The server itself."""
+
+
 class Decision(msgspec.Struct, frozen=True):
     """An answer with its reasons."""
 

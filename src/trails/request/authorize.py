@@ -12,13 +12,15 @@ from typing import Final
 
 from trails.engine.access import OPEN, Access
 from trails.engine.graph import Graph
-from trails.model.actors import Actor
+from trails.model.actors import OPERATOR, Actor
 from trails.model.capabilities import Scope
-from trails.model.decisions import EVERYTHING, Judge
+from trails.model.decisions import EVERYTHING, SERVER, Judge
 from trails.model.outcomes import Failure
 from trails.model.tools import Tool
-from trails.request.gates import Gate
+from trails.registry.registry import Registry
+from trails.request.entries import Entry
 from trails.request.rights import ActorAccess, Branches
+from trails.request.sighted import see_entry
 
 _ACTORS: Final = 1024
 """Actors whose rights are remembered."""
@@ -34,10 +36,20 @@ class Authority:
         self._version = judge.version
         self._known: dict[Actor, ActorAccess] = {}
 
+    @property
+    def version(self) -> str:
+        """Changes whenever an answer may, for other reasons than the graph itself."""
+        return self._judge.version
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing is denied to anybody."""
+        return self._judge.version == EVERYTHING.version
+
     def rights(self, actor: Actor) -> ActorAccess | None:
         """An actor's rights; None where nothing is denied to it."""
         version = self._judge.version
-        if version == EVERYTHING.version:
+        if version == EVERYTHING.version or actor == OPERATOR:
             return None
         if version != self._version or len(self._known) > _ACTORS:
             self._known.clear()
@@ -52,17 +64,29 @@ class Authority:
         """An actor's rights, as the engine asks for them."""
         return self.rights(actor) or OPEN
 
-    def admits(self, actor: Actor, gate: Gate) -> bool:
-        """Whether something exists for an actor: some branch would let it through."""
-        rights = self.rights(actor)
-        return rights is None or rights.passes(gate)
-
     def standing(self, actor: Actor) -> Hashable:
         """All that answers depend on: actors of the same standing see the same."""
         version = self._judge.version
-        if version == EVERYTHING.version:
+        if version == EVERYTHING.version or actor == OPERATOR:
             return actor.scopes
         return version, self._branches.look(), actor
+
+
+def lists_graphs(judge: Judge, actor: Actor) -> bool:
+    """Whether an actor may be told which graphs a server has."""
+    return actor == OPERATOR or judge.allows(actor, "GraphList", SERVER)
+
+
+def see(rights: ActorAccess | None, entry: Entry, registry: Registry) -> Entry | None:
+    """What an entry is for an actor, if it exists for it: some branch would let it through.
+
+    The one decision of lists and calls.
+    """
+    if rights is None:
+        return entry
+    if not rights.passes(entry.gate):
+        return None
+    return see_entry(entry, registry, rights.declared(registry))
 
 
 def refuse_scope(actor: Actor, tool: Tool) -> Failure | None:

@@ -27,7 +27,7 @@ from trails.projections.queries import project_query, query_controls, with_param
 from trails.projections.tools import controls_of, project_capability
 from trails.registry.registry import Registry
 from trails.request.answers import ANSWER, CHANGED
-from trails.request.authorize import Authority, refuse_scope
+from trails.request.authorize import Authority, refuse_scope, see
 from trails.request.builtins import BUILTINS
 from trails.request.builtins.declare import Builtin, Desk, OwnShapes
 from trails.request.builtins.stored import BY_NAME, exposed, run_stored
@@ -75,13 +75,16 @@ class Catalog:
         return found
 
     def _list(self, actor: Actor) -> ToolList:
-        seen = tuple(
+        rights, registry = self._authority.rights(actor), self.registry
+        every = (see(rights, entry, registry) for entry in self.entries.values())
+        tools = tuple(
             entry.tool
-            for entry in self.entries.values()
-            if self._authority.admits(actor, entry.gate) and refuse_scope(actor, entry.tool) is None
+            for entry in every
+            if entry is not None and refuse_scope(actor, entry.tool) is None
         )
-        names = digest_of([tool.name for tool in seen])
-        return ToolList(f"{self.registry.version}-{self.registry.digest[:16]}-{names[:16]}", seen)
+        types = registry.schema if rights is None else rights.declared(registry).schema
+        shown = digest_of([types.digest, *(tool.name for tool in tools)])
+        return ToolList(f"{registry.version}-{registry.digest[:16]}-{shown[:16]}", tools)
 
 
 class _Maker:

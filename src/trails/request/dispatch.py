@@ -23,6 +23,7 @@ from trails.engine.costs import describe_cost
 from trails.engine.graph import MAIN
 from trails.engine.policy_rules import judge
 from trails.engine.service import GraphService
+from trails.engine.unknown import unknown_commit
 from trails.errors import FieldError, LimitError, StorageError, ValidationError
 from trails.model.capabilities import Capability
 from trails.model.outcomes import Failure, Outcome, Success
@@ -127,6 +128,8 @@ class Dispatch:
             access=request.rights or OPEN,
             permits=self._permits(request),
         )
+        if snapshot is not None and request.entry.gate.whole and not ctx.sight.reads_all:
+            raise unknown_commit(snapshot)
         request.ctx = ctx
         return ctx
 

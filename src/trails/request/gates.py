@@ -30,6 +30,10 @@ class Gate(msgspec.Struct, frozen=True):
     """And one of these; None where there is nothing to choose from."""
     whole: bool = False
     """Whether nothing may be hidden from the caller, because a text can name anything."""
+    text: str = ""
+    """A query that may touch nothing that is hidden from a caller who reads the graph."""
+    takes: tuple[str, ...] = ()
+    """The types of its parameters."""
     branch: str | None = None
     """The one branch that it works on, where a call can't name another."""
 
@@ -63,7 +67,9 @@ def _meta_action(capability: Capability) -> Action:
 
 def of_query(query: StoredQuery) -> Gate:
     """The gate of a stored query."""
-    return Gate((_invoking(query),))
+    targets = (each.type.scalar.target for each in query.params)
+    takes = tuple(each for each in targets if each is not None)
+    return Gate((_invoking(query),), text=query.text, takes=takes)
 
 
 def of_queries(queries: Iterable[StoredQuery], graph: str) -> Gate:

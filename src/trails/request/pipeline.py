@@ -19,7 +19,7 @@ from trails.model.tools import ToolList
 from trails.projections.instructions import project_instructions
 from trails.registry.registry import Registry
 from trails.request.admission import Admission
-from trails.request.authorize import Authority, refuse_scope
+from trails.request.authorize import Authority, refuse_scope, see
 from trails.request.catalog import Catalog
 from trails.request.dispatch import Dispatch
 from trails.request.entries import Entry
@@ -93,17 +93,17 @@ class Kernel:
 
         ``name`` is what the caller wrote, where that may be another spelling.
         """
-        reads = entry.tool.hints.read_only
-        call = Call(actor.name, entry.tool.name, entry.kind, reads=reads, outside=True)
-        rights = self._authority.rights(actor)
-        if rights is not None and not rights.passes(entry.gate):
+        pinned, rights = registry or self._service.registry, self._authority.rights(actor)
+        seen = see(rights, entry, pinned)
+        if seen is None:
             return self._masked(actor, name or entry.tool.name)
-        refused = refuse_scope(actor, entry.tool) or self._admission.refuse(actor)
+        reads = seen.tool.hints.read_only
+        call = Call(actor.name, seen.tool.name, seen.kind, reads=reads, outside=True)
+        refused = refuse_scope(actor, seen.tool) or self._admission.refuse(actor)
         if refused is not None:
             return self._refused(call, refused)
-        pinned = registry or self._service.registry
         try:
-            return await self._dispatch.run(Request(pinned, entry, call, arguments, rights))
+            return await self._dispatch.run(Request(pinned, seen, call, arguments, rights))
         finally:
             self._admission.leave(actor.name)
 
@@ -164,7 +164,7 @@ class Kernel:
 
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
         """Be told, on the event loop, when the lists may have changed; returns what ends that."""
-        return listen_to_lists(self._service, changed)
+        return listen_to_lists(self._service, self._authority, changed)
 
     def close(self) -> None:
         """Let the threads end; the graph stays open."""

@@ -11,14 +11,18 @@ from typing import Final
 
 from trails.engine.context import GraphContext
 from trails.engine.graph import MAIN, Graph
+from trails.engine.query_reach import reach_of, touches_hidden
 from trails.engine.seen import Seen
 from trails.engine.unknown import unknown_commit
 from trails.model.actors import Actor
+from trails.model.capabilities import StoredQuery
 from trails.model.decisions import Judge, Resource
 from trails.model.kept import Kept
 from trails.model.sights import Sight
 from trails.model.tools import Action
 from trails.model.types import Schema
+from trails.registry.declared import Declared, see_declared
+from trails.registry.registry import Registry
 from trails.request.gates import Gate, Need, of_graph
 
 _SIGHTS: Final = 256
@@ -30,15 +34,16 @@ class Branches:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self.spelled = graph.names
+        """How IRIs are spelled."""
         self._generation = -1
-        self.names: tuple[str, ...] = ()
+        self.names: frozenset[str] = frozenset()
 
     def look(self) -> int:
         """See which branches there are now; the number changes also with the types of one."""
         generation = self._graph.log.arrangement
         if generation != self._generation:
-            others = self._graph.log.branches().keys() - {MAIN}
-            self.names = (MAIN, *sorted(others))
+            self.names = frozenset({MAIN, *self._graph.log.branches()})
             self._generation = generation
         return generation
 
@@ -58,9 +63,8 @@ class ActorAccess:
         self._branches = branches
         self._generation = -1
         self._gates: dict[Gate, bool] = {}
-        self._hidden: Resource | None = None
-        """Something that is hidden on some branch, and so perhaps on others."""
-        self._sights: Kept[tuple[str, tuple[str, ...]], Sight] = Kept(_SIGHTS)
+        self._declared: tuple[Registry, int, Registry | Declared] | None = None
+        self._sights: Kept[tuple[str, frozenset[str]], Sight] = Kept(_SIGHTS)
 
     # --- the engine's questions ----------------------------------------------------------
 
@@ -70,29 +74,27 @@ class ActorAccess:
 
     def sight(self, schema: Schema, branches: Iterable[str]) -> Sight:
         """What is seen of some types on a branch; of a snapshot, on any branch that has it."""
-        asked = tuple(branches)
-        return self._sights.get((schema.digest, asked), lambda: self._look(schema, asked))
+        where = frozenset(branches)
+        return self._sights.get((schema.digest, where), lambda: self._look(schema, where))
 
-    def _look(self, schema: Schema, branches: tuple[str, ...]) -> Sight:
+    def _look(self, schema: Schema, where: frozenset[str]) -> Sight:
         hidden: set[str] = set()
         fixed: set[str] = set()
         fields: dict[str, frozenset[str]] = {}
         for each in schema.types:
             resource = Resource("Type", each.name)
-            if not self._allows("Read", resource, branches):
+            if not self._allows("Read", resource, where):
                 hidden.add(each.name)
-                self._hidden = resource
                 continue
-            if not self._allows("Change", resource, branches):
+            if not self._allows("Change", resource, where):
                 fixed.add(each.name)
             gone = [
                 field.name
                 for field in each.fields
-                if not self._allows("Read", _field(each.name, field.name), branches)
+                if not self._allows("Read", _field(each.name, field.name), where)
             ]
             if gone:
                 fields[each.name] = frozenset(gone)
-                self._hidden = _field(each.name, gone[0])
         return Sight(frozenset(hidden), fields, frozenset(fixed))
 
     def _allows(self, action: Action, resource: Resource, branches: Collection[str]) -> bool:
@@ -111,7 +113,7 @@ class ActorAccess:
             found = self._gates[gate] = self._passes(gate, self._branches.names)
         return found
 
-    def _passes(self, gate: Gate, branches: tuple[str, ...]) -> bool:
+    def _passes(self, gate: Gate, branches: frozenset[str]) -> bool:
         if gate.branch is not None:
             return self._passes_on(gate, gate.branch)
         if not all(self._somewhere(each, branches) for each in gate.needs):
@@ -120,11 +122,10 @@ class ActorAccess:
             self._somewhere(each, branches) for each in gate.among
         ):
             return False
-        return not gate.whole or any(
-            self._passes_on(gate, each) for each in self._differing(branches)
-        )
+        everywhere = not gate.whole and not gate.text
+        return everywhere or any(self._passes_on(gate, each) for each in self._differing(branches))
 
-    def _differing(self, branches: tuple[str, ...]) -> Collection[str]:
+    def _differing(self, branches: frozenset[str]) -> Collection[str]:
         """One branch of each kind that policies can tell apart, with each set of types."""
         alike = self._judge.alike(self.actor, branches)
         found: dict[tuple[str, str], str] = {}
@@ -134,7 +135,7 @@ class ActorAccess:
                 found.setdefault((alike[branch], schema.digest), branch)
         return found.values()
 
-    def _somewhere(self, need: Need, branches: tuple[str, ...]) -> bool:
+    def _somewhere(self, need: Need, branches: frozenset[str]) -> bool:
         return self._judge.allows_somewhere(self.actor, need.action, need.resource, branches)
 
     def passer(self, gate: Gate) -> Callable[[str], bool]:
@@ -145,17 +146,42 @@ class ActorAccess:
         allowed = all(self.allows(each, branch) for each in gate.needs)
         if allowed and gate.among is not None:
             allowed = any(self.allows(each, branch) for each in gate.among)
-        return allowed and (not gate.whole or self._sees_all(branch))
+        if not allowed or not (gate.whole or gate.text):
+            return allowed
+        return self._sees_all(branch) or (not gate.whole and self._covers(gate, branch))
+
+    def _covers(self, gate: Gate, branch: str) -> bool:
+        """Whether a query touches nothing that is hidden, or would be refused as a whole."""
+        schema = self._branches.schema_of(branch)
+        if schema is None or not self.may("Read", branch):
+            return True
+        sight = self.sight(schema, (branch,))
+        left = sight.restrict(schema).by_name
+        if any(each in schema.by_name and each not in left for each in gate.takes):
+            return False
+        query = StoredQuery("", "", gate.text)
+        return not touches_hidden(reach_of(query, schema, self._branches.spelled), sight, schema)
 
     def _sees_all(self, branch: str) -> bool:
-        """Whether nothing on a branch is hidden; what was hidden elsewhere is asked for first."""
+        """Whether nothing on a branch is hidden."""
         schema = self._branches.schema_of(branch)
-        if schema is None:
-            return False
-        known = self._hidden
-        if known is not None and not self._allows("Read", known, (branch,)):
-            return False
-        return self.sight(schema, (branch,)).reads_all
+        return schema is not None and self.sight(schema, (branch,)).reads_all
+
+    def declared(self, registry: Registry) -> Registry | Declared:
+        """What the actor sees of the declarations: of what is seen on any branch.
+
+        Who may read nothing is told so where it reads; what it may invoke is shown as it is.
+        """
+        reads = self.passes(self.gate("Read"))
+        generation = self._generation
+        known = self._declared
+        if known is None or known[:2] != (registry, generation):
+            known = self._declared = registry, generation, self._see_declared(registry, reads=reads)
+        return known[2]
+
+    def _see_declared(self, registry: Registry, *, reads: bool) -> Registry | Declared:
+        sight = self.sight(registry.schema, self._branches.names)
+        return registry if sight.reads_all or not reads else see_declared(registry, sight)
 
     def gate(self, *actions: Action) -> Gate:
         """The gate of some actions on the graph."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Final
 from urllib.parse import unquote
 
@@ -20,8 +21,10 @@ from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.responses import HSTS, SECURITY, Dressed, Headers, answer, error_body
 from trails.app.settings import GraphSettings
 from trails.identity.oauth.challenges import PLAIN, Challenges
+from trails.model.decisions import EVERYTHING, Judge
 from trails.model.outcomes import Failure
 from trails.request.authenticate import Authenticator
+from trails.request.authorize import lists_graphs
 from trails.request.pipeline import Kernel
 from trails.surfaces.mcp.http import McpApp
 from trails.surfaces.rest.app import build_app
@@ -48,13 +51,15 @@ class HttpInterface:
         challenges: Challenges = PLAIN,
         *,
         max_body: int = MAX_BODY,
+        judge: Judge = EVERYTHING,
     ) -> None:
+        """``judge`` decides about the server itself."""
         self._challenges = challenges
         self.entrance = Entrance(policy, authenticator)
         """The way in of requests whose connection has none of its own."""
         self._max_body = max_body
         self._graphs = graphs
-        self._rest = build_app(graphs, max_body)
+        self._rest = build_app(graphs, max_body, partial(lists_graphs, judge))
         self._endpoints = {
             name: McpApp(
                 graph,

@@ -185,6 +185,7 @@ class _Http:
             listening.policy,
             Challenges(settings.auth.oauth, listening.authenticator.scopes),
             max_body=settings.server.body_mb << 20,
+            judge=self._app.policies.server(),
         )
         main = interface.entrance
         ports = [Port(each, main, listening.tls) for each in listening.ports]

@@ -8,12 +8,16 @@ from starlette.exceptions import HTTPException
 from trails.surfaces.rest.bodies import MAX_BODY
 from trails.surfaces.rest.replies import refuse_http
 from trails.surfaces.rest.routes import build_routes
-from trails.surfaces.rest.routing import Graphs
+from trails.surfaces.rest.routing import Graphs, Lists, everybody
 
 
-def build_app(graphs: Graphs, max_body: int = MAX_BODY) -> Starlette:
-    """Everything that REST offers; what no route answers is told in the same form."""
-    app = Starlette(routes=build_routes(graphs), exception_handlers={HTTPException: refuse_http})
+def build_app(graphs: Graphs, max_body: int = MAX_BODY, lists: Lists = everybody) -> Starlette:
+    """Everything that REST offers; what no route answers is told in the same form.
+
+    ``lists`` says to whom it is told which graphs there are.
+    """
+    routes = build_routes(graphs, lists)
+    app = Starlette(routes=routes, exception_handlers={HTTPException: refuse_http})
     app.router.redirect_slashes = False
     app.state.max_body = max_body
     return app

@@ -13,18 +13,26 @@ from trails.model.outcomes import Failure
 from trails.surfaces.rest import calls, data
 from trails.surfaces.rest.records import ask, diff_branch, tell
 from trails.surfaces.rest.replies import JSON
-from trails.surfaces.rest.routing import Graphs, Handler, Methods, SegmentRoute, graph_route
+from trails.surfaces.rest.routing import (
+    Graphs,
+    Handler,
+    Lists,
+    Methods,
+    SegmentRoute,
+    everybody,
+    graph_route,
+)
 
 
-def build_routes(graphs: Graphs) -> list[BaseRoute]:
-    """Everything that REST offers on some graphs."""
+def build_routes(graphs: Graphs, lists: Lists = everybody) -> list[BaseRoute]:
+    """Everything that REST offers on some graphs; which there are is told to some."""
 
     def at(path: str, **handlers: Handler) -> SegmentRoute:
         return graph_route(graphs, path, **handlers)
 
     return [
         SegmentRoute("/healthz", Methods({"GET": _health})),
-        SegmentRoute("/graphs", Methods({"GET": _lister(graphs)})),
+        SegmentRoute("/graphs", Methods({"GET": _lister(graphs)}, lists)),
         at("/snapshot", get=calls.snapshot),
         at("/kg/{type}", get=data.list_instances),
         at("/kg/{type}/{id}", get=data.get_instance),

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 from urllib.parse import unquote
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
@@ -27,6 +28,12 @@ Graphs = Mapping[str, Backend | Failure]
 """Every graph by its id; a Failure says why one is not served."""
 
 
+def actor_of(request: Request) -> Actor:
+    """Who sends a request."""
+    found = request.scope.get("trails.actor", LOCAL)
+    return found if isinstance(found, Actor) else LOCAL
+
+
 class Call:
     """A request for one graph, by a resolved caller."""
 
@@ -37,8 +44,7 @@ class Call:
     @property
     def actor(self) -> Actor:
         """Who asks; the front has resolved that."""
-        found = self.request.scope.get("trails.actor", LOCAL)
-        return found if isinstance(found, Actor) else LOCAL
+        return actor_of(self.request)
 
     def part(self, name: str) -> str:
         """A parameter of the path."""
@@ -69,10 +75,26 @@ class SegmentRoute(Route):
         return match, child
 
 
+Lists = Callable[[Actor], bool]
+"""Whether something is there for a caller."""
+
+
+def everybody(actor: Actor) -> bool:
+    """It is."""
+    del actor
+    return True
+
+
 class Methods:
     """The methods of one path, as an ASGI application."""
 
-    def __init__(self, handlers: Mapping[str, Callable[[Request], Awaitable[Response]]]) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[str, Callable[[Request], Awaitable[Response]]],
+        exists: Lists = everybody,
+    ) -> None:
+        """``exists`` says for whom the path is there; for others there is nothing at it."""
+        self._exists = exists
         self._handlers = dict(handlers)
         if "GET" in handlers:
             self._handlers["HEAD"] = handlers["GET"]
@@ -81,6 +103,8 @@ class Methods:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         request = Request(scope, receive, send)
+        if not self._exists(actor_of(request)):
+            raise HTTPException(404)
         try:
             response = await self._answer(request)
         except Refused as refused:
