@@ -31,6 +31,7 @@ VALUES = {
 }
 PATHS = (
     *(("boss", "name"), ("boss", "badge"), ("about", "age"), ("readers", "alias")),
+    ("boss", "boss", "name"),
     *(("source", "code"), ("chief", "bonus"), ("office", "room")),
 )
 
