@@ -189,7 +189,10 @@ def settle(world: World, secret: int = 0) -> World:
     bob = new("Person", email="bob@x", name="Bob", salary=salaries[1], grade=5)
     task = new("Task", code="T1", title="Task", owner=ann)
     asset = new("Asset", tag="A1", serial="S1")
+    room = new("Room", code="r")
     nodes = [
+        room,
+        new("Holds", source=room, target=asset, since=1),
         team,
         ann,
         bob,
@@ -207,7 +210,8 @@ def settle(world: World, secret: int = 0) -> World:
     desk: dict[str, object] = {"main": None, "more": [asset]}
     if hushed:
         laptop = new("Laptop", tag=f"L{secret % 2}", serial=f"S{8 + secret}", disk="hush")
-        nodes += [laptop, new("Vault", code="v", task=None if secret % 2 else task)]
+        nodes += [laptop, new("Holds", source=room, target=laptop, since=secret)]
+        nodes += [new("Vault", code="v", task=None if secret % 2 else task)]
         desk = {"main": laptop if secret != 1 else None, "more": [asset, laptop]}
     nodes.append(new("Desk", code="d", label="Desk", **desk))
     world.owner().kg.save_all(nodes, message="begin")
