@@ -93,6 +93,20 @@ class Desk(Node):
     more: list[Ref[Asset]] = predicate()
 
 
+@node_type
+class Room(Node):
+    """Where assets are."""
+
+    code: str = predicate(key=True)
+
+
+@edge_type(source=Room, target=Asset)
+class Holds(Edge):
+    """What is in a room, hidden assets among it."""
+
+    since: int | None = predicate()
+
+
 TYPES = (
     Team,
     Person,
@@ -104,4 +118,6 @@ TYPES = (
     Seat,
     Asset,
     Desk,
+    Room,
+    Holds,
 )

@@ -107,6 +107,20 @@ class Desk(Node):
 
 
 @node_type
+class Room(Node):
+    """Where assets are."""
+
+    code: str = predicate(key=True)
+
+
+@edge_type(source=Room, target=Asset)
+class Holds(Edge):
+    """What is in a room, hidden assets among it."""
+
+    since: int | None = predicate()
+
+
+@node_type
 class Vault(Node):
     """A hidden type."""
 
@@ -126,5 +140,7 @@ TYPES = (
     Asset,
     Laptop,
     Desk,
+    Room,
+    Holds,
     Vault,
 )

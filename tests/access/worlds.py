@@ -65,14 +65,22 @@ class World:
         self.app = app
         self.types = types
         self.access = access
+        self.branch = "main"
 
-    def ctx(self, branch: str = "main") -> GraphContext:
+    def fork(self) -> World:
+        """Go on with a new branch of the branch that it began with."""
+        service = self.app.service()
+        self.branch = f"b{len(service.graph.log.branches())}"
+        service.versions("owner").create_branch(self.branch)
+        return self
+
+    def ctx(self, branch: str | None = None) -> GraphContext:
         """The actor at work."""
-        return self.app.service().context("agent", branch, access=self.access)
+        return self.app.service().context("agent", branch or self.branch, access=self.access)
 
-    def owner(self, branch: str = "main") -> GraphContext:
+    def owner(self, branch: str | None = None) -> GraphContext:
         """Somebody who sees everything."""
-        return self.app.service().context("owner", branch)
+        return self.app.service().context("owner", branch or self.branch)
 
     @property
     def versions(self) -> Versions:
@@ -86,16 +94,16 @@ class World:
 
     def load(self, text: bytes, **how: object) -> object:
         """Load a file as the actor."""
-        request = LoadRequest(files=([text],), **how)  # type: ignore[arg-type]
+        request = LoadRequest(files=([text],), branch=self.branch, **how)  # type: ignore[arg-type]
         return self.app.service().load("agent", request, access=self.access)
 
-    def seen(self, branch: str = "main") -> list[str]:
+    def seen(self, branch: str | None = None) -> list[str]:
         """All that the actor can read of a branch."""
         ctx = self.ctx(branch)
         out = b"".join(self.app.service().export(ctx, "ndjson")).decode()
         return sorted(out.splitlines())
 
-    def all(self, branch: str = "main") -> list[str]:
+    def all(self, branch: str | None = None) -> list[str]:
         """All that there is."""
         out = b"".join(self.app.service().export(self.owner(branch), "ndjson")).decode()
         return sorted(out.splitlines())
@@ -181,7 +189,10 @@ def settle(world: World, secret: int = 0) -> World:
     bob = new("Person", email="bob@x", name="Bob", salary=salaries[1], grade=5)
     task = new("Task", code="T1", title="Task", owner=ann)
     asset = new("Asset", tag="A1", serial="S1")
+    room = new("Room", code="r")
     nodes = [
+        room,
+        new("Holds", source=room, target=asset, since=1),
         team,
         ann,
         bob,
@@ -199,31 +210,24 @@ def settle(world: World, secret: int = 0) -> World:
     desk: dict[str, object] = {"main": None, "more": [asset]}
     if hushed:
         laptop = new("Laptop", tag=f"L{secret % 2}", serial=f"S{8 + secret}", disk="hush")
-        nodes += [laptop, new("Vault", code="v", task=None if secret % 2 else task)]
+        nodes += [laptop, new("Holds", source=room, target=laptop, since=secret)]
+        nodes += [new("Vault", code="v", task=None if secret % 2 else task)]
         desk = {"main": laptop if secret != 1 else None, "more": [asset, laptop]}
     nodes.append(new("Desk", code="d", label="Desk", **desk))
     world.owner().kg.save_all(nodes, message="begin")
     return world
 
 
-def hidden_part(world: World, branch: str = "main") -> dict[str, object]:
+def hidden_part(world: World, branch: str | None = None) -> dict[str, object]:
     """All that is hidden in a project: values by node and field, and nodes."""
     found: dict[str, object] = {}
     for line in world.all(branch):
         node = msgspec.json.decode(line)
-        handle = f"{node['type']}/{next(iter(node['data'].get(key, '') for key in _KEYS[node['type']]))}"
-        if node["type"] in SIGHT.hidden:
-            found[handle] = node["data"]
-        for name in _HIDDEN.get(node["type"], ()):
-            if name in node["data"]:
-                found[f"{handle}.{name}"] = node["data"][name]
-        for name in ("main", "more"):
-            if node["type"] == "Desk" and "Laptop" in str(node["data"].get(name)):
-                found[f"{handle}.{name}"] = node["data"][name]
+        name, data = node.get("type"), node.get("data", {})
+        handle = f"{name}/{data.get('email') or data.get('tag') or data.get('code')}"
+        if name in SIGHT.hidden:
+            found[handle] = data
+        secret = {each for each in ("main", "more") if "Laptop" in str(data.get(each))}
+        for field in secret.union(_HIDDEN.get(name, ())) & data.keys():
+            found[f"{handle}.{field}"] = data[field]
     return found
-
-
-_KEYS: Final = {
-    each.__trails__.name: [field.name for field in each.__trails__.fields if getattr(field, "key", False)] or ["?"]
-    for each in whole_types.TYPES
-}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import Final
 
@@ -300,7 +300,7 @@ class Write:
         ``alone``: nothing else follows that could mend what other nodes' rules find, so a
         refusal tells that as well.
         """
-        self._check_type(change.type)
+        self.check_type(change.type)
         seen = self.seen
         wanted = check_put(seen.schema, seen.validator, change, prefix)
         before = None
@@ -346,7 +346,7 @@ class Write:
     ) -> None:
         nodes, types = self._line.nodes, self.seen
         for name in dict.fromkeys(change.type for change in chunk):
-            self._check_type(name)
+            self.check_type(name)
         wanted = [check_put(types.schema, types.validator, change, None) for change in chunk]
         handles = [each.handle for each in wanted if each.handle is not None]
         there = nodes.find_all(self._db, handles)
@@ -399,31 +399,6 @@ class Write:
             if shown is not None:
                 yield shown.state
 
-    # --- what is the actor's to see and to change --------------------------------------
-
-    def _shown(self, stored: Stored | None) -> Stored | None:
-        return stored if self._guard is None else self._guard.show(stored)
-
-    def _completed(self, before: Stored | None, state: NodeState) -> NodeState:
-        """A node with those of its fields that the actor does not see."""
-        return state if self._guard is None else self._guard.complete(before, state)
-
-    def _check_type(self, type_name: str) -> None:
-        if self._guard is not None:
-            self._guard.check_type(type_name)
-
-    def _check(self, before: NodeState | None, after: NodeState | None) -> None:
-        """Refuse what is not the actor's to change; then nothing of this write stays."""
-        if self._guard is None:
-            return
-        try:
-            self._guard.check(before, after)
-        except ForbiddenError:
-            self.spoil()
-            raise
-
-    # --- many changes, continued -------------------------------------------------------
-
     def remove_all(self, handles: Iterable[str]) -> int:
         """Delete many nodes, streamed; none of them was or will be put in this write."""
         count = 0
@@ -472,7 +447,7 @@ class Write:
             if left is None:
                 yield holder
             else:
-                self._store(stored, holder, left)
+                self._store(stored, holder, left, released=True)
 
     def apply_states(
         self,
@@ -532,11 +507,56 @@ class Write:
         self._touched.clear()
         self._rules.forget()
 
+    # --- what is the actor's to see and to change --------------------------------------
+
+    def _shown(self, stored: Stored | None) -> Stored | None:
+        return stored if self._guard is None else self._guard.show(stored)
+
+    def _completed(self, before: Stored | None, state: NodeState) -> NodeState:
+        """A node with those of its fields that the actor does not see."""
+        return state if self._guard is None else self._guard.complete(before, state)
+
+    def check_type(self, type_name: str) -> None:
+        """Refuse nodes of a type that the actor may not change; then nothing here is written."""
+        if self._guard is not None:
+            with self._spoiling():
+                self._guard.check_type(type_name)
+
+    def _check(
+        self, before: NodeState | None, after: NodeState | None, *, released: bool = False
+    ) -> None:
+        """Refuse what is not the actor's to change; then nothing here is written."""
+        if self._guard is None:
+            return
+        if released and before is not None:
+            self.check_type(before.type)
+            return
+        with self._spoiling():
+            self._guard.check(before, after)
+
+    @contextmanager
+    def _spoiling(self) -> Iterator[None]:
+        try:
+            yield
+        except ForbiddenError:
+            self.spoil()
+            raise
+
     # --- storing and emitting ------------------------------------------------------------
 
-    def _store(self, before: Stored | None, handle: str, after: NodeState | None) -> None:
-        """Put a node with all its fields into the index."""
-        self._check(None if before is None else before.state, after)
+    def _store(
+        self,
+        before: Stored | None,
+        handle: str,
+        after: NodeState | None,
+        *,
+        released: bool = False,
+    ) -> None:
+        """Put a node with all its fields into the index.
+
+        ``released``: it only loses a reference that is seen, which nothing hidden can mind.
+        """
+        self._check(None if before is None else before.state, after, released=released)
         touched = self._touched.get(handle)
         if touched is None:
             touched = self._touched[handle] = Touched(before, after)

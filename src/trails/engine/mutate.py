@@ -194,6 +194,7 @@ class _Run:
 
     def _take(self, write: Write, read: _Read, at: int) -> NodeState | None:
         path = f"operations[{at}]"
+        write.check_type(read.type)
         if read.op == "create" or (read.op == "upsert" and read.reference is None):
             return self._put(write, self._new(read, read.id), at)
         found = self._find(read.type, read.reference or "")

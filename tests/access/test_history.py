@@ -1,0 +1,275 @@
+"""History as if what an actor may not see had never happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.access import whole_types
+from tests.access.worlds import (
+    HIDDEN_WORDS,
+    Narrow,
+    World,
+    answer,
+    hidden_part,
+    plain,
+    settle,
+    whole,
+)
+
+from trails.errors import ConflictError, NotFoundError
+from trails.model.merges import MergeRequest
+from trails.model.sights import Sight
+from trails.model.versions import CommitPage
+
+pytestmark = pytest.mark.req("E11a")
+
+Step = Callable[[World], None]
+
+
+def _person(world: World, email: str, **values: object) -> None:
+    hushed = world.types is whole_types
+    gone = () if hushed else ("salary", "grade", "secrets")
+    kept = {name: value for name, value in values.items() if name not in gone}
+    if kept:
+        ctx = world.owner()
+        person = world.types.Person.get(ctx, email)  # type: ignore[attr-defined]
+        for name, value in kept.items():
+            setattr(person, name, value)
+        person.save(ctx, message=f"about {email}")
+
+
+def _hidden(type_name: str, **values: object) -> Step:
+    def step(world: World) -> None:
+        if world.types is whole_types:
+            ctx = world.owner()
+            world.new(type_name, **values).save(ctx, upsert=True, message="hush")
+
+    return step
+
+
+def _seen(type_name: str, **values: object) -> Step:
+    def step(world: World) -> None:
+        ctx = world.owner()
+        world.new(type_name, **values).save(ctx, upsert=True, message=f"about {type_name}")
+
+    return step
+
+
+def _change(email: str, **values: object) -> Step:
+    return lambda world: _person(world, email, **values)
+
+
+def _carry(laptop: str, since: int) -> Step:
+    """Put a hidden asset into a room, or change since when it is there."""
+
+    def step(world: World) -> None:
+        if world.types is whole_types:
+            ctx = world.owner()
+            asset = world.new("Laptop", tag=laptop)
+            if world.types.Laptop.objects(ctx).where(tag=laptop).first() is None:
+                asset.save(ctx, message="hush")
+            room = world.types.Room.get(ctx, "r")
+            world.new("Holds", source=room, target=asset, since=since).save(
+                ctx, upsert=True, message="hush"
+            )
+
+    return step
+
+
+STEPS: dict[str, Step] = {
+    "seen": _change("ann@x", name="Anna"),
+    "seen again": _change("ann@x", name="Ann", tags=["q"]),
+    "hidden": _change("ann@x", salary=50),
+    "hidden set": _change("bob@x", secrets=["hush", "hush hush"]),
+    "both": _change("bob@x", name="Bobby", salary=60),
+    "both again": _change("bob@x", name="Bob", salary=None, grade=1),
+    "a vault": _hidden("Vault", code="w"),
+    "a laptop": _hidden("Laptop", tag="L7", serial="S7"),
+    "a task": _seen("Task", code="T5", title="Five"),
+    "a person": _seen("Person", email="new@x", name="New"),
+    "an asset": _seen("Asset", tag="A2"),
+    "a desk": _seen("Desk", code="d2", label="Two"),
+    "a hidden edge": _carry("L9", 1),
+    "the edge again": _carry("L9", 2),
+}
+NODES = (
+    "Person/ann%40x",
+    "Person/bob%40x",
+    "Task/T5",
+    "Vault/w",
+    "Laptop/L7",
+    "Laptop/no",
+    "Nothing/x",
+    "Person/no",
+)
+
+
+def pages(world: World, limit: int, **wanted: object) -> list[object]:
+    """All commits of a listing, page by page."""
+    found: list[object] = []
+    after = None
+    while True:
+        page: CommitPage = world.versions.commits(after=after, limit=limit, **wanted)  # type: ignore[arg-type]
+        found += page.commits
+        after = page.next
+        if after is None:
+            return found
+
+
+def check_same_history(secretive: World, open_one: World) -> None:
+    """Everything that can be asked about history has the same answer."""
+    for limit in (1, 2, 100):
+        for wanted in ({}, {"branch": None}, {"actor": "owner"}):
+            there = answer(lambda: pages(secretive, limit, **wanted))  # noqa: B023
+            here = answer(lambda: pages(open_one, limit, **wanted))  # noqa: B023
+            assert there == here
+            assert not HIDDEN_WORDS.search(str(there))
+    for node in NODES:
+        there = answer(lambda: pages(secretive, 3, node=node))  # noqa: B023
+        assert there == answer(lambda: pages(open_one, 3, node=node))  # noqa: B023
+    assert answer(secretive.versions.branches) == answer(open_one.versions.branches)
+    theirs = [each.id for each in secretive.versions.commits().commits]
+    ours = [each.id for each in open_one.versions.commits().commits]
+    for one, other in zip(["main", *theirs], ["main", *ours], strict=True):
+        there = answer(lambda: secretive.versions.commit(one))  # noqa: B023
+        assert there == answer(lambda: open_one.versions.commit(other))  # noqa: B023
+        assert not HIDDEN_WORDS.search(str(there))
+        there = answer(lambda: secretive.versions.diff(one, theirs[-1]))  # noqa: B023
+        assert there == answer(lambda: open_one.versions.diff(other, ours[-1]))  # noqa: B023
+        there = answer(lambda: secretive.versions.diff(theirs[0], one))  # noqa: B023
+        assert there == answer(lambda: open_one.versions.diff(ours[0], other))  # noqa: B023
+
+
+@pytest.fixture
+def both() -> Iterator[tuple[World, World]]:
+    """The project with hidden parts, and the one that never had them."""
+    with whole() as secretive, plain() as open_one:
+        yield settle(secretive), settle(open_one)
+
+
+def test_history_is_that_of_a_project_without_the_hidden_parts(both: tuple[World, World]) -> None:
+    """Lists, pages, commits, counts, parents and differences tell of what is seen alone."""
+    for step in STEPS.values():
+        for world in both:
+            step(world)
+    check_same_history(*both)
+
+
+@settings(max_examples=12)
+@given(st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=8))
+def test_any_history_is_that_of_a_project_without_the_hidden_parts(steps: list[str]) -> None:
+    """In whatever order things were done, the answers are the same."""
+    with whole() as secretive, plain() as open_one:
+        for world in (settle(secretive), settle(open_one)):
+            for step in steps:
+                STEPS[step](world)
+        check_same_history(secretive, open_one)
+
+
+def test_a_head_is_told_and_its_hidden_commit_is_not(both: tuple[World, World]) -> None:
+    """Writes are compared with a head, so its id is told; who made it, and why, is not."""
+    world = both[0]
+    STEPS["seen"](world)
+    seen = world.owner().kg.head.commit
+    STEPS["hidden"](world)
+    head = world.owner().kg.head.commit
+    (main,) = world.versions.branches()
+    assert (main.commit, main.message, main.seq) == (head, "about ann@x", 0)
+    for reference in ("main", head, head[:12], seen):
+        found = world.versions.commit(reference).commit
+        assert (found.id, found.payload, found.digest, found.seq) == (seen, "", "", 0)
+    team = world.new("Team", code="u")
+    with pytest.raises(ConflictError):
+        team.save(world.ctx(), expected_head=seen)
+    team.save(world.ctx(), expected_head=head)
+
+
+def test_a_commit_of_ones_own_is_told_as_far_as_it_is_seen(both: tuple[World, World]) -> None:
+    """What a write returns counts the statements that its actor sees."""
+    told = []
+    for world in both:
+        ctx = world.ctx()
+        commit = world.new("Person", email="new@x", name="New").save(ctx)
+        told.append(answer(lambda: commit))  # noqa: B023
+        detail = world.versions.commit("main")
+        assert detail.commit == msgspec.structs.replace(commit, parents=detail.commit.parents)
+    assert told[0] == told[1]
+
+
+def test_a_schema_that_grew_is_told_of_what_is_seen(both: tuple[World, World]) -> None:
+    """The message of a commit that changes types names none that are hidden."""
+    first = both[0].versions.commits().commits[-1]
+    assert first.message.startswith("schema: new type Account; new type Asset; new type Desk;")
+    assert not HIDDEN_WORDS.search(first.message)
+    assert first.schema == both[1].app.graph().main.schema.digest
+
+
+@pytest.mark.parametrize("node", ["Laptop/L0", "Vault/v", "Laptop/never", "Vault/never"])
+def test_a_hidden_node_has_no_history(both: tuple[World, World], node: str) -> None:
+    """Whether a hidden node exists can't be learned from its commits."""
+    with pytest.raises(NotFoundError, match=f"no commit ever changed '{node}'"):
+        both[0].versions.commits(node=node)
+
+
+def test_deleting_a_branch_looks_at_commits_that_are_seen(both: tuple[World, World]) -> None:
+    """What is unmerged is counted and named as far as it is seen."""
+    told = []
+    for world in both:
+        world.fork()
+        for step in ("hidden", "seen", "a vault", "both", "hidden"):
+            STEPS[step](world)
+        told.append(answer(lambda: world.versions.delete_branch(world.branch)))  # noqa: B023
+        with pytest.raises(ConflictError) as caught:
+            world.versions.delete_branch(world.branch)
+        listed = {each.id for each in world.versions.commits(world.branch).commits}
+        assert set(caught.value.data["unmerged"]) <= listed  # type: ignore[call-overload]
+    assert told[0] == told[1]
+
+
+def test_the_name_of_a_branch_that_may_not_be_read_is_not_told() -> None:
+    """A commit that was made on it, and the merge that brought it, do not name it."""
+    with whole(Narrow(Sight(), denied=[("Read", "covert")])) as world:
+        settle(world)
+        world.app.service().versions("owner").create_branch("covert")
+        ctx = world.owner("covert")
+        world.new("Team", code="u").save(ctx, message="a team")
+        world.new("Team", code="w").save(world.owner(), message="another")
+        owner = world.app.service().versions("owner")
+        owner.merge(MergeRequest("covert"))
+        told = world.versions.commits()
+        assert [each.message for each in told.commits[:3]] == ["merge", "another", "a team"]
+        assert {each.branch for each in told.commits} == {"main"}
+        assert "covert" not in str(told)
+        assert "covert" not in str(world.versions.commit("main"))
+        assert "covert" not in str(world.versions.branches())
+        for reference in ("covert", ctx.kg.head.commit[:9] + "0"):
+            with pytest.raises(NotFoundError):
+                world.versions.diff("main", reference)
+
+
+def test_what_is_hidden_on_one_side_is_not_in_a_difference() -> None:
+    """A difference shows what is seen of both states."""
+
+    class Sided(Narrow):
+        """Hides salaries on ``main`` alone."""
+
+        def sight(self, schema: object, branches: object) -> Sight:
+            del schema
+            hidden = "work" not in tuple(branches)  # type: ignore[arg-type]
+            return Sight(hidden_fields={"Person": frozenset({"salary"})} if hidden else {})
+
+    with whole(Sided()) as world:
+        settle(world)
+        world.app.service().versions("owner").create_branch("work")
+        world.branch = "work"
+        _person(world, "ann@x", salary=77)
+        assert world.versions.commit("work").difference.changes[0].fields[0].after == 77
+        assert world.versions.diff("work", "work").changes == ()
+        world.branch = "main"
+        _person(world, "ann@x", salary=99)
+        assert world.versions.diff("main", "work").changes == ()
+        assert hidden_part(world, "work")["Person/ann@x.salary"] == 77
