@@ -56,6 +56,13 @@ class Door:
         connection.close()
         return answer
 
+    def get(self, path):
+        """The status of a request without a body."""
+        connection, response = self.open("GET", path)
+        response.read()
+        connection.close()
+        return response.status
+
     def stream(self, method, path, body=None, headers=None):
         """A response that goes on."""
         connection, response = self.open(method, path, body, headers)
