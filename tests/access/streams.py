@@ -36,13 +36,18 @@ class Door:
 
     def open(self, method, path, body=None, headers=None):
         """A connection, and a response whose body was not read yet."""
-        connection = http.client.HTTPConnection(self._at.hostname, self._at.port, timeout=60)
-        given = {**JSON, **(headers or {})}
-        if self.token is not None:
-            given["authorization"] = f"Bearer {self.token}"
+        connection = self.connect()
         data = None if body is None else json.dumps(body).encode()
-        connection.request(method, path, data, given)
+        connection.request(method, path, data, {**self.headers(), **(headers or {})})
         return connection, connection.getresponse()
+
+    def connect(self):
+        """A connection."""
+        return http.client.HTTPConnection(self._at.hostname, self._at.port, timeout=60)
+
+    def headers(self):
+        """What is sent with every request."""
+        return JSON if self.token is None else {**JSON, "authorization": f"Bearer {self.token}"}
 
     def post(self, body, path="/graphs/main/mcp", **headers):
         """The answer to a message: its status, its body and its headers."""
@@ -50,6 +55,13 @@ class Door:
         answer = response.status, response.read(), dict(response.headers)
         connection.close()
         return answer
+
+    def get(self, path):
+        """The status of a request without a body."""
+        connection, response = self.open("GET", path)
+        response.read()
+        connection.close()
+        return response.status
 
     def stream(self, method, path, body=None, headers=None):
         """A response that goes on."""

@@ -1,8 +1,18 @@
-"""Secret: a text that must not be shown anywhere."""
+"""Secret: a text that must not be shown anywhere, and how to notice one that stands in others."""
 
 from __future__ import annotations
 
-from typing import Never
+import re
+from typing import Final, Never
+
+MISPLACED: Final = (
+    "a token stands where none belongs, and might be kept or shown there, so nothing was done; it "
+    "goes into the Authorization header, or over stdio into the client info. If somebody else can "
+    "have seen this one, revoke it"
+)
+"""What is said of a request that has a token in it."""
+_BEGINNING: Final = b"trails_"
+_TOKEN: Final = re.compile(rb"trails_[0-9a-f]{12}_[A-Za-z0-9_-]{43}")
 
 
 class Secret:
@@ -26,3 +36,8 @@ class Secret:
     def __reduce__(self) -> Never:
         """Refuse to be written anywhere."""
         raise TypeError("a secret can't be pickled or copied")
+
+
+def holds_token(data: bytes) -> bool:
+    """Whether a token of a project stands somewhere in it."""
+    return _BEGINNING in data and _TOKEN.search(data) is not None

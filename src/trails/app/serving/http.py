@@ -18,11 +18,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from trails.app.serving.cors import is_preflight, preflight_headers, shared_headers
 from trails.app.serving.entrances import Entrance
 from trails.app.serving.hosts import HostPolicy
+from trails.app.serving.misplaced import AUTHORIZATION, has_misplaced_token
 from trails.app.serving.responses import HSTS, SECURITY, Dressed, Headers, answer, error_body
 from trails.app.settings import GraphSettings
 from trails.identity.oauth.challenges import PLAIN, Challenges
 from trails.model.decisions import EVERYTHING, Judge
 from trails.model.outcomes import Failure
+from trails.model.secrets import MISPLACED
 from trails.request.authenticate import Authenticator
 from trails.request.authorize import lists_graphs
 from trails.request.pipeline import Kernel
@@ -118,9 +120,12 @@ class HttpInterface:
                 await self._refuse(actor, authorization, send)
                 return
             scope["trails.actor"] = actor
+            scope["headers"] = [each for each in headers if each[0] != AUTHORIZATION]
             held = entrance.authenticator.scopes
             scope["trails.challenge"] = self._challenges.step_up(actor, held)
-        if len(parts) == 4 and parts[1] == "graphs" and parts[3] in _MCP_PATHS:
+        if has_misplaced_token(scope):
+            await answer(send, 400, error_body("misplaced_token", MISPLACED))
+        elif len(parts) == 4 and parts[1] == "graphs" and parts[3] in _MCP_PATHS:
             await self._answer_mcp(parts[2], scope, receive, send)
         else:
             await self._rest(scope, receive, send)
@@ -170,7 +175,7 @@ def _told_length(headers: Headers) -> int:
 
 def _authorization(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
     """The one header of that name; of several, none can be trusted."""
-    found = [value for name, value in headers if name == b"authorization"]
+    found = [value for name, value in headers if name == AUTHORIZATION]
     return found[0] if len(found) == 1 else (b"" if found else None)
 
 

@@ -10,8 +10,8 @@ from typing import Final
 
 from mcp_types import CLIENT_INFO_META_KEY
 
-from trails.model.secrets import Secret
-from trails.surfaces.mcp.bodies import parse
+from trails.model.secrets import MISPLACED, Secret, holds_token
+from trails.surfaces.mcp.bodies import BodyError, parse
 from trails.surfaces.mcp.wire import encode
 
 _MEMBER: Final = "authorization"
@@ -35,14 +35,23 @@ def take_bearer(message: object) -> Secret | None:
 
 
 def without_bearer(body: bytes) -> bytes:
-    """A body without the tokens that its client info carries."""
-    if _MEMBER.encode() not in body and _ESCAPE not in body:
+    """A body without the token that its client info carries; one elsewhere is refused."""
+    if not (_MEMBER.encode() in body or _ESCAPE in body or holds_token(body)):
         return body
     try:
         message = parse(body)
     except ValueError:
         return body  # whoever reads it next says what is wrong with it
-    return encode(message) if _take(message) else body
+    taken = _take(message)
+    if has_token(message, body):
+        raise BodyError(400, MISPLACED)
+    return encode(message) if taken else body
+
+
+def has_token(message: object, line: bytes) -> bool:
+    """Whether a token stands in a message whose client info has none any more."""
+    doubtful = _ESCAPE in line or holds_token(line)
+    return doubtful and holds_token(encode(message))
 
 
 def _take(message: object) -> list[tuple[object, bool]]:

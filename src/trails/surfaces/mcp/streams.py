@@ -26,8 +26,9 @@ from mcp_types.jsonrpc import (
 
 from trails.model.actors import Actor
 from trails.model.outcomes import Failure
+from trails.model.secrets import MISPLACED, holds_token
 from trails.surfaces.mcp.backend import Backend
-from trails.surfaces.mcp.bearers import take_bearer
+from trails.surfaces.mcp.bearers import has_token, take_bearer
 from trails.surfaces.mcp.bodies import parse, understand
 from trails.surfaces.mcp.callers import Callers
 from trails.surfaces.mcp.failures import UNAUTHENTICATED
@@ -124,6 +125,11 @@ class _Session:
             await self._write(error_message(None, PARSE_ERROR, refusal))
             return None
         token = take_bearer(value)
+        if has_token(value, line):
+            id_ = _id_of(value)
+            id_ = None if holds_token(str(id_).encode()) else id_
+            await self._write(error_message(id_, INVALID_REQUEST, MISPLACED))
+            return None
         message = understand(value)
         if message is None:
             refusal = "the line is not one JSON-RPC request, notification or response"

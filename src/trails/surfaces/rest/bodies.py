@@ -9,10 +9,12 @@ from typing import Final
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
+from trails.model.secrets import MISPLACED, holds_token
 from trails.surfaces.rest.replies import JSON, Refused, refused
 
 MAX_BODY: Final = 32 << 20
 """Bytes of a body that is read as a whole, unless the application says another number."""
+_ESCAPE: Final = b"\\u"
 
 
 async def read_object(request: Request) -> dict[str, object]:
@@ -34,6 +36,8 @@ def decode_object(body: bytes) -> dict[str, object]:
         raise refused("json", f"the body is not JSON: {error}") from None
     except RecursionError:
         raise refused("json", "the body is not JSON that can be read: it is too deep") from None
+    if _ESCAPE in body and holds_token(msgspec.json.encode(value)):
+        raise refused("misplaced_token", MISPLACED)
     if not isinstance(value, dict):
         raise refused("json", "the body must be a JSON object: { … }")
     return value
@@ -48,8 +52,11 @@ async def read_text(request: Request) -> str:
 
 
 async def read_body(request: Request) -> bytes:
-    """A whole body, if it is not too large."""
-    return b"".join([block async for block in bounded(request, request.app.state.max_body)])
+    """A whole body, if it is not too large and no token stands in it."""
+    body = b"".join([block async for block in bounded(request, request.app.state.max_body)])
+    if holds_token(body):
+        raise refused("misplaced_token", MISPLACED)
+    return body
 
 
 async def bounded(request: Request, limit: int) -> AsyncIterator[bytes]:

@@ -1,0 +1,333 @@
+"""A token is seen by whoever checks it, and by nobody else: not in a log, an answer, a file.
+
+Real servers that log everything are driven with tokens that are good, wrong and broken, at
+every place where a token can stand, through calls that succeed, fail and crash. Then all that
+they said and wrote is searched.
+"""
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from itertools import count
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from tests.access.lines import CLIENT_INFO, Client, meta_of, said
+from tests.access.streams import WAYS, Door, initialize, request
+from tests.access.workshops import APP, PING, code_of, give_token, id_of, make_workshop, tokens_of
+from tests.serving.processes import NEW, OLD, Web, owner_first, wait_until
+
+LOGGING = "import logging\nlogging.basicConfig(level=logging.DEBUG)\n"
+LEGACY = "legacy_sessions = true\nlegacy_sse = true"
+TOKEN = "trails_{}_{}"
+
+
+class Canaries:
+    """Tokens that must not be found again."""
+
+    def __init__(self):
+        self.kept = {}
+        """Each with the file that may have the hash of its secret, or None."""
+
+    def good(self, folder, actor="ann"):
+        """A token that the project knows; its file may have the hash of its secret."""
+        return self._keep(give_token(folder, actor), folder / ".trails" / "tokens.json")
+
+    def wrong(self):
+        """A token in form that nobody gave out."""
+        return self._keep(TOKEN.format(secrets.token_hex(6), secrets.token_urlsafe(32)))
+
+    def odd(self):
+        """A token of another kind."""
+        return self._keep(f"canary+/{secrets.token_hex(20)}~")
+
+    def _keep(self, token, file=None):
+        self.kept[token] = file
+        return token
+
+    def found_in(self, name, data):
+        """Which of them stand in some bytes, in which form."""
+        for token, file in self.kept.items():
+            for form, text in forms_of(token):
+                by_design = form == "hash of the secret" and file is not None and name == str(file)
+                if text in data and not by_design:
+                    at = data.index(text)
+                    yield name, form, data[max(0, at - 80) : at + len(text) + 20]
+
+
+def forms_of(token):
+    """A token as it might be written somewhere."""
+    raw = token.encode()
+    yield "itself", raw
+    yield "escaped", quote(token, safe="").encode()
+    yield "base64", base64.b64encode(raw).rstrip(b"=")
+    yield "base64 for addresses", base64.urlsafe_b64encode(raw).rstrip(b"=")
+    yield "hexadecimal", raw.hex().encode()
+    yield "hash", hashlib.sha256(raw).hexdigest().encode()
+    yield "raw hash", hashlib.sha256(raw).digest()
+    if token.startswith("trails_"):
+        secret = token.split("_", 2)[2].encode()
+        yield "its secret", secret
+        yield "hash of the secret", hashlib.sha256(secret).hexdigest().encode()
+        yield "raw hash of the secret", hashlib.sha256(secret).digest()
+
+
+class Recorded(Client):
+    """A client that keeps everything that it hears."""
+
+    def __init__(self, *arguments, **options):
+        self.heard = []
+        super().__init__(*arguments, **options)
+
+    def line(self):
+        """The next line."""
+        line = super().line()
+        self.heard.append(line or b"")
+        return line
+
+
+def places(canary):
+    """Requests that have a canary where it does not belong, by name: params, path, headers."""
+    call = {"name": "notes.add", "arguments": {"text": "x"}}
+    yield "argument", {**call, "arguments": {"text": canary}}, {}
+    yield "argument name", {**call, "arguments": {"text": "x", canary: 1}}, {}
+    yield "deep inside", {**call, "arguments": {"text": ["x", {"a": {canary: [canary]}}]}}, {}
+    yield "tool", {"name": canary, "arguments": {}}, {}
+    yield "crash", {"name": "notes.crash", "arguments": {"text": canary}}, {}
+    yield "client info", {**call, "clientInfo": said(canary)}, {}
+    yield "progress token", {**call, "_meta": {"progressToken": canary}}, {}
+    yield "session", call, {"mcp-session-id": canary}
+    yield "last event", call, {"last-event-id": canary}
+    yield "header", call, {"x-api-key": canary, "cookie": f"token={canary}"}
+    yield "header name", call, {canary.replace("+/", "").replace("~", ""): "1"}
+    yield "accept", call, {"accept": f"application/json, {canary}"}
+
+
+def in_the_address(canary):
+    """Paths that have one."""
+    escaped = quote(canary, safe="")
+    yield f"/graphs/main/mcp?access_token={escaped}"
+    yield f"/graphs/{escaped}/mcp"
+    yield f"/graphs/main/{escaped}"
+    yield f"/graphs/main/commits/{escaped}"
+    yield f"/graphs/main/snapshot?token={escaped}"
+    yield f"/graphs/main/messages?session_id={escaped}"
+    yield f"/{escaped}?{escaped}"
+    yield f"/graphs/main/snapshot?branch=%{ord(canary[0]):02x}{escaped[1:]}"
+
+
+def ask(door, params, headers, revision):
+    """A call over HTTP; what was answered."""
+    meta = {**meta_of(None), **params.get("_meta", {})}
+    given = {"mcp-protocol-version": revision}
+    if revision == NEW:
+        params = {**params, "_meta": meta}
+        given |= {"mcp-method": "tools/call", "mcp-name": quote(params["name"])}
+    return door.post(request("tools/call", params), **{**given, **headers})
+
+
+def drive_http(door, canaries, wrong):
+    """Everything over HTTP; all that is answered."""
+    heard = []
+
+    def note(answer):
+        heard.append(repr(answer).encode() if isinstance(answer, tuple) else answer)
+
+    escaped = f"\\u{ord(wrong[0]):04x}{wrong[1:]}"
+    for revision in (OLD, NEW):
+        for name, params, headers in places(wrong):
+            answer = ask(door, params, headers, revision)
+            assert answer[0] in {200, 202, 400, 404, 406}, (name, answer)
+            note(answer)
+        note(ask(door, {"name": PING, "arguments": {}}, {}, revision))
+        note(ask(door, {"name": "notes.crash", "arguments": {"text": "boom"}}, {}, revision))
+    for path in in_the_address(wrong):
+        for method in ("GET", "POST", "DELETE"):
+            connection, response = door.open(method, path, {} if method == "POST" else None)
+            note((response.status, response.read(), response.getheaders()))
+            connection.close()
+    hidden = json.dumps(request("tools/call", {"name": "notes.add", "arguments": {wrong: 1}}))
+    for text in (hidden.replace(wrong, escaped), hidden[:-3], f"{wrong} {{"):
+        connection, response = door.open("POST", "/graphs/main/mcp", None)
+        response.read()
+        connection.close()
+        connection = door.connect()
+        connection.request("POST", "/graphs/main/mcp", text, door.headers())
+        note(connection.getresponse().read())
+        connection.close()
+    for body in ({"arguments": {wrong: 1}}, {wrong: wrong}, {"text": wrong}):
+        for path in ("/graphs/main/tools/notes.add", "/graphs/main/query", "/graphs/main/mutate"):
+            note(door.post(body, path))
+    for way in WAYS.values():
+        stream = way(door)
+        note("\n".join(stream.lines).encode())
+    begin = initialize()
+    begin["params"]["clientInfo"] = said(wrong)
+    note(door.post(begin))
+    begin["params"]["clientInfo"] = said(door.token)
+    note(door.post(begin))
+    for odd in ("", "Bearer", "Basic {}", "Bearer {} {}", "{}", "Bearer\t{}", "Bearer {}\x01"):
+        bad = canaries.odd()
+        note(door.post(request("tools/list", {}), authorization=odd.format(bad, bad)))
+    return heard
+
+
+def drive_lines(client, good, wrong, odd):
+    """Everything over stdio."""
+    for token in (good, wrong, odd):
+        client.new("tools/call", token, name=PING, arguments={})
+        client.new("tools/call", token, name="notes.crash", arguments={"text": "boom"})
+        client.new("no/such", token)
+        client.new("tools/call", token, name=3)
+        client.new("subscriptions/listen", token, notifications=7)
+    for params in (
+        {CLIENT_INFO: {"authorization": wrong}},
+        {CLIENT_INFO: {"authorization": {"bearer": [wrong]}}},
+        {CLIENT_INFO: [{"authorization": {"bearer": wrong}}]},
+    ):
+        client.answer(client.ask("tools/list", {"_meta": params}))
+    for name, params, _ in places(wrong):
+        answer = client.answer(client.ask("tools/call", {**params, "_meta": meta_of(good)}))
+        assert (
+            ("error" in answer)
+            or name in {"client info", "progress token"}
+            or ("error" not in answer and wrong not in json.dumps(params))
+        ), (name, answer)
+    client.send(json.dumps({"jsonrpc": "2.0", "id": wrong, "method": "ping"}).encode())
+    client.receive()
+    client.send(f'{{"token": "{wrong}"'.encode())
+    client.receive()
+    escaped = f"\\u{ord(wrong[0]):04x}{wrong[1:]}"
+    line = json.dumps({"jsonrpc": "2.0", "id": 9, "method": "tools/list", "params": {"x": wrong}})
+    client.send(line.replace(wrong, escaped).encode())
+    client.receive()
+    client.send(
+        {"jsonrpc": "2.0", "method": "notifications/x", "params": {"_meta": meta_of(wrong)}}
+    )
+
+
+def written(*folders):
+    """Everything in some folders, by name."""
+    for folder in folders:
+        for path in sorted(Path(folder).rglob("*")):
+            with contextlib.suppress(OSError):
+                if path.is_file():
+                    yield str(path), path.read_bytes()
+
+
+def titles():
+    """What the system shows of every process."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            for name in ("cmdline", "comm"):
+                yield str(process / name), (process / name).read_bytes()
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A project that logs everything, and a folder of its own for what is temporary."""
+    folder = make_workshop(tmp_path / "p", mcp=LEGACY)
+    (folder / "app.py").write_text(
+        APP.replace("import annotations\n", f"import annotations\n{LOGGING}")
+    )
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    return folder
+
+
+def check(canaries, texts):
+    """No canary anywhere."""
+    found = [each for name, data in texts for each in canaries.found_in(name, data)]
+    assert not found, found[:5]
+
+
+@pytest.mark.req("G15")
+def test_no_token_leaves_a_trace_over_http(place, tmp_path):
+    """Neither one that is given out nor the one that the process was started with."""
+    canaries = Canaries()
+    good, static = canaries.good(place), canaries.odd()
+    wrong, dead = canaries.wrong(), canaries.good(place, "bob")
+    tokens_of(place).revoke([id_of(dead)])
+    env = {"TRAILS_MCP_TOKEN": static, "PYTHONASYNCIODEBUG": "1"}
+    with Web(place, env=env, cold=True) as server:
+        url = server.served["url"]
+        heard = []
+        for token in (good, static):
+            with Door(url, token) as door:
+                heard += drive_http(door, canaries, wrong)
+        for token in (wrong, dead, canaries.odd()):
+            door = Door(url, None)
+            door.token = token
+            heard.append(repr(door.post(request("tools/list", {}))).encode())
+            heard.append(repr(door.post(request("tools/list", {}), clientinfo="x")).encode())
+        shown = list(titles())
+        server.close()
+        assert "Received JSON" in server.errors, "the SDK logs nothing"
+        assert "crashed with boom" in server.errors
+        texts = [
+            ("standard error", server.errors.encode()),
+            *((f"answer {n}", each) for n, each in enumerate(heard)),
+            *shown,
+            *written(place, tmp_path, os.environ["XDG_RUNTIME_DIR"]),
+        ]
+    check(canaries, texts)
+    assert any(b"notes.crash" in data for name, data in texts if name.endswith("log.db"))
+
+
+@pytest.mark.req("G15")
+def test_no_token_leaves_a_trace_over_stdio(place, tmp_path):
+    """Also when a session goes on behind another owner."""
+    canaries = Canaries()
+    good, other = canaries.good(place), canaries.good(place, "bob")
+    static, wrong, odd = canaries.odd(), canaries.wrong(), canaries.odd()
+    env = {"TRAILS_MCP_TOKEN": static, "TRAILS_TOKEN": other, "PYTHONASYNCIODEBUG": "1"}
+    with Recorded(place, env=env, cold=True) as one, Recorded(place, env=env, cold=True) as two:
+        for client in (one, two):
+            wait_until(lambda client=client: client.ping(good) == "ann", "a token that is known")
+            drive_lines(client, good, wrong, odd)
+        first, second = owner_first(place, one, two)
+        first.kill()
+        assert second.ping(good) == "ann"
+        assert second.ping() == "bob"
+        drive_lines(second, good, wrong, odd)
+        tokens_of(place).revoke([id_of(good)])
+        wait_until(lambda: second.ping(good) == -32001, "a refusal")
+        shown = list(titles())
+        second.close()
+        texts = [
+            *((f"error {n}", each.errors.encode()) for n, each in enumerate((one, two))),
+            *(("answers", b"\n".join(each.heard)) for each in (one, two)),
+            *shown,
+            *written(place, tmp_path, os.environ["XDG_RUNTIME_DIR"]),
+        ]
+    check(canaries, texts)
+    assert any(b"crashed with boom" in data for _, data in texts)
+
+
+def test_the_search_finds_what_is_there():
+    """In every form, but for the hash that a project keeps."""
+    canaries = Canaries()
+    token = canaries.wrong()
+    for form, text in forms_of(token):
+        found = {each[1] for each in canaries.found_in("x", b"before" + text + b"after")}
+        assert form in found
+
+
+def test_a_token_at_the_wrong_place_is_refused_before_anything_is_done(tmp_path):
+    """Whoever sent it is told what to do, and nothing of it is kept."""
+    folder = make_workshop(tmp_path / "p")
+    token = give_token(folder)
+    with Client(folder) as client:
+        for number in count():
+            arguments = {"text": f"{number} {token}"}
+            answer = client.new("tools/call", token, name="notes.add", arguments=arguments)
+            assert code_of(answer) == -32600
+            assert "revoke" in answer["error"]["message"]
+            if number == 2:
+                break
+        counted = client.new("tools/call", token, name="notes.count", arguments={})
+        assert counted["result"]["structuredContent"] == {"result": 0}
