@@ -89,28 +89,31 @@ class Answer:
 
 
 class Desk:
-    """A served project, and a client that asks it on one connection."""
+    """A served project, and a client that asks it on a connection a request."""
 
     def __init__(self, web):
         self.web = web
         self.url = web.served["url"]
-        self._connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=120)
 
     def ask(self, method, path, token=None, body=None, headers=()):
         """Make a request; a token may be bytes of any kind."""
-        self._connection.putrequest(method, path)
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=120)
+        connection.putrequest(method, path)
         text = b"" if body is None else json.dumps(body).encode()
-        self._connection.putheader("Content-Length", str(len(text)))
+        connection.putheader("Content-Length", str(len(text)))
         if body is not None:
-            self._connection.putheader("Content-Type", "application/json")
-        self._connection.putheader("Accept", "application/json, text/event-stream")
+            connection.putheader("Content-Type", "application/json")
+        connection.putheader("Accept", "application/json, text/event-stream")
         for name, value in headers:
-            self._connection.putheader(name, value)
+            connection.putheader(name, value)
         if token is not None:
             given = token if isinstance(token, bytes) else token.encode("utf-8", "surrogateescape")
-            self._connection.putheader("Authorization", b"Bearer " + given)
-        self._connection.endheaders(text)
-        return Answer(self._connection.getresponse())
+            connection.putheader("Authorization", b"Bearer " + given)
+        connection.endheaders(text)
+        try:
+            return Answer(connection.getresponse())
+        finally:
+            connection.close()
 
     def call(self, name, token, revision="2025-06-18", **arguments):
         """Call a tool over MCP."""
@@ -119,17 +122,9 @@ class Desk:
         headers = [("MCP-Protocol-Version", revision)]
         return self.ask("POST", "/graphs/main/mcp", token, body, headers)
 
-    def close(self):
-        """Hang up."""
-        self._connection.close()
-
 
 @contextmanager
 def served(folder, *arguments, env=None):
     """A desk that is served until it is left."""
     with Web(folder, *arguments, env={**SCOPES, **(env or {})}) as web:
-        desk = Desk(web)
-        try:
-            yield desk
-        finally:
-            desk.close()
+        yield Desk(web)

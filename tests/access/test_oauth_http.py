@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from tests.access.desks import make_desk, served
 from tests.access.forgeries import FORGERIES, parts, prepared
+from tests.access.lines import Client
 from tests.access.provider import AUDIENCE, ISSUER, KeyServer, Provider, spell
-from tests.serving.processes import PATIENCE, Process
+from tests.serving.processes import META, NEW, PATIENCE, Process
 
 PING = "trails_meta_ping"
 DRAWER = "trails_meta_drawer_open"
@@ -225,6 +227,46 @@ def test_a_token_of_our_own_is_not_stepped_up(tmp_path):
         assert desk.call(PING, PROVIDER.token()).status == 200
         assert desk.call(DRAWER, "sesame").status == 200
         assert desk.call(PING, "wrong").status == 401
+
+
+# --- beyond one request --------------------------------------------------------------------
+
+
+@pytest.mark.req("G15")
+def test_a_stream_ends_with_the_token_that_opened_it(tmp_path):
+    """Whoever listens is let go when its token expires; what it had until then was its own."""
+    folder = make_desk(
+        tmp_path / "desk",
+        issuer=ISSUER,
+        audience=AUDIENCE,
+        jwks=spell(PROVIDER.keys).decode(),
+        leeway=0,
+    )
+    params = {"notifications": {"toolsListChanged": True}, "_meta": META}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
+    headers = [("MCP-Protocol-Version", NEW), ("Mcp-Method", "subscriptions/listen")]
+    with served(folder) as desk:
+        assert desk.call(PING, PROVIDER.token()).status == 200  # the keys were read, all is ready
+        ends = int(time.time()) + 6
+        stream = desk.ask("POST", "/graphs/main/mcp", PROVIDER.token(exp=ends), body, headers)
+        assert stream.status == 200
+        assert ends - 1 <= time.time() < ends + 60
+        assert b"acknowledged" in stream.body
+
+
+@pytest.mark.req("G15")
+def test_an_access_token_is_taken_over_stdio_too(tmp_path):
+    """From the environment of the process, or with each request."""
+    folder = make_desk(
+        tmp_path / "desk", issuer=ISSUER, audience=AUDIENCE, jwks=spell(PROVIDER.keys).decode()
+    )
+    token = PROVIDER.token()
+    with Client(folder, env={"TRAILS_TOKEN": token}) as client:
+        assert client.ping() == "ada"
+    with Client(folder) as client:
+        assert client.ping() == -32001
+        assert client.ping(token) == "ada"
+        assert client.ping(PROVIDER.token(aud="other")) == -32001
 
 
 # --- what is left behind -------------------------------------------------------------------

@@ -427,6 +427,16 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path, monkeypatch)
         keys._server.server_close()
 
 
+def test_what_is_not_encrypted_goes_through_no_proxy(server, monkeypatch):
+    """A proxy could answer with keys of its own."""
+    with KeyServer(Provider()) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.delenv("no_proxy", raising=False)
+        assert read_keys(fetch(server.url, 30).body).keys
+        assert proxy.asked == []
+    assert server.asked == ["/keys"]
+
+
 # --- files ---------------------------------------------------------------------------------
 
 

@@ -8,7 +8,14 @@ from http.client import HTTPException
 from time import monotonic
 from typing import Final
 from urllib.error import HTTPError, URLError
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+from urllib.request import (
+    BaseHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    ProxyHandler,
+    Request,
+    build_opener,
+)
 
 import msgspec
 
@@ -33,7 +40,10 @@ class Fetched(msgspec.Struct, frozen=True):
 def fetch(url: str, patience: float) -> Fetched:
     """Get a URL, in about ``patience`` seconds at most; blocks."""
     ends = monotonic() + patience
-    opener = build_opener(HTTPSHandler(context=ssl.create_default_context()), _NoRedirect())
+    handlers: list[BaseHandler] = [HTTPSHandler(context=ssl.create_default_context())]
+    if url.startswith("http:"):
+        handlers.append(ProxyHandler({}))  # what is not encrypted does not leave this machine
+    opener = build_opener(*handlers, _NoRedirect())
     request = Request(url, headers={"Accept": "application/json", "Accept-Encoding": "identity"})  # noqa: S310 - the settings allow https, and http on this machine
     try:
         with opener.open(request, timeout=patience) as answer:

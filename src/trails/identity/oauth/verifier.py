@@ -25,12 +25,14 @@ from trails.identity.oauth.claims import RefusedError, read_bearer
 from trails.identity.oauth.keys import Key, KeySet
 from trails.identity.oauth.objects import Object
 from trails.identity.oauth.settings import OAuth, check_oauth
-from trails.identity.oauth.signed import LONGEST, Signed, take_apart
+from trails.identity.oauth.signed import Signed, take_apart
 from trails.identity.oauth.sources import GivenKeys, KeyFile, KeySource, KeyUrl
 from trails.model.actors import Actor
 from trails.model.outcomes import Failure
 from trails.model.secrets import Secret
 
+_LONGEST: Final = 16 << 10
+"""Characters of a token."""
 _MOST_KNOWN: Final = 4096
 _UNREAD: Final = ("crit", "b64", "cty", "enc", "zip")
 """Headers that change what a token means; one that must not be ignored is not taken."""
@@ -67,7 +69,7 @@ class Verifier:
     async def verify(self, token: Secret) -> Actor | Failure:
         """Who presents a token."""
         text = token.reveal()
-        if len(text) > LONGEST or not text.isascii():
+        if len(text) > _LONGEST or not text.isascii():
             return _refusal("it is no signed token")
         digest = blake2b(text.encode(), key=self._salt, digest_size=32).digest()
         known = self._known.get(digest)
