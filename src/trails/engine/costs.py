@@ -90,7 +90,8 @@ def examine_costs(graph: Graph, registry: Registry) -> Iterator[Finding]:
     for each in off:
         detail = (
             f"{each.capability} is said to take {each.estimate:g} {each.measure}, and "
-            f"{each.calls} calls took {each.mean:.3g} on average; 19 of 20 took {each.high:.3g} at most"
+            f"{each.calls} calls took {each.mean:.3g} on average; 19 of 20 took {each.high:.3g} "
+            "at most"
         )
         yield Finding(
             "costs", "note", detail, f"declare cost={{{each.measure!r}: {each.mean:.3g}}}"

@@ -119,6 +119,7 @@ class Graph:
             self.file = NodeFile(
                 None if folder is None else folder / "nodes.db",
                 lambda digest: self.compiled(digest).schema,
+                f"{name} {self.names.base}",
             )
             opened.callback(self.file.close)
             opened.callback(self._close_quads)

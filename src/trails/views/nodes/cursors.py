@@ -38,14 +38,13 @@ def read_cursor(text: str | None, signature: str) -> Cursor | None:
         ) from None
     if position.selection != signature:
         raise QueryError(
-            "this cursor belongs to another selection; keep type, conditions and order the "
-            "same from page to page"
+            "this cursor belongs to another selection; keep graph, type, conditions and order "
+            "the same from page to page"
         )
     return position
 
 
-def signature_of(selection: Selection) -> str:
-    """What must stay the same from page to page."""
-    return digest_of([selection.type, msgspec.to_builtins(selection.order), repr(selection.where)])[
-        :16
-    ]
+def signature_of(graph: str, selection: Selection) -> str:
+    """What must stay the same from page to page: the graph, and what is selected of it."""
+    order = msgspec.to_builtins(selection.order)
+    return digest_of([graph, selection.type, order, repr(selection.where)])[:16]

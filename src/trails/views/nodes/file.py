@@ -89,8 +89,12 @@ _MOST_WAITING: Final = 1_000_000
 class NodeFile:
     """The tables of all node indexes of a graph, in a file or in memory."""
 
-    def __init__(self, path: Path | None, schema_of: Callable[[str], Schema]) -> None:
+    def __init__(
+        self, path: Path | None, schema_of: Callable[[str], Schema], graph: str = ""
+    ) -> None:
         self._path = path
+        self.graph = graph
+        """Whose nodes they are: what one graph tells about places in it is nothing to another."""
         self.schema_of = schema_of
         """Digest → schema: layers may be read with different ones."""
         self._lock = threading.Lock()

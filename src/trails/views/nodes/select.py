@@ -94,7 +94,7 @@ class Selector:
         """A page of nodes in order."""
         descriptor = self._descriptor(selection)
         tree = self._compiler.compile(selection.type, selection.where)
-        signature = signature_of(selection)
+        signature = signature_of(self._index.file.graph, selection)
         position = read_cursor(selection.after, signature)
         limit = selection.limit if selection.limit is not None else None
         wanted = None if limit is None else min(limit + selection.offset + 1, _MOST)
