@@ -227,7 +227,14 @@ def hidden_part(world: World, branch: str | None = None) -> dict[str, object]:
         handle = f"{name}/{data.get('email') or data.get('tag') or data.get('code')}"
         if name in SIGHT.hidden:
             found[handle] = data
-        secret = {each for each in ("main", "more") if "Laptop" in str(data.get(each))}
-        for field in secret.union(_HIDDEN.get(name, ())) & data.keys():
+        for field in _HIDDEN.get(name, frozenset()) & data.keys():
             found[f"{handle}.{field}"] = data[field]
+        for field in ("main", "more"):
+            laptops = [each for each in _listed(data.get(field)) if "Laptop" in each]
+            if laptops:
+                found[f"{handle}.{field}"] = laptops
     return found
+
+
+def _listed(value: object) -> list[str]:
+    return list(map(str, value)) if isinstance(value, list) else [str(value)]
