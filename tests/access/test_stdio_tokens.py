@@ -354,6 +354,60 @@ def test_a_notification_of_nobody_is_dropped(folder):
         assert client.ping(token) == "ann"
 
 
+def test_whoever_may_not_ask_any_more_may_still_stop():
+    """A call that runs is taken back by a connection whose token was revoked since."""
+    ended = []
+
+    class Slow(TrivialBackend):
+        async def execute(self, actor, name, arguments):
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                ended.append(name)
+                raise
+
+    class Callers:
+        asked = 0
+
+        async def resolve(self, token, *, begins):
+            self.asked += 1
+            refused = Failure("unauthenticated", "unauthenticated", "no")
+            return LOCAL if self.asked == 1 else refused
+
+        def is_current(self, actor):
+            return True
+
+    lines = [
+        message("tools/call", name="echo", arguments={}, _meta=META),
+        message("tools/list", _meta=META),
+        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}},
+    ]
+    queue = [json.dumps(each).encode() for each in lines]
+    sent = []
+
+    async def receive():
+        await asyncio.sleep(0.01)
+        return queue.pop(0) if queue else None
+
+    async def send(line):
+        sent.append(json.loads(line))
+
+    asyncio.run(serve_stream(Slow(), receive, send, callers=Callers()))
+    assert ended == ["echo"]
+    assert [code_of(each) for each in sent] == [UNAUTHENTICATED]
+
+
+def test_the_subscriptions_of_a_session_are_of_one_credential(folder):
+    """Another one is told so: what it may see need not be the same, nor last as long."""
+    ann, bob = give_token(folder), give_token(folder, "bob")
+    with Client(folder) as client:
+        client.begin(ann)
+        asked = {"uri": "trails://kg/Note"}
+        assert "result" in client.old("resources/subscribe", **asked)
+        other = client.old("resources/subscribe", **asked, _meta={CLIENT_INFO: said(bob)})
+        assert other["error"]["data"]["code"] == "conflict"
+
+
 def test_policies_still_decide(tmp_path):
     """A token says who asks; what that one may is for policies to say."""
     only = 'permit(principal in Group::"writers", action, resource);\n'

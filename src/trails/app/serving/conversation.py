@@ -44,6 +44,10 @@ class _Sent(msgspec.Struct):
     attempts: int = 0
     """How often an owner ended with it unanswered."""
 
+    def __repr__(self) -> str:
+        """Nothing of what it says, which may hold a token."""
+        return f"_Sent({self.frame.method})"
+
 
 class _Annotations(msgspec.Struct, frozen=True):
     read_only: bool = msgspec.field(default=False, name="readOnlyHint")

@@ -27,6 +27,10 @@ class Frame(msgspec.Struct, frozen=True):
         """Which request this is the answer to."""
         return self.id if self.method is None else None
 
+    def __repr__(self) -> str:
+        """Nothing of what it says, which may hold a token."""
+        return f"Frame({self.method})"
+
 
 class Params(msgspec.Struct, frozen=True):
     """What the parameters of some methods say, as far as it matters on the way."""
@@ -36,6 +40,10 @@ class Params(msgspec.Struct, frozen=True):
     request_id: Id | None = msgspec.field(default=None, name="requestId")
     meta: Mapping[str, object] = msgspec.field(default={}, name="_meta")
     notifications: Mapping[str, object] = {}
+
+    def __repr__(self) -> str:
+        """Nothing of what it says, which may hold a token."""
+        return "Params(…)"
 
 
 _frames = msgspec.json.Decoder(Frame)

@@ -26,16 +26,22 @@ from mcp_types.jsonrpc import (
 
 from trails.model.actors import Actor
 from trails.model.outcomes import Failure
-from trails.model.secrets import MISPLACED, holds_token
+from trails.model.secrets import MISPLACED, Secret, holds_token
 from trails.surfaces.mcp.backend import Backend
 from trails.surfaces.mcp.bearers import has_token, take_bearer
 from trails.surfaces.mcp.bodies import parse, understand
 from trails.surfaces.mcp.callers import Callers
-from trails.surfaces.mcp.failures import UNAUTHENTICATED
+from trails.surfaces.mcp.failures import ErrorResult, map_failure
 from trails.surfaces.mcp.revocations import end_stale, sweep
 from trails.surfaces.mcp.server import Context, build_server
 from trails.surfaces.mcp.subscriptions import Subscriptions
-from trails.surfaces.mcp.wire import MAX_BODY, ValidationErrors, encode, error_message
+from trails.surfaces.mcp.wire import (
+    DEFAULT_REVISION,
+    MAX_BODY,
+    ValidationErrors,
+    encode,
+    error_message,
+)
 
 ReceiveLine = Callable[[], Awaitable[bytes | None]]
 """The next line without its newline; None at the end."""
@@ -46,6 +52,7 @@ SendLine = Callable[[bytes], Awaitable[None]]
 GRACE: Final = 2.0
 """Seconds that calls in flight get when the input ends."""
 
+_CANCELLED: Final = "notifications/cancelled"
 _Read = MemoryObjectSendStream[SessionMessage | Exception]
 _Written = MemoryObjectReceiveStream[SessionMessage]
 
@@ -114,27 +121,14 @@ class _Session:
         line = line.strip()
         if not line:
             return None
-        if len(line) > MAX_BODY:
-            refusal = f"the line has more than {MAX_BODY} bytes, the most that is taken"
-            await self._write(error_message(None, INVALID_REQUEST, refusal))
-            return None
         try:
-            value = parse(line)
-        except ValueError as error:
-            refusal = f"the line is not JSON: {error}"
-            await self._write(error_message(None, PARSE_ERROR, refusal))
+            message, token = _read(line)
+        except _LineError as error:
+            await self._write(error_message(error.id, error.code, error.message))
             return None
-        token = take_bearer(value)
-        if has_token(value, line):
-            id_ = _id_of(value)
-            id_ = None if holds_token(str(id_).encode()) else id_
-            await self._write(error_message(id_, INVALID_REQUEST, MISPLACED))
-            return None
-        message = understand(value)
-        if message is None:
-            refusal = "the line is not one JSON-RPC request, notification or response"
-            await self._write(error_message(_id_of(value), INVALID_REQUEST, refusal))
-            return None
+        if isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
+            self._note(message)
+            return SessionMessage(message)  # whoever may not ask any more may still stop
         begins = isinstance(message, JSONRPCRequest) and message.method == "initialize"
         actor = await self._callers.resolve(token, begins=begins)
         if isinstance(actor, Failure):
@@ -150,9 +144,9 @@ class _Session:
         """
         end_stale(self._subscriptions, self._callers.is_current)
         if isinstance(message, JSONRPCRequest):
-            data = {**failure.data, "code": failure.code}
-            refusal = error_message(message.id, UNAUTHENTICATED, failure.message, data)
-            await self._write(refusal)
+            mapped = map_failure(failure, DEFAULT_REVISION, "protocol", "resource")
+            assert not isinstance(mapped, ErrorResult)  # noqa: S101 - not where nobody called
+            await self._write(error_message(message.id, mapped.code, mapped.message, mapped.data))
 
     def _note(self, message: JSONRPCMessage) -> None:
         """Keep count of what will be answered: no stream, and no request that is taken back."""
@@ -161,12 +155,42 @@ class _Session:
                 self._owed.add(message.id)
         elif isinstance(message, JSONRPCNotification):
             taken_back = cancelled_request_id_from_params(message.params)
-            if message.method == "notifications/cancelled" and taken_back is not None:
+            if message.method == _CANCELLED and taken_back is not None:
                 self._owed.discard(taken_back)
 
     async def _write(self, message: object) -> None:
         async with self._turn:
             await self._send(encode(message))
+
+
+class _LineError(Exception):
+    """A line that is no message, and how it is answered."""
+
+    def __init__(self, id_: object, code: int, message: str) -> None:
+        super().__init__(message)
+        self.id = id_
+        self.code = code
+        self.message = message
+
+
+def _read(line: bytes) -> tuple[JSONRPCMessage, Secret | None]:
+    """The message of a line, and the token that it carried."""
+    if len(line) > MAX_BODY:
+        refusal = f"the line has more than {MAX_BODY} bytes, the most that is taken"
+        raise _LineError(None, INVALID_REQUEST, refusal)
+    try:
+        value = parse(line)
+    except ValueError as error:
+        raise _LineError(None, PARSE_ERROR, f"the line is not JSON: {error}") from None
+    token, id_ = take_bearer(value), _id_of(value)
+    if has_token(value, line):
+        id_ = None if holds_token(str(id_).encode()) else id_
+        raise _LineError(id_, INVALID_REQUEST, MISPLACED)
+    message = understand(value)
+    if message is None:
+        refusal = "the line is not one JSON-RPC request, notification or response"
+        raise _LineError(id_, INVALID_REQUEST, refusal)
+    return message, token
 
 
 def _actor_of(context: Context) -> Actor:

@@ -61,6 +61,11 @@ _NO_SESSION: Final = (
     "revision 2026-07-28, or stdio, or ask for legacy_sessions = true in [graphs.<id>.mcp]"
 )
 
+_ANOTHER: Final = (
+    "another credential began to subscribe in this session, and all subscriptions of a session "
+    "are of one; open a session of its own for this one"
+)
+
 
 class Subscriptions:
     """Everything that watches one backend through one transport."""
@@ -142,7 +147,7 @@ class Subscriptions:
         """What a connection is due; it hears of changed lists from now on."""
         found: Standing | None = connection.state.get(_STANDING)
         if found is not None:
-            return found
+            return found if found.actor == actor else Failure("semantic", "conflict", _ANOTHER)
         subscriber = self.open(actor, Asked(tools=True, resources=True))
         if isinstance(subscriber, Failure):
             return subscriber
@@ -263,6 +268,11 @@ class Standing:
         self._ready = ready
         self._interrupted = False
         subscriber.wake = self._wake
+
+    @property
+    def actor(self) -> Actor:
+        """Who is told."""
+        return self._subscriber.actor
 
     def add(self, uri: str) -> Failure | None:
         """Watch another URI."""
