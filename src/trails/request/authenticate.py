@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from trails.identity.oauth.credentials import is_vouched_for
 from trails.identity.token_book import TokenBook
 from trails.model.actors import OPERATOR, Actor
 from trails.model.capabilities import SCOPES, Scope
@@ -20,8 +21,6 @@ from trails.model.secrets import Secret
 
 STATIC: Final = "static"
 """The credential of whoever presents the token that the process was started with."""
-OAUTH: Final = "oauth:"
-"""How the credential of an actor begins that another issuer vouches for."""
 _ALL: Final = frozenset(SCOPES)
 _OPEN: Final[frozenset[Scope]] = frozenset({"runtime"})
 """What may be used without a credential."""
@@ -36,7 +35,7 @@ _REFUSED: Final = "this is no token that this server takes: unknown, expired or 
 
 
 class Verifier(Protocol):
-    """Access tokens of another issuer; the credentials of its actors begin with ``OAUTH``."""
+    """Access tokens of another issuer."""
 
     async def verify(self, token: Secret) -> Actor | Failure:
         """Who presents a token."""
@@ -132,7 +131,7 @@ class Authenticator:
             return not self.required
         if actor.credential in {STATIC, OPERATOR.credential}:
             return True  # as long as the process that it was given to
-        if actor.credential.startswith(OAUTH):
+        if is_vouched_for(actor):
             return self._oauth is not None and self._oauth.is_current(actor)
         return self._tokens is not None and self._tokens.is_current(actor)
 

@@ -15,14 +15,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from trails.identity.oauth.credentials import is_vouched_for
 from trails.identity.oauth.settings import OAuth
 from trails.model.actors import Actor
 from trails.model.capabilities import SCOPES, Scope
 
 StepUp = Callable[[str], bytes | None]
 """The challenge for the scope that a call needs; None where no other token would help."""
-CREDENTIAL: Final = "oauth:"
-"""How the credential of an actor begins that an issuer vouches for."""
 _WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 _ENDPOINT: Final = re.compile(r"/graphs/[^/]+/(mcp|sse)")
 _REQUESTABLE: Final = re.compile(r"[!#-\[\]-~]+", re.ASCII)
@@ -73,7 +72,7 @@ class Challenges:
 
     def step_up(self, actor: Actor, grantable: Collection[Scope]) -> StepUp | None:
         """How an actor is told that it lacks a scope; None for one that no issuer vouches for."""
-        if self._oauth is None or not actor.credential.startswith(CREDENTIAL):
+        if self._oauth is None or not is_vouched_for(actor):
             return None
         return partial(self._ask_more, actor.scopes, grantable)
 

@@ -20,8 +20,8 @@ from typing import Final
 
 import msgspec
 
-from trails.identity.oauth.challenges import CREDENTIAL
 from trails.identity.oauth.claims import RefusedError, read_bearer
+from trails.identity.oauth.credentials import Credential, credential_of
 from trails.identity.oauth.keys import Key, KeySet
 from trails.identity.oauth.objects import Object
 from trails.identity.oauth.settings import OAuth, check_oauth
@@ -72,27 +72,28 @@ class Verifier:
         if len(text) > _LONGEST or not text.isascii():
             return _refusal("it is no signed token")
         digest = blake2b(text.encode(), key=self._salt, digest_size=32).digest()
-        known = self._known.get(digest)
-        if known is not None:
-            if known.keys is await self._source.keys() and self._clock() < known.until:
-                self._known.move_to_end(digest)
-                return known.actor
-            self._known.pop(digest, None)
         try:
-            return await self._check(text, digest)
+            return await self._recall(digest) or await self._check(text, digest)
         except RefusedError as refused:
             return _refusal(str(refused))
 
     def is_current(self, actor: Actor) -> bool:
         """Whether the token that an actor came with is still good: its time and its key."""
-        expires, _, rest = actor.credential.removeprefix(CREDENTIAL).partition(":")
-        if not actor.credential.startswith(CREDENTIAL) or not expires.isdecimal():
+        found, keys = credential_of(actor), self._source.known
+        if found is None or self._clock() >= found.expires + self._settings.leeway:
             return False
-        keys = self._source.known
-        thumbprint = rest.partition(":")[0]
-        return self._clock() < int(expires) + self._settings.leeway and (
-            keys is None or thumbprint in keys.thumbprints
-        )
+        return keys is None or found.key in keys.thumbprints
+
+    async def _recall(self, digest: bytes) -> Actor | None:
+        """Who presented the same token before, if it is as good as it was then."""
+        if digest not in self._known:
+            return None
+        keys = await self._source.keys()
+        known = self._known.pop(digest, None)
+        if known is None or known.keys is not keys or self._clock() >= known.until:
+            return None
+        self._known[digest] = known  # the newest now
+        return known.actor
 
     async def _check(self, text: str, digest: bytes) -> Actor | Failure:
         try:
@@ -139,8 +140,8 @@ class Verifier:
         if not key.checks(algorithm, signed.content, signed.signature):
             raise RefusedError("its signature is wrong")
         bearer = read_bearer(signed.claims, self._settings, self._clock())
-        credential = f"{CREDENTIAL}{bearer.expires}:{key.thumbprint}:{digest[:8].hex()}"
-        actor = Actor(bearer.name, bearer.scopes, bearer.groups, credential)
+        credential = Credential(bearer.expires, key.thumbprint, digest[:8].hex())
+        actor = Actor(bearer.name, bearer.scopes, bearer.groups, str(credential))
         self._known[digest] = _Known(actor, keys, bearer.expires + self._settings.leeway)
         if len(self._known) > _MOST_KNOWN:
             self._known.popitem(last=False)
