@@ -192,3 +192,11 @@ def test_without_policies_all_is_told_to_be_open(commands, tmp_path):
         in commands.run(asked, folder, None).stdout
     )
     assert "graph main: open" in commands.run(["policy", "check"], folder, None).stdout
+
+
+def test_doctor_tells_what_is_wrong_with_policies(commands, tmp_path):
+    """Before anybody serves the project."""
+    folder = make_project(tmp_path, {"a.cedar": READERS.replace("Read", "Raed", 1)})
+    done = commands.run(["doctor"], folder, None)
+    assert done.returncode == 1
+    assert "✗ policies: policies/a.cedar:1: policy 1: there is no action 'Raed'" in done.stdout

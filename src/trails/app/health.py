@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
+from typing import Final
 
 from trails.app.app import App
 from trails.app.settings import DATA_FOLDER
@@ -15,6 +16,12 @@ from trails.model.reports import Finding, Report
 from trails.model.types import Schema
 from trails.registry.registry import Registry, with_queries
 from trails.registry.tool_advice import examine_tools
+
+_MODES: Final = {
+    "open": "none, and no tokens: everything is allowed, on this machine",
+    "read only": "none: whoever has a token may read",
+    "policies": "they decide",
+}
 
 
 def examine_project(app: App) -> list[Report]:
@@ -43,12 +50,32 @@ def examine_served(app: App, graph: str) -> Report:
             Finding("settings", "ok", f"env is {app.settings.project.env}"),
             Finding("declarations", "ok", detail),
             _tokens(app),
+            Finding("policies", "ok", _MODES[app.policies.judge(graph).mode]),
             *examine_tools(registry),
             *examine_costs(app.graph(graph), registry),
             _sandbox(app, graph),
             *examine(app.graph(graph), registry.schema),
         ),
     )
+
+
+def _policies(app: App, graph: str) -> list[Finding]:
+    """How the policies of a graph are, mistake by mistake."""
+    if app.folder is None:
+        return []
+    # Cedar takes a while to import, and whoever serves a graph examines it without.
+    from trails.app.policy_desk import PolicyDesk  # noqa: PLC0415
+
+    try:
+        check = PolicyDesk(app.folder).check_one(graph)
+    except TrailsError:
+        return []  # declarations that can't stand were told already
+    if check.problems:
+        fix = "correct it; until then the graph is not served"
+        return [Finding("policies", "problem", str(each), fix) for each in check.problems]
+    counted = f": {check.permits} permit and {check.forbids} forbid" if check.files else ""
+    notes = [Finding("policies", "note", each) for each in check.notes]
+    return [Finding("policies", "ok", _MODES[check.mode] + counted), *notes]
 
 
 def _tokens(app: App) -> Finding:
@@ -100,7 +127,11 @@ def _declarations(app: App, graph: str) -> tuple[Schema | None, list[Finding]]:
     except TrailsError as error:
         return None, [Finding("declarations", "problem", error.message, "correct the module")]
     detail = f"{len(registry.types)} type(s), {len(registry.capabilities)} capability(ies)"
-    return registry.schema, [Finding("declarations", "ok", detail), *_queries(app, graph, registry)]
+    return registry.schema, [
+        Finding("declarations", "ok", detail),
+        *_queries(app, graph, registry),
+        *_policies(app, graph),
+    ]
 
 
 def _queries(app: App, graph: str, registry: Registry) -> list[Finding]:

@@ -70,10 +70,11 @@ class PolicyDesk:
 
     def check(self) -> list[PolicyCheck]:
         """How the policies of every graph and of the server are."""
-        graphs = [self._check(f"graph {graph}", graph) for graph in self._settings.graphs]
-        return [*graphs, self._check("server", None)]
+        return [self.check_one(each) for each in (*self._settings.graphs, None)]
 
-    def _check(self, subject: str, graph: str | None) -> PolicyCheck:
+    def check_one(self, graph: str | None) -> PolicyCheck:
+        """How the policies of one graph are, or those of the server."""
+        subject = "server" if graph is None else f"graph {graph}"
         try:
             following = self._policies.server() if graph is None else self._policies.judge(graph)
         except PolicyError as error:

@@ -23,7 +23,8 @@ class PolicyProblem(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """As an error says it."""
-        return f"{self.file}:{self.line}: {self.policy}: {self.message}"
+        place = f"{self.file}:{self.line}: {self.policy}: " if self.file else ""
+        return f"{place}{self.message}"
 
 
 class PolicyVerdict(msgspec.Struct, frozen=True):

@@ -17,7 +17,6 @@ from trails.model.policies import (
     PolicyActor,
     PolicyCheck,
     PolicyMatrix,
-    PolicyProblem,
     PolicyQuestion,
     PolicyVerdict,
 )
@@ -184,13 +183,9 @@ def _told_check(check: PolicyCheck) -> Iterator[str]:
         )
     yield told
     for problem in check.problems:
-        yield f"  [red]✗[/] {escape(_place(problem))}{escape(problem.message)}"
+        yield f"  [red]✗[/] {escape(str(problem))}"
     for note in check.notes:
         yield f"  [yellow]•[/] {escape(note)}"
-
-
-def _place(problem: PolicyProblem) -> str:
-    return f"{problem.file}:{problem.line}: {problem.policy}: " if problem.file else ""
 
 
 def _told_explanation(found: Explanation) -> Iterator[str]:
