@@ -224,6 +224,22 @@ def test_many_threads_see_one_answer_after_another(folder):
         assert not problems
 
 
+def test_a_folder_that_can_not_be_read_changes_nothing(folder, monkeypatch, caplog):
+    """It is logged once, and the last good policies stay."""
+    with App.open(folder) as app:
+        judge = app.policies.judge("main")
+
+        def refuse(path):
+            raise PermissionError(13, "Permission denied", str(path))
+
+        monkeypatch.setattr(type(folder), "iterdir", refuse)
+        for _ in range(3):
+            look_again(judge)
+            assert judge.allows(READER, "Read", GRAPH, "main")
+            assert not judge.allows(WRITER, "Read", GRAPH, "main")
+        assert caplog.text.count("can't be read: Permission denied") == 1
+
+
 SERVER = '[project]\nname = "acme"\n[server]\npolicies = "server"\n[graphs.main]\n'
 
 

@@ -147,7 +147,9 @@ def test_what_is_remembered_is_bounded(monkeypatch):
         assert len(judge._decided) <= 20
     for number in range(300):
         judge.allows(Actor(f"c{number}"), "Read", GRAPH, "main")
+        judge.allows_somewhere(ADA, "Read", GRAPH, [f"b{number}", "main"])
     assert len(judge._actors._made) <= 256
+    assert len(judge._somewhere._made) <= 8
 
 
 def test_fields_that_no_policy_tells_apart_are_asked_about_once(monkeypatch):

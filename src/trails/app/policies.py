@@ -72,6 +72,7 @@ class FollowingJudge:
         self._registry = registry
         self._make = make
         self._lock = threading.Lock()
+        self._warned = ""
         self._state = self._read(files.look(), guarded())
         self._next_look = monotonic() + _PATIENCE
 
@@ -117,6 +118,8 @@ class FollowingJudge:
             try:
                 self._next_look = monotonic() + _PATIENCE
                 self._follow(self._files.look(), self._guarded())
+            except PolicyError as error:
+                self._warn(f"the last good policies stay: {error.message}")
             finally:
                 self._lock.release()
         return self._state
@@ -129,18 +132,22 @@ class FollowingJudge:
             self._next_look = monotonic() + _PATIENCE / 4
             return
         if old.mode == "policies" and not look:
-            _logger.warning(
-                "%s: all policies are gone; the last ones stay until the next start", self._name
-            )
+            self._warn("all policies are gone; the last ones stay until the next start")
             self._state = msgspec.structs.replace(old, look=look, guarded=guarded)
             return
         try:
             self._state = self._read(look, guarded)
-        except PolicyError as error:
-            _logger.warning("%s: the last good policies stay: %s", self._name, error.message)
+        except PolicyError:
             self._state = msgspec.structs.replace(old, look=look, guarded=guarded)
-        else:
-            _logger.info("%s: access follows %s", self._name, self._state.mode)
+            raise
+        self._warned = ""
+        _logger.info("%s: access follows: %s", self._name, self._state.mode)
+
+    def _warn(self, text: str) -> None:
+        """Log what was not logged just before."""
+        if text != self._warned:
+            self._warned = text
+            _logger.warning("%s: %s", self._name, text)
 
     def _read(self, look: Look, guarded: bool) -> _State:  # noqa: FBT001
         sources = self._files.read()
@@ -157,7 +164,7 @@ class FollowingJudge:
                     judge = self._make(old.mode, old.sources, registry)
                 except PolicyError as error:
                     # What is new is unknown to the old judge, and so denied.
-                    _logger.warning("%s: new declarations: %s", self._name, error.message)
+                    self._warn(f"with what is declared now: {error.message}")
                     judge = old.judge
                 self._state = msgspec.structs.replace(old, registry=registry, judge=judge)
             return self._state

@@ -72,6 +72,10 @@ def _look(folder: Path) -> Iterator[tuple[str, int, int, int]]:
         paths = list(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return
+    except OSError as error:
+        raise PolicyError(
+            f"the folder of policies {str(folder)!r} can't be read: {error.strerror or error}"
+        ) from None
     for path in paths:
         name = path.name
         if name.endswith(SUFFIX) and not name.startswith("."):

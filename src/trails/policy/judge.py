@@ -28,6 +28,8 @@ Standing = tuple[str, frozenset[str], frozenset[str]]
 
 _ACTORS: Final = 256
 _DECISIONS: Final = 1 << 16
+_BRANCHES: Final = 8
+"""Sets of branches about which answers are remembered; a set may be large."""
 _TOLD: Final = 100
 _NAME: Final = re.compile(r"policy `(policy\d+)`")
 _logger: Final = logging.getLogger("trails")
@@ -43,6 +45,7 @@ class CedarJudge:
         self._actors: Kept[Standing, cedarpy.Entities] = Kept(_ACTORS)
         self._policies_about: Kept[Standing, list[Policy]] = Kept(_ACTORS)
         self._decided: dict[object, bool] = {}
+        self._somewhere: Kept[frozenset[str], dict[object, bool]] = Kept(_BRANCHES)
         self._told: set[str] = set()
 
     def allows(
@@ -73,10 +76,13 @@ class CedarJudge:
         if asked is None:
             return False
         names = branches if isinstance(branches, frozenset) else frozenset(branches)
-        key = (actor.name, actor.groups, actor.scopes, action, asked, names)
-        found = self._decided.get(key)
+        known = self._somewhere.get(names, dict)
+        key = (actor.name, actor.groups, actor.scopes, action, asked)
+        found = known.get(key)
         if found is None:
-            found = self._keep(key, self._find_somewhere(actor, action, asked, names))
+            if len(known) >= _DECISIONS:
+                known.clear()
+            found = known[key] = self._find_somewhere(actor, action, asked, names)
         return found
 
     def alike(self, actor: Actor, branches: Collection[str]) -> Mapping[str, str]:

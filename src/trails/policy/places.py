@@ -201,7 +201,7 @@ def _kinds(tests: frozenset[Comparison], branches: frozenset[str]) -> list[str]:
     return [members[0] for members in _members(tests, branches).values()]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _members(
     tests: frozenset[Comparison], branches: frozenset[str]
 ) -> Mapping[tuple[bool, ...], list[str]]:
@@ -212,7 +212,7 @@ def _members(
     return found
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)
 def _ordered(branches: frozenset[str]) -> tuple[str, ...]:
     """In name order, after the one that is there always."""
     return tuple(sorted(branches, key=lambda each: (each != _FIRST, each)))
