@@ -200,3 +200,17 @@ def test_doctor_tells_what_is_wrong_with_policies(commands, tmp_path):
     done = commands.run(["doctor"], folder, None)
     assert done.returncode == 1
     assert "✗ policies: policies/a.cedar:1: policy 1: there is no action 'Raed'" in done.stdout
+
+
+@pytest.mark.parametrize("way", [["--stdio"], ["--port", "0"]], ids=["stdio", "http"])
+def test_nothing_is_served_with_wrong_policies_of_the_server(commands, tmp_path, way):
+    """The reason is told, and the process ends."""
+    settings = '[project]\nname = "acme"\n[server]\npolicies = "server"\n'
+    folder = make_project(tmp_path, settings=settings)
+    (folder / "server").mkdir()
+    (folder / "server" / "a.cedar").write_text(
+        'permit(principal, action == Action::"X", resource);'
+    )
+    done = commands.run(["serve", *way], folder, "")
+    assert done.returncode == 2
+    assert "server/a.cedar:1: policy 1: there is no action 'X'; there is GraphList" in done.stderr

@@ -81,6 +81,7 @@ async def serve_folder(
         return authenticator.required
 
     with App.open(folder, ownership=ownership, guarded=guarded, progress=tell) as app:
+        app.policies.server()  # wrong ones are told before anything is served
         sockets = SocketFolder()
         key = Secret(token_urlsafe(_KEY))
         try:
