@@ -149,6 +149,10 @@ POLICIES = """
 );
 """
 
+SERVER = """
+permit(principal in Group::"admins", action == Action::"GraphList", resource);
+"""
+
 BRANCHES = ("main", "dev", "agents/ada", "canary-branch")
 SEEN = frozenset({"main", "dev", "agents/ada"})
 AGENTS = frozenset({"agents/ada"})
@@ -205,9 +209,12 @@ NOWHERE = dict.fromkeys(READS, frozenset())
 def make_shop(folder):
     """The project, with data on every branch."""
     folder.mkdir(parents=True)
-    (folder / "trails.toml").write_text("[project]\nname = 'shop'\n[graphs.main]\n")
+    (folder / "trails.toml").write_text(
+        "[project]\nname = 'shop'\n[server]\npolicies = 'server'\n[graphs.main]\n"
+    )
     (folder / "app.py").write_text(APP)
-    for name, texts in (("queries", QUERIES), ("policies", {"shop": POLICIES})):
+    folders = {"queries": QUERIES, "policies": {"shop": POLICIES}, "server": {"server": SERVER}}
+    for name, texts in folders.items():
         (folder / name).mkdir()
         for each, text in texts.items():
             suffix = "rq" if name == "queries" else "cedar"
@@ -319,16 +326,18 @@ class Surfaces:
         del wire
         messages = (message_of(MODERN, each.method, each.params, 1) for each in asked)
         waiting = [json.dumps(each).encode() for each in messages]
-        said = []
+        said, answered = [], asyncio.Event()
 
         async def receive():
             # One at a time, so that all have the same id and the same bytes.
-            while len(said) < len(asked) - len(waiting):
-                await asyncio.sleep(0.0005)
+            if len(waiting) < len(asked):
+                await answered.wait()
+                answered.clear()
             return waiting.pop(0) if waiting else None
 
         async def send(line):
             said.append(Reply(200, [], line))
+            answered.set()
 
         await serve_stream(self.kernel, receive, send, callers=_Caller(actor))
         return said

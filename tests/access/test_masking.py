@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from functools import partial
 from itertools import product
 
 import pytest
@@ -24,6 +25,8 @@ from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.http import HttpInterface
 from trails.model.actors import LOCAL, OPERATOR, Actor
 from trails.request.authenticate import Authenticator
+from trails.request.authorize import lists_graphs
+from trails.surfaces.rest.app import build_app
 
 INFO = {"name": "t", "version": "1"}
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": INFO}
@@ -101,13 +104,14 @@ SLIPS = [
     Ask("ping", {}, ("GET", "/diff?from=dev&to=main", None)),
     Ask("ping", {}, ("GET", "/kg/Person?where=canary_salarz=1", None)),
 ]
+ASKED = re.compile("|".join(sorted(set(re.findall(r"[\w.-]*[Cc]anar[\w.-]*", json.dumps(SLIPS))))))
 HIDDEN = {
     "reader": ("canary-branch", "canary-gone", "canary_pay", "canary_all", "canary.open"),
     "writer": ("canary-branch", "canary-gone", "canary_pay", "canary_all", "canary.open"),
     "clerk": ("canary-", "canary_", "canary.", "CanaryVault"),
-    "asker": ("canary-", "canary_", "canary.", "CanaryVault", "Person", "agents/ada"),
-    "runner": ("canary-", "canary_", "canary.", "CanaryVault", "Person", "agents/ada"),
-    "nobody": ("canary-", "canary_", "canary.", "CanaryVault", "Person", "agents/ada"),
+    "asker": ("canary-", "canary_", "canary.", "CanaryVault", "Somebody", "agents/gone"),
+    "runner": ("canary-", "canary_", "canary.", "CanaryVault", "Somebody", "agents/gone"),
+    "nobody": ("canary-", "canary_", "canary.", "CanaryVault", "Somebody", "agents/gone"),
 }
 
 
@@ -119,9 +123,7 @@ def test_no_answer_names_what_is_hidden(shop, name, wire):
         if reply is None:
             continue
         # What was asked may come back; what was not, must not.
-        said = reply.body.decode()
-        for mine in re.findall(r"[\w./-]*[Cc]anar[\w./-]*", json.dumps(ask)):
-            said = said.replace(mine, "")
+        said = ASKED.sub("", reply.body.decode())
         for hidden in HIDDEN[name]:
             assert hidden not in said, (ask, said)
 
@@ -169,7 +171,7 @@ def test_own_activities_do_not_tell_denied_from_unknown(shop):
 
 
 def test_a_commit_of_a_hidden_branch_keeps_its_name_to_itself(shop):
-    """Once it is merged it is seen, but not where it was made."""
+    """Once another branch has it, it is seen as one of that."""
     app = shop.app
     app.versions().create_branch("canary-merged")
     made = shop.load("canary-merged", ["T-merged"])
@@ -182,8 +184,8 @@ def test_a_commit_of_a_hidden_branch_keeps_its_name_to_itself(shop):
         each.message["result"]["structuredContent"]
         for each in shop.ask("fast", ACTORS["reader"], asked)
     )
-    assert (one["commit"], one["branch"]) == (made, "")
-    assert [each["branch"] for each in listed["commits"]] == [""]
+    assert (one["commit"], one["branch"]) == (made, "open")
+    assert [each["branch"] for each in listed["commits"]] == ["open"]
     for name in ("open", "canary-merged"):
         app.versions().delete_branch(name, force=True)
 
@@ -215,7 +217,8 @@ def test_policy_comes_before_scope(shop, wire):
             assert is_unknown(reply)
     (lacking,) = shop.ask(wire, ACTORS["admin"], build[:1])
     error = lacking.message["error"]
-    assert error["data"] == {
+    data = {key: value for key, value in error["data"].items() if key != "code"}
+    assert data == {
         "tool": "trails_meta_shop_build",
         "required_scope": "builder",
         "caller_scopes": ["runtime"],
@@ -343,7 +346,7 @@ def test_who_may_read_no_longer_is_not_told_of_changes(tmp_path):
 
 async def _until(holds, seconds=20):
     async with asyncio.timeout(seconds):
-        while not holds():
+        while not holds():  # noqa: ASYNC110 - files and other threads tell nobody
             await asyncio.sleep(0.02)
 
 
@@ -370,27 +373,21 @@ def test_the_operator_is_not_judged(shop):
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS"])
 def test_which_graphs_there_are_is_for_those_who_may_know(shop, method):
     """Without GraphList there is nothing at /graphs, whatever the method; with it, a list."""
-    judge = shop.app.policies.server()
+    app = build_app({"main": shop.kernel}, lists=partial(lists_graphs, shop.app.policies.server()))
 
-    async def visit(asker, path):
-        interface = HttpInterface(
-            {"main": shop.kernel},
-            shop.app.settings.graphs,
-            Authenticator(asker),
-            HostPolicy.for_bind("127.0.0.1"),
-            judge=judge,
-        )
-        return await ask_app(
-            interface, [(b"host", b"127.0.0.1")], [b""], method, path=path, raw_path=path.encode()
-        )
+    def visit(asker, path):
+        scope = {"path": path, "raw_path": path.encode(), "trails.actor": asker}
+        return asyncio.run(ask_app(app, [(b"host", b"127.0.0.1")], [b""], method, **scope))
 
-    denied, nothing = (asyncio.run(visit(LOCAL, path)) for path in ("/graphs", "/qqqqqq"))
-    assert denied.status == 404
-    assert denied == put_back(nothing, "/qqqqqq", "/graphs")
-    allowed = asyncio.run(visit(OPERATOR, "/graphs"))
-    assert allowed.status == {"GET": 200, "HEAD": 200, "POST": 405, "OPTIONS": 204}[method]
-    if method == "GET":
-        assert [each["graph_id"] for each in allowed.message["graphs"]] == ["main"]
+    for name in set(ACTORS) - {"admin"}:
+        denied, nothing = (visit(ACTORS[name], path) for path in ("/graphs", "/qqqqqq"))
+        assert denied.status == 404
+        assert denied == put_back(nothing, "/qqqqqq", "/graphs")
+    for each in (ACTORS["admin"], OPERATOR):
+        allowed = visit(each, "/graphs")
+        assert allowed.status == {"GET": 200, "HEAD": 200, "POST": 405, "OPTIONS": 204}[method]
+        if method == "GET":
+            assert [each["graph_id"] for each in allowed.message["graphs"]] == ["main"]
 
 
 def test_a_graph_that_is_not_there_names_no_other(shop):
