@@ -153,7 +153,8 @@ class TestNames:
         assert told(versions(app, READ).delete_branch, "main")[0].startswith("there is no branch")
 
     @pytest.mark.parametrize(
-        "spelled", ["Hidden", "hidden ", " hidden", "hidden/", "./hidden", "hidden%00", "\uff48idden"]
+        "spelled",
+        ["Hidden", "hidden ", " hidden", "hidden/", "./hidden", "hidden%00", "\uff48idden"],
     )
     def test_no_other_spelling_reaches_a_branch(self, app, spelled):
         """Names are compared as they are; what is judged is what is used."""
