@@ -8,12 +8,14 @@ import asyncio
 import json
 from typing import Any, NamedTuple
 
+import msgspec
 from tests.mcp.doors import MODERN, Doors, Reply, ask_app, headers_of, message_of
 
 from trails.app.app import App
 from trails.app.kernels import kernel_of
 from trails.model.actors import Actor
 from trails.model.loads import LoadRequest
+from trails.request.pipeline import Kernel
 from trails.surfaces.mcp.streams import serve_stream
 from trails.surfaces.rest.app import build_app
 
@@ -107,14 +109,14 @@ POLICIES = """
 
 @id("readers") permit(
   principal in Group::"readers", action in [Action::"Read", Action::"Export"], resource
-) unless { context.branch == "canary-branch" };
+) unless { context.branch like "canary-*" };
 @id("readers ask") permit(
   principal in Group::"readers", action == Action::"InvokeQuery", resource == Query::"task_titles"
-) unless { context.branch == "canary-branch" };
+) unless { context.branch like "canary-*" };
 
 @id("writers read") permit(
   principal in Group::"writers", action == Action::"Read", resource
-) unless { context.branch == "canary-branch" };
+) unless { context.branch like "canary-*" };
 @id("writers") permit(
   principal in Group::"writers", action in [Action::"Change", Action::"BranchDelete"], resource
 ) when { context.branch like "agents/*" };
@@ -138,13 +140,17 @@ POLICIES = """
     Action::"InvokeCapability"
   ],
   resource
-) unless { context.branch == "canary-branch" };
+) unless { context.branch like "canary-*" };
 @id("no salaries") forbid(
   principal in Group::"clerks", action == Action::"Read", resource == Field::"Person.canary_salary"
 );
 @id("no vaults") forbid(
   principal in Group::"clerks", action == Action::"Read", resource == Type::"CanaryVault"
 );
+"""
+
+SERVER = """
+permit(principal in Group::"admins", action == Action::"GraphList", resource);
 """
 
 BRANCHES = ("main", "dev", "agents/ada", "canary-branch")
@@ -203,9 +209,12 @@ NOWHERE = dict.fromkeys(READS, frozenset())
 def make_shop(folder):
     """The project, with data on every branch."""
     folder.mkdir(parents=True)
-    (folder / "trails.toml").write_text("[project]\nname = 'shop'\n[graphs.main]\n")
+    (folder / "trails.toml").write_text(
+        "[project]\nname = 'shop'\n[server]\npolicies = 'server'\n[graphs.main]\n"
+    )
     (folder / "app.py").write_text(APP)
-    for name, texts in (("queries", QUERIES), ("policies", {"shop": POLICIES})):
+    folders = {"queries": QUERIES, "policies": {"shop": POLICIES}, "server": {"server": SERVER}}
+    for name, texts in folders.items():
         (folder / name).mkdir()
         for each, text in texts.items():
             suffix = "rq" if name == "queries" else "cedar"
@@ -277,14 +286,11 @@ class _Caller:
         return actor == self._actor
 
 
-class Shop:
-    """The graph of the project, on every surface."""
+class Surfaces:
+    """A kernel on every surface."""
 
-    def __init__(self, folder):
-        self.folder = make_shop(folder)
-        self.app = App.open(self.folder)
-        self.commits = fill_shop(self.app)
-        self.kernel = kernel_of(self.app)
+    def __init__(self, kernel):
+        self.kernel = kernel
         self.doors = Doors(lambda: self.kernel)
         self.rest_app = build_app({"main": self.kernel})
 
@@ -295,16 +301,20 @@ class Shop:
     def __exit__(self, *_):
         self.doors.__exit__()
         self.kernel.close()
-        self.app.close()
+
+    def ask_in(self, revision, actor, asked):
+        """The answers of the fast door in some revision; None is an absent header."""
+        return self.doors.run(self._by_http("fast", actor, asked, revision))
 
     def ask(self, wire, actor, asked):
         """The answers to some requests, in order; None for what a surface does not have."""
         ways = {"lines": self._by_lines, "rest": self._by_rest}
         return self.doors.run(ways.get(wire, self._by_http)(wire, actor, asked))
 
-    async def _by_http(self, wire, actor, asked):
+    async def _by_http(self, wire, actor, asked, revision=...):
         app = self.doors.apps[0 if wire == "fast" else 1]
-        revision = "2025-06-18" if wire == "legacy" else MODERN
+        if revision is ...:
+            revision = "2025-06-18" if wire == "legacy" else MODERN
         answers = []
         for each in asked:
             headers = headers_of(revision, each.method, each.params)
@@ -316,16 +326,18 @@ class Shop:
         del wire
         messages = (message_of(MODERN, each.method, each.params, 1) for each in asked)
         waiting = [json.dumps(each).encode() for each in messages]
-        said = []
+        said, answered = [], asyncio.Event()
 
         async def receive():
             # One at a time, so that all have the same id and the same bytes.
-            while len(said) < len(asked) - len(waiting):
-                await anext_turn()
+            if len(waiting) < len(asked):
+                await answered.wait()
+                answered.clear()
             return waiting.pop(0) if waiting else None
 
         async def send(line):
             said.append(Reply(200, [], line))
+            answered.set()
 
         await serve_stream(self.kernel, receive, send, callers=_Caller(actor))
         return said
@@ -351,9 +363,27 @@ class Shop:
         return answers
 
 
-async def anext_turn():
-    """Let others go on."""
-    await asyncio.sleep(0.0005)
+class Shop(Surfaces):
+    """The project, with its graph on every surface."""
+
+    def __init__(self, folder):
+        self.folder = make_shop(folder)
+        self.app = App.open(self.folder)
+        self.commits = fill_shop(self.app)
+        super().__init__(kernel_of(self.app))
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        self.app.close()
+
+    def load(self, branch, tasks):
+        """Add tasks to a branch; the commit."""
+        return _load(self.app, branch, tasks)
+
+    def with_mode(self, mode):
+        """The same graph, whose stored queries are offered in another way."""
+        options = msgspec.structs.replace(self.kernel._options, stored_query_mode=mode)
+        return Surfaces(Kernel(self.app.service(), options))
 
 
 def is_unknown(reply):

@@ -16,7 +16,7 @@ from trails.engine.forks import forkable
 from trails.engine.graph import MAIN, Graph, now
 from trails.engine.hindsight import Hindsight
 from trails.engine.lines import Line
-from trails.engine.seen import Seen, permitting
+from trails.engine.seen import Seen, permitting, reader
 from trails.errors import ConflictError, TransactionError
 from trails.model.history import GENESIS, Head, Move
 from trails.model.names import check_branch_name
@@ -115,7 +115,7 @@ def forked_branch(
 
     Gives whether it was made. One that was made is gone again when the work fails.
     """
-    changeable = Seen(graph, permitting(access, "Change"))
+    changeable = Seen(graph, permitting(access, "Change"), tells=reader(access))
     if changeable.has(name):
         yield False
         return

@@ -54,7 +54,8 @@ def merge(
     """Merge a branch or commit into a branch; with conflicts nothing is written."""
     readable = Seen(graph, reader(access))
     theirs = _line_of(graph, readable, asked.source)
-    line = Seen(graph, _into(access, "" if theirs.fixed else asked.source)).line(asked.target)
+    into = _into(access, "" if theirs.fixed else asked.source)
+    line = Seen(graph, into, tells=reader(access)).line(asked.target)
     check_sight(access, theirs, _branches_of(graph, readable, theirs))
     check_sight(access, line, (line.name,))
     for attempt in range(_ATTEMPTS):

@@ -40,15 +40,22 @@ class Seen:
     """What names stand for, as far as a caller may use it."""
 
     def __init__(
-        self, graph: Graph, permits: Permits | None = None, speaks: Permits | None = None
+        self,
+        graph: Graph,
+        permits: Permits | None = None,
+        speaks: Permits | None = None,
+        tells: Permits | None = None,
     ) -> None:
         """``permits`` tells which branches may be used; None where all may.
 
-        ``speaks`` tells which let the commits be used that they contain: the same, unless said.
+        ``speaks`` tells which let the commits be used that they contain, ``tells`` which of
+        those that may be used are named instead of one that there is not: the same and all,
+        unless said.
         """
         self._graph = graph
         self._permits = permits
         self._speaks = speaks or permits
+        self._tells = tells
 
     # --- branches --------------------------------------------------------------------------
 
@@ -72,7 +79,12 @@ class Seen:
 
     def unknown(self, branch: str, more: str = "") -> NotFoundError:
         """What is said of a branch that there is not."""
-        return unknown_branch(branch, self.branches(), more)
+        return unknown_branch(branch, self._told(), more)
+
+    def _told(self) -> list[str]:
+        """The names that a message may offer."""
+        tells = self._tells
+        return [name for name in self.branches() if tells is None or tells(name)]
 
     def line(self, branch: str) -> Line:
         """A branch, ready to be read and written."""
@@ -136,5 +148,5 @@ class Seen:
         try:
             commit = self.commit(reference)
         except NotFoundError:
-            raise unknown_reference(reference, self.branches()) from None
+            raise unknown_reference(reference, self._told()) from None
         return Head(commit.id, commit.seq, commit.schema)

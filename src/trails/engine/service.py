@@ -23,7 +23,7 @@ from trails.engine.invoke import invoke, invoke_query, recording
 from trails.engine.knowledge import NO_SPARQL
 from trails.engine.load.source import Progress, no_progress
 from trails.engine.mutate import mutate_sparql, mutate_typed
-from trails.engine.seen import Seen
+from trails.engine.seen import Seen, reader
 from trails.engine.snapshots import snapshot_line
 from trails.engine.untrusted import Untrusted
 from trails.engine.versions import Versions
@@ -78,7 +78,7 @@ class GraphService:
         what this is for: None where on all. At a past commit those count that contain it.
         """
         graph = self.graph
-        seen = Seen(graph, permits)
+        seen = Seen(graph, permits, tells=reader(access))
         branches: tuple[str, ...] = ()
         if snapshot is None:
             line = seen.line(branch)

@@ -61,6 +61,7 @@ from trails.request.rights import ActorAccess
 READ: Final = "resources/read"
 NOTHING: Final = ResourceList("nothing", (), ())
 """For those who may read nothing."""
+_TYPES: Final = "kg"
 _CHEAP_LIMIT: Final = 200
 _CHEAP_OFFSET: Final = 1000
 _SHOWN: Final = 5
@@ -239,6 +240,9 @@ def _check_offered(rights: ActorAccess, uri: str, address: Address) -> None:
     """Refuse what does not exist for an actor, where no branch or commit is named."""
     if isinstance(address, DocumentAddress):
         if not offers_document(rights, address.name):
+            root, _, name = address.name.rpartition("/")
+            if root == _TYPES:
+                _check_type(Schema(), name)  # where names are those of types
             raise unknown_address(uri)
     elif isinstance(address, ListAddress | InstanceAddress):
         _check_type(rights.schema(MAIN), address.type)

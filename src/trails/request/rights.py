@@ -12,7 +12,7 @@ from typing import Final
 from trails.engine.context import GraphContext
 from trails.engine.graph import MAIN, Graph
 from trails.engine.query_reach import reach_of, touches_hidden
-from trails.engine.seen import Seen
+from trails.engine.seen import Seen, reader
 from trails.engine.unknown import unknown_commit
 from trails.model.actors import Actor
 from trails.model.capabilities import StoredQuery
@@ -213,7 +213,7 @@ def check_here(graph: Graph, ctx: GraphContext, gate: Gate) -> None:
     if not any(map(permits, ctx.branches)):
         if ctx.snapshot is not None:
             raise unknown_commit(ctx.snapshot)
-        raise Seen(graph, permits).unknown(ctx.branch)
+        raise Seen(graph, permits, tells=reader(rights)).unknown(ctx.branch)
 
 
 def _field(type_name: str, field: str) -> Resource:

@@ -18,6 +18,7 @@ BY_KIND: Final[dict[FailureKind, int]] = {
 """Of every kind but ``semantic``."""
 
 BY_CODE: Final[dict[str, int]] = {
+    "forbidden": 403,
     "not_found": 404,
     "not_allowed": 405,
     "conflict": 409,
