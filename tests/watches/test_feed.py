@@ -109,7 +109,7 @@ def test_many_nodes_are_told_by_type(app, heard, monkeypatch):
     ctx.kg.save_all(Book(code=f"b{n}", name="x") for n in range(6))
     assert heard == [
         exact("main", {f"Thing/t{n}" for n in range(5)}, {"Thing"}),
-        Change("main", None, frozenset({"Book", "Thing"})),
+        Change("main", None, frozenset({"Book", "Thing"}), frozenset({"Book"})),
     ]
 
 

@@ -19,6 +19,7 @@ from trails import App
 from trails.engine import feed as feed_module
 from trails.errors import TrailsError
 from trails.model.actors import LOCAL
+from trails.request import news as news_module
 from trails.request import watches as watches_module
 from trails.request.watches import Watcher, Watches
 
@@ -202,7 +203,7 @@ async def tell_a_history(seed: int, steps: int) -> None:
 def few(monkeypatch):
     """Bounds that a small history reaches."""
     monkeypatch.setattr(feed_module, "MANY", MANY)
-    monkeypatch.setattr(watches_module, "MANY", MANY)
+    monkeypatch.setattr(news_module, "MANY", MANY)
     monkeypatch.setattr("trails.engine.moves._STATEMENTS", 60)
     monkeypatch.setattr(watches_module, "_STEP", 3)
 

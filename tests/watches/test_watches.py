@@ -10,6 +10,7 @@ from tests.watches.shelf import Book, Shelf, Thing, branch, make_app, merge_into
 
 from trails.model.actors import LOCAL
 from trails.model.outcomes import Failure
+from trails.request import news as news_module
 from trails.request import watches as watches_module
 from trails.request.watches import Watcher, Watches
 
@@ -279,7 +280,7 @@ def test_a_burst_wakes_the_loop_once(app):
 
 def test_a_note_stays_small(app, monkeypatch):
     """Beyond the limit a note tells all watchers of the types, and forgets single nodes."""
-    monkeypatch.setattr(watches_module, "MANY", 10)
+    monkeypatch.setattr(news_module, "MANY", 10)
 
     async def run() -> None:
         watches = Watches(app.service())

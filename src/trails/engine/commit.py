@@ -122,7 +122,8 @@ class Write:
             self._draft = msgspec.structs.replace(self._draft, time=now())
             self._use(line.schema)
             self._seq = graph.log.last_seq() + 1
-            self._tally = Tally() if graph.feed.listened else None
+            feed = graph.feed
+            self._tally = Tally(fields=feed.tells_fields) if feed.listened else None
             graph.file.begin()
         except BaseException:
             self._stack.close()
@@ -244,11 +245,10 @@ class Write:
         """What readers of the branch see differently now."""
         if self._tally is None:
             return Change(self._line.name)
-        self._tally.add(
-            handle
-            for handle, each in self._touched.items()
-            if (None if each.before is None else each.before.state) != each.after
-        )
+        for handle, each in self._touched.items():
+            before = None if each.before is None else each.before.state
+            if before != each.after:
+                self._tally.compare(handle, before, each.after)
         return self._tally.change(self._line.name, self._schema)
 
     def _apply(self, commit: Commit, payload: Payload) -> None:
@@ -373,12 +373,20 @@ class Write:
         # the rules between nodes are then told of every node, and all is rolled back.
         nodes.put_all(self._seq, puts)
         if self._tally is not None:
-            self._tally.add(put.handle for put in puts)
+            self._count_in(self._tally, puts)
         changes = [(None if put.before is None else put.before.state, put.after) for put in puts]
         if not errors:
             self._stage(*self._emit(changes))
         for old, new in changes:
             self._rules.watch(old, new)
+
+    @staticmethod
+    def _count_in(tally: Tally, puts: Sequence[Replacement]) -> None:
+        if not tally.wants_fields:
+            tally.add(put.handle for put in puts)
+            return
+        for put in puts:
+            tally.compare(put.handle, None if put.before is None else put.before.state, put.after)
 
     def found(self, handles: Sequence[str]) -> Mapping[str, Stored]:
         """Those of many nodes that exist, as this write and its actor see them."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
+from trails.model.nodes import NodeState
 from trails.model.types import Schema
 
 MANY: Final = 2_000
@@ -30,6 +31,10 @@ class Change(msgspec.Struct, frozen=True):
     """The nodes that were made, changed or deleted; None where they are too many."""
     types: frozenset[str] | None = None
     """Their types and what these extend; None where it may be any type."""
+    kinds: frozenset[str] = frozenset()
+    """Their types alone, where the nodes are too many."""
+    fields: Mapping[str, frozenset[str]] = {}
+    """Which fields changed, by node, of those that were there before and are; where it is asked."""
 
 
 Listener = Callable[[Change], None]
@@ -41,6 +46,8 @@ class Feed:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listeners: tuple[Listener, ...] = ()
+        self.tells_fields = False
+        """Whether somebody listens who does not see every field, and so has to know which."""
 
     @property
     def listened(self) -> bool:
@@ -73,11 +80,13 @@ class Feed:
 class Tally:
     """The nodes that a write touches: by handle while they are few, their types always."""
 
-    __slots__ = ("_handles", "_types")
+    __slots__ = ("_fields", "_handles", "_types")
 
-    def __init__(self) -> None:
+    def __init__(self, *, fields: bool = False) -> None:
+        """With ``fields``, which fields changed is counted too."""
         self._handles: set[str] | None = set()
         self._types: set[str] = set()
+        self._fields: dict[str, frozenset[str] | None] | None = {} if fields else None
 
     def add(self, handles: Iterable[str]) -> None:
         """Count these nodes in."""
@@ -88,8 +97,29 @@ class Tally:
             if len(self._handles) > MANY:
                 self._handles = None
 
+    @property
+    def wants_fields(self) -> bool:
+        """Whether it counts fields, as long as nodes are few."""
+        return self._fields is not None and self._handles is not None
+
+    def compare(self, handle: str, before: NodeState | None, after: NodeState | None) -> None:
+        """Count a node in as it was and as it is."""
+        self.add((handle,))
+        if self._fields is None or self._handles is None:
+            return
+        found: frozenset[str] | None = None
+        if before is not None and after is not None:
+            old, new = before.values, after.values
+            names = (name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+            found = frozenset(names)
+        known = self._fields.get(handle, frozenset())
+        self._fields[handle] = None if found is None or known is None else known | found
+
     def change(self, branch: str, schema: Schema) -> Change:
         """What these nodes are a change of."""
         types = frozenset(each for name in self._types for each in schema.lineage(name))
-        handles = None if self._handles is None else frozenset(self._handles)
-        return Change(branch, handles, types)
+        if self._handles is None:
+            return Change(branch, None, types, frozenset(self._types))
+        known = self._fields or {}
+        fields = {handle: names for handle, names in known.items() if names is not None}
+        return Change(branch, frozenset(self._handles), types, fields=fields)

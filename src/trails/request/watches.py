@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from trails.engine.feed import MANY, Change
+from trails.engine.feed import Change
 from trails.engine.graph import MAIN
 from trails.engine.seen import Seen, reader
 from trails.engine.service import GraphService
@@ -31,6 +31,7 @@ from trails.model.outcomes import Failure
 from trails.model.types import Schema
 from trails.model.uris import HERE, InstanceAddress, ListAddress, Place, parse_address
 from trails.request.authorize import Authority, refuse_reading
+from trails.request.news import Note
 from trails.request.rights import ActorAccess
 
 _log = logging.getLogger(__name__)
@@ -96,6 +97,8 @@ class Watches:
             return _full(f"this graph has {MAX_WATCHES} watches already; close one, or try later")
         if not self._watchers:
             self._stop = self._graph.feed.listen(self._note)
+        if self._authority.rights(actor) is not None:
+            self._graph.feed.tells_fields = True
         watcher = Watcher(self, actor)
         self._watchers.add(watcher)
         for uri in uris:
@@ -152,6 +155,7 @@ class Watches:
         if not self._watchers:
             self._stop()
             self._stop = _do_nothing
+            self._graph.feed.tells_fields = False
 
     # --- from writers to the loop --------------------------------------------------------
 
@@ -186,7 +190,7 @@ class Watches:
             notes, self._notes = self._notes, {}
             self._awake = bool(notes)
         if notes:
-            self._telling, self._told = self._due(notes), 0
+            self._telling, self._told = self._audible(notes), 0
             self._go_on()
 
     def _go_on(self) -> None:
@@ -206,22 +210,28 @@ class Watches:
             self._rest_until = loop.time() + min(self._told * _PAUSE, _LONGEST_PAUSE)
             loop.call_soon(self._begin_round)
 
-    def _due(self, notes: dict[str, Note]) -> Iterator[tuple[Watcher, str]]:
+    def _audible(self, notes: dict[str, Note]) -> Iterator[tuple[Watcher, str]]:
+        """Who is told of what: those whose URIs a change is about, if they see it."""
         for branch, note in notes.items():
-            topics = self._topics.get(branch, {})
-            if note.everything:
-                for topic in list(topics.values()):
-                    yield from topic.all()
-                    yield from topic.nodes_all()
-                continue
-            for name in note.types:
-                if (found := topics.get(name)) is not None:
-                    yield from found.all()
-            for name in note.crowded:
-                if (found := topics.get(name)) is not None:
-                    yield from found.nodes_all()
-            if any(topics[name].nodes for name in note.types if name in topics):
-                yield from self._due_nodes(branch, note.handles)
+            for watcher, uri in self._due(branch, note):
+                if self._may_hear(watcher, uri, note):
+                    yield watcher, uri
+
+    def _due(self, branch: str, note: Note) -> Iterator[tuple[Watcher, str]]:
+        topics = self._topics.get(branch, {})
+        if note.everything:
+            for topic in list(topics.values()):
+                yield from topic.all()
+                yield from topic.nodes_all()
+            return
+        for name in note.types:
+            if (found := topics.get(name)) is not None:
+                yield from found.all()
+        for name in note.crowded:
+            if (found := topics.get(name)) is not None:
+                yield from found.nodes_all()
+        if any(topics[name].nodes for name in note.types if name in topics):
+            yield from self._due_nodes(branch, note.handles)
 
     def _due_nodes(self, branch: str, handles: set[str]) -> Iterator[tuple[Watcher, str]]:
         """Who watches one of these, as an instance of its type or of one that this extends."""
@@ -283,10 +293,20 @@ class Watches:
         schema = self._schema(branch) if rights is None else rights.schema(branch)
         return {} if schema is None else schema.by_name
 
-    def may_hear(self, actor: Actor, target: Target) -> bool:
-        """Whether an actor may still read what it watches: policies may have changed."""
-        rights = self._authority.rights(actor)
-        return rights is None or target.type in rights.schema(target.branch).by_name
+    def _may_hear(self, watcher: Watcher, uri: str, note: Note) -> bool:
+        """Whether a watcher may read what it watches, as policies are now, and sees the change."""
+        rights, target = self._authority.rights(watcher.actor), watcher.target(uri)
+        if rights is None or target is None:
+            return True
+        if target.type not in rights.schema(target.branch).by_name:
+            return False
+        schema = self._schema(target.branch)
+        if schema is None:
+            return True
+        sight = rights.sight(schema, (target.branch,))
+        if sight.reads_all:
+            return True
+        return note.shows(sight.lens(schema), schema, target.type, target.segment)
 
     def _schema(self, branch: str) -> Schema | None:
         """The types of a branch, without opening it; None where there is no such branch."""
@@ -316,10 +336,13 @@ class Watcher:
         self._due.clear()
         return due
 
+    def target(self, uri: str) -> Target | None:
+        """What a URI watches."""
+        return self._targets.get(uri)
+
     def tell(self, uri: str) -> None:
         """A URI changed; called in the rounds of the watches."""
-        target = self._targets.get(uri)
-        if target is not None and self._watches.may_hear(self.actor, target):
+        if uri in self._targets:
             first = not self._due
             self._due[uri] = None
             if first:
@@ -379,33 +402,6 @@ class Topic:
 
 Watching = dict[Watcher, dict[str, None]]
 """Watcher → the URIs by which it watches the same thing."""
-
-
-class Note:
-    """Changes of one branch that nobody was told of yet, put together."""
-
-    __slots__ = ("crowded", "everything", "handles", "types")
-
-    def __init__(self) -> None:
-        self.everything = False
-        self.types: set[str] = set()
-        self.crowded: set[str] = set()
-        """Types of which so many nodes changed that each may have."""
-        self.handles: set[str] = set()
-
-    def add(self, change: Change) -> None:
-        """Put another change to it."""
-        if change.types is None:
-            self.everything = True
-            return
-        self.types |= change.types
-        if change.handles is None:
-            self.crowded |= change.types
-            return
-        self.handles |= change.handles
-        if len(self.handles) > MANY:
-            self.crowded |= self.types
-            self.handles.clear()
 
 
 def _pairs(watching: Watching) -> Iterator[tuple[Watcher, str]]:
