@@ -126,10 +126,8 @@ class Hindsight:
         )
 
     def _branch(self, commit: Commit) -> str:
-        """The branch that a commit was made on, or another that has it and may be told."""
-        if self._access.may("Read", commit.branch):
-            return commit.branch
-        return next(iter(self._branches or self._seen.branches_of(commit)), "")
+        """The branch that a commit was made on, if that may be told."""
+        return commit.branch if self._access.may("Read", commit.branch) else ""
 
     def _message(self, commit: Commit) -> str:
         """The message, unless Trails wrote one that names a branch which may not be told."""

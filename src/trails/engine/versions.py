@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
 from trails.engine.branches import create_branch, delete_branch, list_branches
@@ -99,7 +97,7 @@ class Versions:
         """A page of commits, newest first; ``branch=None`` lists all that the log holds."""
         wanted = CommitFilter(branch, actor, node)
         seen = self._readable()
-        page = list_commits(
+        return list_commits(
             self._graph,
             wanted,
             after=after,
@@ -107,21 +105,12 @@ class Versions:
             seen=seen,
             hindsight=self._hindsight(seen),
         )
-        shown = tuple(self._shown(each) for each in page.commits)
-        return msgspec.structs.replace(page, commits=shown)
-
-    def _shown(self, commit: Commit) -> Commit:
-        """A commit that may be seen; not so, perhaps, the branch that it was made on."""
-        if self._access is OPEN or self._access.may("Read", commit.branch):
-            return commit
-        return msgspec.structs.replace(commit, branch="")
 
     def commit(self, reference: str, *, limit: int = 1000) -> CommitDetail:
         """A commit with what it changed, per node and field."""
         seen = self._readable()
         hindsight = self._hindsight(seen)
-        found = show_commit(self._graph, reference, limit=limit, seen=seen, hindsight=hindsight)
-        return msgspec.structs.replace(found, commit=self._shown(found.commit))
+        return show_commit(self._graph, reference, limit=limit, seen=seen, hindsight=hindsight)
 
     def newest(self, limit: int) -> list[Commit]:
         """The newest commits that the actor may see, of all branches."""
