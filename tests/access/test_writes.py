@@ -18,6 +18,7 @@ from tests.access.worlds import (
 from tests.access.writers import ORM, OUTSIDE, WRITERS, Values, handle_of
 
 from trails.engine.access import OPEN
+from trails.engine.mutate import local_effect, mutate_sparql
 from trails.errors import ForbiddenError, NotFoundError, TransactionError, ValidationError
 from trails.model.merges import MergeRequest
 from trails.model.sights import Sight
@@ -197,6 +198,67 @@ def test_texts_are_not_for_restricted_actors(both: tuple[World, World], text: st
     with pytest.raises(ForbiddenError):
         world.ctx().kg.raw_sparql(TEXTS[text])
     assert world.all() == before
+
+
+N = "trails://app/main/"
+UPDATES = {
+    "a new person": f'INSERT DATA {{ <{N}Person/n%40x> a :Person ; :email "n@x" ; :name "New" }}',
+    "a wrong person": f'INSERT DATA {{ <{N}Person/new%40x> a :Person ; :email "new@x" }}',
+    "every team": 'DELETE { ?t :title ?x } INSERT { ?t :title "New" } WHERE { ?t :title ?x }',
+    "a second name": f'INSERT DATA {{ <{N}Person/ann%40x> :name "Anna" }}',
+    "a seat goes": f"DELETE DATA {{ <{N}Seat/s1> a :Seat }}",
+    "a person goes that is in use": f"DELETE DATA {{ <{N}Person/bob%40x> a :Person }}",
+    "a label": f'INSERT DATA {{ <{N}Desk/e> a :Desk ; :code "e" ; :more <{N}Asset/A1> }}',
+    "nothing": f'DELETE DATA {{ <{N}Team/t> :title "Other" }}',
+}
+KEPT_OUT = {
+    "a hidden field": f"INSERT DATA {{ <{N}Person/ann%40x> :salary 99 }}",
+    "a hidden node": f'INSERT DATA {{ <{N}Vault/w> a :Vault ; :code "w" }}',
+    "a shared key": f'INSERT DATA {{ <{N}Asset/x> a :Asset ; :tag "x" }}',
+    "a task goes": f"DELETE DATA {{ <{N}Task/T2> a :Task }}",
+    "a reference": f"INSERT DATA {{ <{N}Desk/d> :main <{N}Asset/A1> }}",
+}
+
+
+def _stored(world: World, text: str) -> object:
+    """Run a text that an author wrote, as a stored mutation does."""
+    graph, ctx = world.app.graph(), world.ctx()
+    return mutate_sparql(
+        graph, graph.main, ctx.kg.transaction, text, local_effect(graph, graph.main)
+    )
+
+
+@pytest.mark.parametrize("case", UPDATES)
+def test_an_authors_update_does_what_it_would_without_the_hidden_parts(
+    both: tuple[World, World], case: str
+) -> None:
+    """Statements that a stored mutation makes are of nodes as its caller sees them."""
+    secretive, open_one = both
+    before = hidden_part(secretive)
+    there = answer(lambda: _stored(secretive, UPDATES[case]))
+    assert there == answer(lambda: _stored(open_one, UPDATES[case]))
+    assert secretive.seen() == open_one.seen()
+    after = hidden_part(secretive)
+    assert {key: before[key] for key in after if key in before} == {
+        key: after[key] for key in after if key in before
+    }
+    assert before.keys() - after.keys() <= {"Seat/s1.number"}
+
+
+@pytest.mark.parametrize("case", KEPT_OUT)
+def test_an_authors_update_does_not_reach_what_its_caller_may_not(case: str) -> None:
+    """Whatever is hidden there, the refusal is the same."""
+    told = set()
+    for secret in range(2):
+        with whole() as world:
+            settle(world, secret)
+            before = world.all()
+            there = answer(lambda: _stored(world, KEPT_OUT[case]))
+            assert world.all() == before
+            assert not HIDDEN_WORDS.search(str(there))
+            told.add(str(there))
+    assert len(told) == 1
+    assert "'forbidden'" in told.pop()
 
 
 # --- deleting -------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ field that ends as it began, and a node that was made and deleted, leave no trac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 import msgspec
 
@@ -46,13 +46,13 @@ class NodeNet(msgspec.Struct):
 Net = dict[str, NodeNet]
 
 
-def net_changes(graph: Graph, path: Path) -> Net:
-    """The net effect of a way through the log, by node."""
+def net_changes(graph: Graph, path: Path, types: Container[str] | None = None) -> Net:
+    """The net effect of a way through the log, by node; of certain types alone, if said."""
     net: Net = {}
     for commit in path.undo:
-        _fold(graph, net, commit, undo=True)
+        _fold(graph, net, commit, types, undo=True)
     for commit in path.redo:
-        _fold(graph, net, commit, undo=False)
+        _fold(graph, net, commit, types, undo=False)
     return {handle: node for handle, node in net.items() if _settle(node)}
 
 
@@ -61,18 +61,28 @@ def net_between(graph: Graph, start: str, end: str) -> Net:
     return net_changes(graph, graph.ancestry.path(start, end))
 
 
-def _fold(graph: Graph, net: Net, commit: Commit, *, undo: bool) -> None:
+def _fold(
+    graph: Graph, net: Net, commit: Commit, types: Container[str] | None, *, undo: bool
+) -> None:
     compiled = graph.compiled(commit.schema)
     with graph.folding.statements(commit) as (removed, added):
         gone, come = (added, removed) if undo else (removed, added)
         for quads in batched(compiled.terms.parse(gone)):
-            _note(net, compiled.schema, compiled.terms.changes(quads, ()), commit.id)
+            _note(net, compiled.schema, compiled.terms.changes(quads, ()), commit.id, types)
         for quads in batched(compiled.terms.parse(come)):
-            _note(net, compiled.schema, compiled.terms.changes((), quads), commit.id)
+            _note(net, compiled.schema, compiled.terms.changes((), quads), commit.id, types)
 
 
-def _note(net: Net, schema: Schema, changes: dict[str, terms.Change], commit: str) -> None:
+def _note(
+    net: Net,
+    schema: Schema,
+    changes: dict[str, terms.Change],
+    commit: str,
+    types: Container[str] | None,
+) -> None:
     for handle, change in changes.items():
+        if types is not None and handle.partition("/")[0] not in types:
+            continue
         node = net.get(handle)
         if node is None:
             node = net[handle] = NodeNet()

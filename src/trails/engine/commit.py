@@ -344,9 +344,10 @@ class Write:
         errors: list[FieldError],
         done: Callable[[Put, NodeState], None],
     ) -> None:
-        nodes, types = self._line.nodes, self.seen
-        for name in dict.fromkeys(change.type for change in chunk):
-            self.check_type(name)
+        nodes, types, guard = self._line.nodes, self.seen, self._guard
+        if guard is not None:
+            for name in dict.fromkeys(change.type for change in chunk):
+                self.check_type(name)
         wanted = [check_put(types.schema, types.validator, change, None) for change in chunk]
         handles = [each.handle for each in wanted if each.handle is not None]
         there = nodes.find_all(self._db, handles)
@@ -354,7 +355,8 @@ class Write:
         puts: list[Replacement] = []
         for change, each in zip(chunk, wanted, strict=True):
             before = None if each.handle is None else there.get(each.handle)
-            state = settle_put(types.schema, change, each, self._shown(before))
+            shown = before if guard is None else guard.show(before)
+            state = settle_put(types.schema, change, each, shown)
             errors.extend(each.errors)
             if state is None:
                 continue
@@ -365,9 +367,11 @@ class Write:
                 continue
             seen.add(handle)
             done(change, state)
-            state = self._completed(before, state)
+            if guard is not None:
+                state = guard.complete(before, state)
             if before is None or before.state.values != state.values:
-                self._check(None if before is None else before.state, state)
+                if guard is not None:
+                    self._check(None if before is None else before.state, state)
                 puts.append(Replacement(before, handle, state))
         # Also what is refused goes into the index, with those of its values that are valid:
         # the rules between nodes are then told of every node, and all is rolled back.

@@ -25,7 +25,11 @@ def forkable(graph: Graph, access: Access, name: str) -> Seen:
     def speaks(branch: str) -> bool:
         return at_commits and access.may("Read", branch)
 
-    if not at_commits and not any(map(permits, {MAIN: None, **graph.log.branches()})):
+    # Whether a branch that can't be read exists would show in a name that is taken.
+    named = access.may("Read", name)
+    if not named or (
+        not at_commits and not any(map(permits, {MAIN: None, **graph.log.branches()}))
+    ):
         raise ForbiddenError(
             f"you may not make a branch {name[:100]!r}; choose another name", branch=name[:100]
         )

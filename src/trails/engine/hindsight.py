@@ -126,10 +126,8 @@ class Hindsight:
         )
 
     def _branch(self, commit: Commit) -> str:
-        """The branch that a commit was made on, or another that has it and may be told."""
-        if self._access.may("Read", commit.branch):
-            return commit.branch
-        return next(iter(self._branches or self._seen.branches_of(commit)), "")
+        """The branch that a commit was made on, if that may be told."""
+        return commit.branch if self._access.may("Read", commit.branch) else ""
 
     def _message(self, commit: Commit) -> str:
         """The message, unless Trails wrote one that names a branch which may not be told."""
@@ -146,14 +144,15 @@ class Hindsight:
 
     def changes(self, commit: Commit) -> Net:
         """What a commit did, as far as it is seen."""
-        return self._filtered(net_changes(self._graph, Path((), (commit,))), commit.id)
+        glimpse = self._glimpse(commit.id)
+        types = None if glimpse is None else glimpse.schema.by_name
+        net = net_changes(self._graph, Path((), (commit,)), types)
+        return net if glimpse is None else glimpse.filter(net)
 
     def between(self, start: str, end: str) -> Net:
         """What turns one state into another, as far as both are seen."""
-        return self._filtered(net_between(self._graph, start, end), start, end)
-
-    def _filtered(self, net: Net, *commits: str) -> Net:
-        for commit in commits:
+        net = net_between(self._graph, start, end)
+        for commit in (start, end):
             glimpse = self._glimpse(commit) if commit != GENESIS else None
             if glimpse is not None:
                 net = glimpse.filter(net)

@@ -185,7 +185,7 @@ def show_commit(
     found = resolve_commit(graph, seen or Seen(graph), reference, hindsight)
     commit = found if hindsight is None else hindsight.told(found)
     net: Net = {}
-    large = found.added + found.removed > _TOO_LARGE
+    large = commit.added + commit.removed > _TOO_LARGE
     if not large and hindsight is not None:
         net = hindsight.changes(found)
     elif not large:

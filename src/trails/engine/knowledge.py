@@ -26,6 +26,7 @@ from trails.errors import (
     ForbiddenError,
     NotFoundError,
     QueryError,
+    SchemaMismatchError,
     TransactionError,
     ValidationError,
 )
@@ -387,7 +388,7 @@ class Knowledge:
             idempotency_key=idempotency_key,
             access=self._access,
         )
-        adopt_on_branch(self._graph, self._line, self._declared)
+        self._adopt()
         write.begin()
         outcome = Outcome(write)
         self._open, self._thread = write, threading.get_ident()
@@ -404,6 +405,18 @@ class Knowledge:
         told = outcome.commit = self._told(write.finish())
         if self._call is not None and told is not None:
             self._call.statements += told.added + told.removed
+
+    def _adopt(self) -> None:
+        """Let the branch have the declared types; who sees few is not told why it can't."""
+        try:
+            adopt_on_branch(self._graph, self._line, self._declared)
+        except SchemaMismatchError:
+            if self.sight.reads_all:
+                raise
+            raise ForbiddenError(
+                "the declared types do not fit this branch, so it can't be written; leave it to "
+                "somebody who may see all of it"
+            ) from None
 
     def _told(self, commit: Commit | None) -> Commit | None:
         """A commit as the actor sees it."""

@@ -23,7 +23,7 @@ from trails.request.builtins.declare import (
 _BRANCH: Final = shown(
     name=STRING,
     head=said(STRING, "Its newest commit; empty before the first."),
-    commits=said(INTEGER, "The place of that commit in the log."),
+    commits=said(INTEGER, "The place of that commit in the log; 0 where that is not told."),
     time=said(STRING, "When that commit was made."),
     message=STRING,
     actor=said(STRING, "Who made it."),
