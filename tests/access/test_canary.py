@@ -5,6 +5,7 @@ every place where a token can stand, through calls that succeed, fail and crash.
 they said and wrote is searched.
 """
 
+import asyncio
 import base64
 import contextlib
 import hashlib
@@ -18,8 +19,24 @@ from urllib.parse import quote
 import pytest
 from tests.access.lines import CLIENT_INFO, Client, meta_of, said
 from tests.access.streams import WAYS, Door, initialize, request
-from tests.access.workshops import APP, PING, code_of, give_token, id_of, make_workshop, tokens_of
+from tests.access.workshops import (
+    APP,
+    PING,
+    code_of,
+    give_token,
+    headers_for,
+    id_of,
+    make_workshop,
+    tokens_of,
+)
+from tests.mcp.doors import ask_app
 from tests.serving.processes import NEW, OLD, Web, owner_first, wait_until
+
+from trails import App
+from trails.app.access import access_of
+from trails.app.kernels import kernel_of
+from trails.app.serving.hosts import HostPolicy
+from trails.app.serving.http import HttpInterface
 
 LOGGING = "import logging\nlogging.basicConfig(level=logging.DEBUG)\n"
 LEGACY = "legacy_sessions = true\nlegacy_sse = true"
@@ -306,6 +323,33 @@ def test_no_token_leaves_a_trace_over_stdio(place, tmp_path):
         ]
     check(canaries, texts)
     assert any(b"crashed with boom" in data for _, data in texts)
+
+
+@pytest.mark.req("G15")
+def test_whoever_handles_a_request_sees_an_actor_and_no_token(place):
+    """The header is gone before any surface gets the request."""
+    token = give_token(place)
+    seen = []
+
+    async def handle(scope, receive, send):
+        seen.append((scope["trails.actor"].name, repr(scope)))
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    with App() as app:
+        kernel = kernel_of(app)
+        gate = access_of(place, app.settings, {})
+        policy = HostPolicy.for_bind("127.0.0.1")
+        graphs, settings = {"main": kernel}, app.settings.graphs
+        interface = HttpInterface(graphs, settings, gate.authenticator, policy)
+        interface._rest = interface._endpoints["main"] = handle
+        headers = [(b"host", b"localhost"), *headers_for(token)]
+        for path in ("/graphs/main/mcp", "/graphs/main/snapshot"):
+            reply = asyncio.run(ask_app(interface, headers, [b""], path=path))
+            assert reply.status == 204
+        kernel.close()
+    assert [name for name, _ in seen] == ["ann", "ann"]
+    assert token not in repr(seen)
 
 
 def test_the_search_finds_what_is_there():

@@ -40,9 +40,7 @@ def add(url, token, text):
     assert b"isError" not in body or b'"isError":false' in body, body
 
 
-@pytest.mark.parametrize(
-    ("way", "end"), [*((way, "revoked") for way in WAYS), ("fast", "expired"), ("sse", "expired")]
-)
+@pytest.mark.parametrize(("way", "end"), [*((way, "revoked") for way in WAYS), ("fast", "expired")])
 def test_a_stream_over_http_ends_with_its_token(served, door, way, end):
     """It is told nothing after that, it is closed in order, and others go on."""
     folder, url, writer = served

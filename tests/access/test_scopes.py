@@ -64,18 +64,16 @@ def over_stdio(client, token, method, params, revision):
     return client.old(method, **params, _meta={"io.modelcontextprotocol/clientInfo": said(token)})
 
 
-def everywhere(world, token, method, params):
+def everywhere(world, old, token, method, params):
     """What is answered on every way in, by its name; HTTP statuses apart."""
-    folder, url, new, tokens = world
+    _, url, new, tokens = world
     found = {}
     for door, headers in (("fast", {}), ("sdk", SDK)):
         for revision in (OLD, NEW):
             _, answer = over_http(url, tokens[token], method, params, revision, headers)
             found[f"{door} {revision}"] = answer
     found["stdio new"] = over_stdio(new, tokens[token], method, params, NEW)
-    with Client(folder, env={"TRAILS_MCP_SCOPES": EVERY}) as old:
-        old.begin(tokens[token])
-        found["stdio old"] = over_stdio(old, tokens[token], method, params, OLD)
+    found["stdio old"] = over_stdio(old, tokens[token], method, params, OLD)
     return found
 
 
@@ -93,28 +91,32 @@ def test_what_is_listed_can_be_called_and_the_call_decides(world, token):
     """On both doors, both eras and stdio alike; what is refused did not run."""
     folder = world[0]
     actor = token.split()[0]
-    listed = [outcome(each) for each in everywhere(world, token, "tools/list", {}).values()]
-    assert all(each == listed[0] for each in listed)
-    for tool, scope in NEEDS.items():
-        (folder / "done").unlink(missing_ok=True)
-        answers = everywhere(world, token, "tools/call", {"name": tool, "arguments": {}})
-        outcomes = [outcome(each) for each in answers.values()]
-        assert all(each == outcomes[0] for each in outcomes), (tool, answers)
-        first = outcomes[0]
-        if actor == "eve" and tool == DEBUG:
-            assert first["code"] == -32602
-            assert first["message"] == f"unknown tool: {DEBUG}"
-        elif scope in HELD[token]:
-            assert "code" not in first
-            assert tool in listed[0]
-            continue
-        else:
-            assert first["code"] == -32004
-            data = first["data"]
-            assert (data["tool"], data["required_scope"]) == (tool, scope)
-            assert data["caller_scopes"] == sorted(HELD[token])
-        assert tool not in listed[0]
-        assert not (folder / "done").exists()
+    with Client(folder, env={"TRAILS_MCP_SCOPES": EVERY}) as old:
+        old.begin(world[3][token])
+        listed = [
+            outcome(each) for each in everywhere(world, old, token, "tools/list", {}).values()
+        ]
+        assert all(each == listed[0] for each in listed)
+        for tool, scope in NEEDS.items():
+            (folder / "done").unlink(missing_ok=True)
+            answers = everywhere(world, old, token, "tools/call", {"name": tool, "arguments": {}})
+            outcomes = [outcome(each) for each in answers.values()]
+            assert all(each == outcomes[0] for each in outcomes), (tool, answers)
+            first = outcomes[0]
+            if actor == "eve" and tool == DEBUG:
+                assert first["code"] == -32602
+                assert first["message"] == f"unknown tool: {DEBUG}"
+            elif scope in HELD[token]:
+                assert "code" not in first
+                assert tool in listed[0]
+                continue
+            else:
+                assert first["code"] == -32004
+                data = first["data"]
+                assert (data["tool"], data["required_scope"]) == (tool, scope)
+                assert data["caller_scopes"] == sorted(HELD[token])
+            assert tool not in listed[0]
+            assert not (folder / "done").exists()
 
 
 @pytest.mark.req("T5")

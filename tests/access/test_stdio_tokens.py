@@ -308,6 +308,15 @@ def test_a_token_is_taken_out_of_a_message(sent, token):
     assert json.loads(without_bearer(hidden)) == sent
 
 
+def test_what_a_body_says_twice_is_not_kept():
+    """Of two members of one name the last counts; the first is not passed on either."""
+    first, last = json.dumps(said("canary")), json.dumps(said(None))
+    meta = f'{{"{CLIENT_INFO}": {first}, "{CLIENT_INFO}": {last}}}'
+    body = f'{{"method": "tools/list", "params": {{"_meta": {meta}}}}}'.encode()
+    assert b"canary" in body
+    assert b"canary" not in without_bearer(body)
+
+
 def test_nothing_but_the_resolver_sees_a_token():
     """Not the SDK, not the backend: the client info that they get has no such member."""
     seen = []

@@ -240,7 +240,9 @@ def test_a_revoked_token_is_refused_and_stays_in_the_file(data):
     assert [book.is_current(each) for each in holders] == [False, True, True, True]
     file.revoke([two.token.reveal()])
     assert [book.is_current(each) for each in holders] == [False, False, True, True]
-    before = file.list()[0].revoked
+    value = json.loads(file.path.read_text())
+    value["tokens"][0]["revoked"] = "2026-01-01T00:00:00Z"
+    file.path.write_text(json.dumps(value))
     assert [each.id for each in file.revoke(actor="ann")] == [
         each.record.id for each in (one, two, three)
     ]
@@ -248,7 +250,7 @@ def test_a_revoked_token_is_refused_and_stays_in_the_file(data):
     assert [book.find(each.token) is None for each in (one, two, three, other)] == [
         *(True, True, True, False),
     ]
-    assert file.list()[0].revoked == before
+    assert file.list()[0].revoked == datetime(2026, 1, 1, tzinfo=UTC)
     assert len(file.list()) == 4
     assert book.configured
 
@@ -342,6 +344,13 @@ def broken_texts(whole):
     yield with_(expires=0)
     yield with_(revoked=False)
     yield with_(actor=None)
+    yield with_(actor="")
+    yield with_(actor="a\nb")
+    yield with_(groups=[" "])
+    yield with_(id="static")
+    yield with_(id="operator")
+    yield with_(id="oauth:1")
+    yield with_(id="")
     yield with_(unknown=1)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
 from hmac import compare_digest
 from pathlib import Path
-from time import monotonic
-from typing import Final
+from time import monotonic, time
+from typing import Final, NamedTuple
 
 from trails.errors import CorruptionError
 from trails.identity.token_files import StoredToken, TokenFile
@@ -17,10 +16,21 @@ from trails.model.secrets import Secret
 
 _PAUSE: Final = 1.0
 """Seconds between two looks at the file."""
-_NOBODY: Final = bytes(32)
-"""The hash that is compared where there is no record: no secret has it."""
 _Stamp = tuple[int, int, int]
 _logger: Final = logging.getLogger("trails")
+
+
+class _Known(NamedTuple):
+    """A token as it is looked up."""
+
+    actor: Actor
+    hash: bytes
+    ends: float
+    """When, in seconds since 1970; a revoked one has ended long ago."""
+
+
+_NOBODY: Final = _Known(Actor(""), bytes(32), 0.0)
+"""What is compared where there is no record."""
 
 
 class TokenBook:
@@ -32,7 +42,7 @@ class TokenBook:
     def __init__(self, data: Path) -> None:
         """``data``: the project's ``.trails``."""
         self._file = TokenFile(data)
-        self._tokens: dict[str, tuple[StoredToken, bytes]] = {}
+        self._tokens: dict[str, _Known] = {}
         self._stamp: _Stamp | None = None
         self._looked = float("-inf")
         self._configured = False
@@ -52,19 +62,17 @@ class TokenBook:
         split = split_token(token)
         if split is None:
             return None
-        record, expected = self._tokens.get(split[0], (None, _NOBODY))
-        same = compare_digest(hash_of(split[1].reveal()), expected)
-        return _actor_of(record) if same and record is not None and _is_good(record) else None
+        known = self._tokens.get(split[0], _NOBODY)
+        same = compare_digest(hash_of(split[1].reveal()), known.hash)
+        return known.actor if same and time() < known.ends else None
 
     def is_current(self, actor: Actor) -> bool:
         """Whether the token that an actor came with is still good, and still says the same."""
         self._refresh()
-        record, _ = self._tokens.get(actor.credential, (None, _NOBODY))
-        if record is None or not _is_good(record):
-            return False
-        now = _actor_of(record)
+        known = self._tokens.get(actor.credential, _NOBODY)
+        now = known.actor
         same = now.name == actor.name and now.groups == actor.groups
-        return same and actor.scopes <= now.scopes
+        return same and actor.scopes <= now.scopes and time() < known.ends
 
     def _refresh(self) -> None:
         """Look whether the file is another one, from time to time."""
@@ -96,12 +104,13 @@ class TokenBook:
         if self._configured and not found:
             _logger.error("%s is gone or empty: no token is taken", self._file.path)
         self._configured = self._configured or bool(found)
-        self._tokens = {each.id: (each, bytes.fromhex(each.hash)) for each in found}
+        self._tokens = {each.id: _know(each) for each in found}
 
 
-def _is_good(record: StoredToken) -> bool:
-    return record.state(datetime.now(UTC)) == "valid"
-
-
-def _actor_of(record: StoredToken) -> Actor:
-    return Actor(record.actor, frozenset(record.scopes), frozenset(record.groups), record.id)
+def _know(token: StoredToken) -> _Known:
+    ends = float("inf") if token.expires is None else token.expires.timestamp()
+    return _Known(
+        Actor(token.actor, frozenset(token.scopes), frozenset(token.groups), token.id),
+        bytes.fromhex(token.hash),
+        ends if token.revoked is None else 0.0,
+    )

@@ -18,9 +18,10 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from trails.errors import CorruptionError, NotFoundError
-from trails.identity.requests import check_request, parse_end
+from trails.errors import CorruptionError, NotFoundError, TrailsError
+from trails.identity.requests import check_groups, check_request, parse_end
 from trails.identity.tokens import make_token, split_token
+from trails.model.actors import checked_actor
 from trails.model.secrets import Secret
 from trails.model.tokens import IssuedToken, TokenRecord, TokenRequest
 
@@ -29,7 +30,7 @@ _LOCK_FILE: Final = "tokens.lock"
 _MODE: Final = 0o600
 _HASH: Final = "^[0-9a-f]{64}$"
 _SHOWN_IDS: Final = 5
-_ID: Final = re.compile("[0-9a-f]{1,12}", re.ASCII)
+_ID: Final = re.compile("[0-9a-f]{12}", re.ASCII)
 """What may be repeated in an error: anything else might be a secret at the wrong place."""
 
 
@@ -165,9 +166,21 @@ def _check(tokens: Sequence[StoredToken]) -> None:
     if len({each.id for each in tokens}) != len(tokens):
         raise ValueError("two tokens have the same id")
     for each in tokens:
+        _check_names(each)
         times = (each.created, each.expires, each.revoked)
         if any(time is not None and time.tzinfo is None for time in times):
             raise ValueError("a time has no zone")
+
+
+def _check_names(token: StoredToken) -> None:
+    """Whether a record names a token and an actor as those are named that were made here."""
+    if not _ID.fullmatch(token.id):
+        raise ValueError("an id is not 12 of 0-9 and a-f")
+    try:
+        checked_actor(token.actor)
+        check_groups(token.groups)
+    except TrailsError:
+        raise ValueError("an actor or group has a name that it can't have") from None
 
 
 def _without_values(problem: str) -> str:

@@ -97,14 +97,15 @@ class Authenticator:
         text = token.strip().decode(errors="surrogateescape")
         if scheme.lower() != b"bearer" or not text:
             return _failure(_MALFORMED)
-        return await self.presented(Secret(text), self._process.scopes)
+        return await self._resolve(Secret(text), self._process.scopes)
 
     async def presented(self, token: Secret | None, process: frozenset[Scope]) -> Actor | Failure:
         """Who presents a token, in a process that has some scopes; None where there is none."""
         if not self.required:
             return self._unnamed(process)
-        if token is None:
-            return refuse_token(None)
+        return refuse_token(None) if token is None else await self._resolve(token, process)
+
+    async def _resolve(self, token: Secret, process: frozenset[Scope]) -> Actor | Failure:
         found = await self._find(token)
         if isinstance(found, Failure) or found.scopes <= process:
             return found
@@ -113,13 +114,17 @@ class Authenticator:
     async def _find(self, token: Secret) -> Actor | Failure:
         if len(token.reveal()) > _LONGEST:
             return refuse_token(token)
-        digest = hash_of(token)
-        if any([compare_digest(digest, each) for each in self._hashes]):  # noqa: C419 - all of them
+        if self._hashes and self._is_static(token):
             return msgspec.structs.replace(self._process, scopes=_ALL, credential=STATIC)
         found = None if self._tokens is None else self._tokens.find(token)
         if found is not None:
             return found
         return refuse_token(token) if self._oauth is None else await self._oauth.verify(token)
+
+    def _is_static(self, token: Secret) -> bool:
+        """Whether it is a token that a process was started with; all of them are compared."""
+        digest = hash_of(token)
+        return any([compare_digest(digest, each) for each in self._hashes])  # noqa: C419
 
     def _unnamed(self, process: frozenset[Scope]) -> Actor:
         """Who acts where no credential is asked for."""

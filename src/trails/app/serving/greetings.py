@@ -62,7 +62,7 @@ def _reveal(value: object) -> object:
 def _conceal(kind: type, value: object) -> object:
     if kind is Secret and isinstance(value, str):
         return Secret(value)
-    raise NotImplementedError
+    raise ValueError("a token is a text")
 
 
 def read_goodbye(line: bytes) -> Goodbye | None:

@@ -36,7 +36,8 @@ def take_bearer(message: object) -> Secret | None:
 
 def without_bearer(body: bytes) -> bytes:
     """A body without the token that its client info carries; one elsewhere is refused."""
-    if not (_MEMBER.encode() in body or _ESCAPE in body or holds_token(body)):
+    suspect = _MEMBER.encode() in body or holds_token(body)
+    if not suspect and _ESCAPE not in body:
         return body
     try:
         message = parse(body)
@@ -45,7 +46,8 @@ def without_bearer(body: bytes) -> bytes:
     taken = _take(message)
     if has_token(message, body):
         raise BodyError(400, MISPLACED)
-    return encode(message) if taken else body
+    # What a suspect body says twice, and so only once, is in the text of it all the same.
+    return encode(message) if taken or suspect else body
 
 
 def has_token(message: object, line: bytes) -> bool:
