@@ -99,13 +99,13 @@ class Kernel:
             return self._masked(actor, name or entry.tool.name)
         reads = seen.tool.hints.read_only
         call = Call(actor.name, seen.tool.name, seen.kind, reads=reads, outside=True)
-        refused = refuse_scope(actor, seen.tool) or self._admission.refuse(actor)
-        if refused is not None:
-            return self._refused(call, refused)
+        admitted = refuse_scope(actor, seen.tool) or self._admission.enter(actor)
+        if isinstance(admitted, Failure):
+            return self._refused(call, admitted)
         try:
             return await self._dispatch.run(Request(pinned, seen, call, arguments, rights))
         finally:
-            self._admission.leave(actor.name)
+            admitted.end()
 
     def _pin(self) -> Catalog:
         """The catalog of the registry that is current now; a request keeps to it."""

@@ -117,9 +117,9 @@ class Reader:
         self, actor: Actor, template: str, variable: str, value: str, given: Mapping[str, str]
     ) -> Completions | Failure:
         """Values for a template's variable that begin with what was typed."""
-        refused = refuse_reading(actor) or self._admission.refuse(actor)
-        if refused is not None:
-            return refused
+        admitted = refuse_reading(actor) or self._admission.enter(actor)
+        if isinstance(admitted, Failure):
+            return admitted
         typed = Typed(variable, value, given)
         rights = self._authority.rights(actor)
         known = Known(
@@ -135,7 +135,7 @@ class Reader:
         except Exception as error:  # noqa: BLE001 - every error becomes a failure here
             return _failure(error, "completion/complete")
         finally:
-            self._admission.leave(actor.name)
+            admitted.end()
 
     # --- reading it ----------------------------------------------------------------------
 
@@ -153,13 +153,13 @@ class Reader:
         return found
 
     async def _admitted(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
-        refused = self._admission.refuse(actor)
-        if refused is not None:
-            return refused
+        admitted = self._admission.enter(actor)
+        if isinstance(admitted, Failure):
+            return admitted
         try:
             return await self._find(actor, uri)
         finally:
-            self._admission.leave(actor.name)
+            admitted.end()
 
     async def _find(self, actor: Actor, uri: str) -> Sequence[Content]:
         address = parse_address(uri, self._service.graph.names.nodes)
