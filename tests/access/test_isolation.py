@@ -579,15 +579,16 @@ def test_a_graph_that_closes_leaves_the_other_working(tmp_path):
 
 
 @pytest.mark.req("G16")
-def test_a_graph_in_quarantine_leaves_the_other_working(tmp_path):
+@pytest.mark.parametrize("broken", GRAPHS)
+def test_a_graph_in_quarantine_leaves_the_other_working(tmp_path, broken):
     """It alone is not served, and the other does not speak of it."""
-    folder = make_project(tmp_path)
-    (folder / f"{ZEBRA}-queries" / "bad.rq").write_text("#+ description: Bad.\nSELECT nonsense")
+    folder, well = make_project(tmp_path), OTHER[broken]
+    (folder / f"{broken}-queries" / "bad.rq").write_text("#+ description: Bad.\nSELECT nonsense")
     with App.open(folder) as app:
-        assert list(app.quarantined) == [ZEBRA]
+        assert list(app.quarantined) == [broken]
         with pytest.raises(QuarantineError):
-            app.context(ZEBRA)
-        kernel = kernel_of(app, IBIS)
+            app.context(broken)
+        kernel = kernel_of(app, well)
 
         async def main():
             called = await kernel.execute(LOCAL, "notes.where", {})
@@ -596,7 +597,8 @@ def test_a_graph_in_quarantine_leaves_the_other_working(tmp_path):
 
         called, (doctor,) = asyncio.run(main())
         assert isinstance(called, Success)
-        assert ZEBRA not in doctor.text
+        assert broken not in doctor.text
+        assert json.loads(doctor.text)["healthy"]
         kernel.close()
 
 
