@@ -15,6 +15,7 @@ from trails.app.kernels import kernel_of
 from trails.app.settings import Budgets, GraphSettings, Project, Settings
 from trails.model.actors import LOCAL, OPERATOR, Actor
 from trails.model.outcomes import Failure, Success
+from trails.model.reports import Report
 from trails.request.admission import Admission, Budget
 
 ANN = Actor("ann", credential="t1")
@@ -280,6 +281,54 @@ def test_a_cancelled_call_gives_its_place_back(tool):
         assert full.data["limit"] == "in_flight"
         assert isinstance(after, Failure) is (tool == "slow.thread")
         assert isinstance(found, Success)
+        kernel.close()
+
+
+def test_a_cancelled_read_holds_its_place_until_its_thread_ends():
+    """Nobody gets more threads by not waiting for them."""
+    gate.clear()
+    with opened(in_flight=1) as app:
+        kernel = kernel_of(app)
+        kernel._reader._doctor = lambda: gate.wait(30) and Report("main", ())
+
+        async def main():
+            reading = asyncio.ensure_future(kernel.read(ANN, "trails://doctor"))
+            await asyncio.sleep(0.1)
+            reading.cancel()
+            with suppress(asyncio.CancelledError):
+                await reading
+            after = await kernel.execute(ANN, "quick", {})
+            gate.set()
+            for _ in range(1000):
+                found = await kernel.execute(ANN, "quick", {})
+                if isinstance(found, Success):
+                    break
+                await asyncio.sleep(0.01)
+            return after, found
+
+        after, found = asyncio.run(asyncio.wait_for(main(), 20))
+        assert after.data["limit"] == "in_flight"
+        assert isinstance(found, Success)
+        kernel.close()
+
+
+def test_a_completion_that_fails_gives_its_place_back():
+    """Whatever goes wrong on the way."""
+    with opened(in_flight=1) as app:
+        kernel = kernel_of(app)
+
+        def broken(actor):
+            raise RuntimeError("no")
+
+        kernel._reader.resources = broken
+
+        async def main():
+            return [
+                await kernel.complete(ANN, "trails://queries/{name}", "name", "", {})
+                for _ in range(3)
+            ]
+
+        assert [each.kind for each in asyncio.run(main())] == ["internal"] * 3
         kernel.close()
 
 

@@ -57,6 +57,7 @@ from trails.request.failures import failure_of
 from trails.request.listing import read_page
 from trails.request.offers import offer_resources, offered_queries, offers_document
 from trails.request.rights import ActorAccess
+from trails.request.threads import Threads
 
 READ: Final = "resources/read"
 NOTHING: Final = ResourceList("nothing", (), ())
@@ -81,11 +82,13 @@ class Reader:
         authority: Authority | None = None,
         doctor: Doctor | None = None,
         admission: Admission = UNLIMITED,
+        threads: Threads | None = None,
     ) -> None:
         """``doctor`` examines the graph; without one, what can be seen from here is examined."""
         self._service = service
         self._authority = authority or Authority(service.graph, EVERYTHING)
         self._admission = admission
+        self._threads = threads or Threads(service.graph.name, admission)
         self._doctor = doctor or self._examine
         self._listed = ResourceList("", (), ())
         self._offers: Kept[Hashable, ResourceList] = Kept(_LISTS)
@@ -120,17 +123,17 @@ class Reader:
         admitted = refuse_reading(actor) or self._admission.enter(actor)
         if isinstance(admitted, Failure):
             return admitted
-        typed = Typed(variable, value, given)
-        rights = self._authority.rights(actor)
-        known = Known(
-            Seen(self._service.graph, None if rights is None else reader(rights)),
-            self.resources(actor),
-            offered_queries(self._service.registry, rights),
-            partial(self._context, actor),
-        )
+        graph, typed = self._service.graph, Typed(variable, value, given)
         try:
-            return await asyncio.to_thread(
-                complete_variable, self._service.graph, known, template, typed
+            rights = self._authority.rights(actor)
+            known = Known(
+                Seen(graph, None if rights is None else reader(rights)),
+                self.resources(actor),
+                offered_queries(self._service.registry, rights),
+                partial(self._context, actor),
+            )
+            return await self._threads.run(
+                actor.name, complete_variable, graph, known, template, typed
             )
         except Exception as error:  # noqa: BLE001 - every error becomes a failure here
             return _failure(error, "completion/complete")
@@ -165,7 +168,7 @@ class Reader:
         address = parse_address(uri, self._service.graph.names.nodes)
         if self._is_quick(address):
             return self._read(actor, uri, address)
-        return await asyncio.to_thread(self._read, actor, uri, address)
+        return await self._threads.run(actor.name, self._read, actor, uri, address)
 
     def _end(self, call: Call, outcome: str, uri: str) -> None:
         """Leave an activity: what was read, but not which values were asked for."""
