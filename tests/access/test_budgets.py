@@ -7,12 +7,15 @@ import threading
 from contextlib import suppress
 
 import pytest
+from tests.access.wires import WIRES, Wires
+from tests.mcp.doors import LEGACY, MODERN
 
 from trails import App, Context, capability
 from trails.app.kernels import kernel_of
 from trails.app.settings import Budgets, GraphSettings, Project, Settings
-from trails.model.actors import LOCAL, Actor
+from trails.model.actors import LOCAL, OPERATOR, Actor
 from trails.model.outcomes import Failure, Success
+from trails.model.reports import Report
 from trails.request.admission import Admission, Budget
 
 ANN = Actor("ann", credential="t1")
@@ -37,25 +40,35 @@ class Hands:
 def test_an_actor_has_so_many_calls_under_way_and_no_more():
     """The next is refused with the limit, what is used and when to try again; others go on."""
     admission = Admission(Budget(in_flight=2))
-    assert admission.refuse(ANN) is None
-    assert admission.refuse(ANN_AGAIN) is None
-    refused = admission.refuse(ANN)
+    begun = [admission.enter(ANN), admission.enter(ANN_AGAIN)]
+    refused = admission.enter(ANN)
     assert (refused.kind, refused.code) == ("budget", "budget")
     assert refused.data == {"limit": "in_flight", "allowed": 2, "used": 2, "retry_after": 1}
     assert "ann has 2 calls under way, and 2 are allowed" in refused.message
-    assert admission.refuse(BOB) is None
-    admission.leave("ann")
-    assert admission.refuse(ANN) is None
-    for name in ("ann", "ann", "bob"):
-        admission.leave(name)
+    other = admission.enter(BOB)
+    begun[0].end()
+    assert len(admission.enter(ANN)) == 2
+    for each in (*begun, other):
+        each.end()
     assert (admission.running("ann"), admission.running("bob")) == (0, 0)
 
 
 def test_callers_without_a_credential_are_not_told_apart():
     """So no number of calls at once is too many for them."""
     admission = Admission(Budget(in_flight=1))
-    assert [admission.refuse(LOCAL) for _ in range(50)] == [None] * 50
+    for _ in range(50):
+        assert not isinstance(admission.enter(LOCAL), Failure)
     assert admission.running("local") == 50
+
+
+def test_the_operator_is_not_kept_out():
+    """Whoever else has the same name and uses up what it may use."""
+    admission = Admission(Budget(in_flight=1, calls_per_minute=1))
+    namesake = Actor("local", credential="t9")
+    assert not isinstance(admission.enter(namesake), Failure)
+    assert isinstance(admission.enter(namesake), Failure)
+    for _ in range(5):
+        assert not isinstance(admission.enter(OPERATOR), Failure)
 
 
 def test_any_sixty_seconds_have_so_many_calls_at_most():
@@ -65,12 +78,20 @@ def test_any_sixty_seconds_have_so_many_calls_at_most():
     allowed = []
     for tick in range(2000):
         clock.now = 1000 + tick * 0.1
-        if admission.refuse(ANN) is None:
+        if is_let_in(admission, ANN):
             allowed.append(clock.now)
-            admission.leave("ann")
     assert len(allowed) > 150
     for at in allowed:
         assert sum(at <= each < at + 60 for each in allowed) <= 60
+
+
+def is_let_in(admission, actor):
+    """Whether a call that ends at once may begin."""
+    found = admission.enter(actor)
+    if isinstance(found, Failure):
+        return False
+    found.end()
+    return True
 
 
 def test_who_waits_as_told_is_admitted_and_who_does_not_is_not():
@@ -79,44 +100,43 @@ def test_who_waits_as_told_is_admitted_and_who_does_not_is_not():
     admission = Admission(Budget(calls_per_minute=3), clock)
     for step in (0, 7.25, 11.5):
         clock.now += step
-        assert admission.refuse(ANN) is None
+        assert is_let_in(admission, ANN)
     clock.now += 1
-    refused = admission.refuse(ANN)
+    refused = admission.enter(ANN)
     assert refused.data["limit"] == "calls_per_minute"
     assert (refused.data["allowed"], refused.data["used"]) == (3, 3)
-    wait = refused.data["retry_after"]
-    clock.now += wait - 2
-    assert admission.refuse(ANN) is not None
+    clock.now += refused.data["retry_after"] - 2
+    assert not is_let_in(admission, ANN)
     clock.now += 2
-    assert admission.refuse(ANN) is None
-    assert admission.refuse(ANN) is not None
+    assert is_let_in(admission, ANN)
+    assert not is_let_in(admission, ANN)
 
 
 def test_a_refused_call_is_not_counted():
     """Who asks too often is not locked out for longer."""
     clock = Hands()
     admission = Admission(Budget(calls_per_minute=1), clock)
-    assert admission.refuse(ANN) is None
+    assert is_let_in(admission, ANN)
     for _ in range(100):
         clock.now += 0.25
-        assert admission.refuse(ANN) is not None
+        assert not is_let_in(admission, ANN)
     clock.now += 36
-    assert admission.refuse(ANN) is None
+    assert is_let_in(admission, ANN)
 
 
 def test_names_that_rest_take_no_room():
-    """However many there were."""
+    """However many there were; a call that is under way is never forgotten."""
     clock = Hands()
-    admission = Admission(Budget(in_flight=5, calls_per_minute=5), clock)
-    most = 0
+    admission = Admission(Budget(in_flight=1, calls_per_minute=5), clock)
+    most, begun = 0, admission.enter(ANN)
     for number in range(20_000):
         clock.now += 0.05
-        actor = Actor(f"actor-{number}", credential="t")
-        assert admission.refuse(actor) is None
-        admission.leave(actor.name)
-        most = max(most, len(admission._calls))
+        assert is_let_in(admission, Actor(f"actor-{number}", credential="t"))
+        most = max(most, len(admission._calls), len(admission._accounts))
     assert most < 5000
-    assert not admission._running
+    assert admission.enter(ANN).data["limit"] == "in_flight"
+    begun.end()
+    assert is_let_in(admission, ANN)
 
 
 def test_threads_lose_no_count():
@@ -126,10 +146,11 @@ def test_threads_lose_no_count():
 
     def work():
         for _ in range(3000):
-            if admission.refuse(ANN) is None:
+            found = admission.enter(ANN)
+            if not isinstance(found, Failure):
                 slot = admission.hold("ann")
                 seen.append(admission.running("ann"))
-                admission.leave("ann")
+                found.end()
                 slot.release()
 
     threads = [threading.Thread(target=work) for _ in range(6)]
@@ -145,11 +166,10 @@ def test_a_place_that_nobody_holds_any_more_is_free():
     """A stream that nobody began to read gives its place back by itself, once."""
     admission = Admission(Budget(in_flight=1))
     slot = admission.hold("ann")
-    assert admission.refuse(ANN) is not None
+    assert not is_let_in(admission, ANN)
     del slot
     gc.collect()
-    assert admission.refuse(ANN) is None
-    admission.leave("ann")
+    assert is_let_in(admission, ANN)
     slot = admission.hold("ann")
     slot.release()
     slot.release()
@@ -264,6 +284,54 @@ def test_a_cancelled_call_gives_its_place_back(tool):
         kernel.close()
 
 
+def test_a_cancelled_read_holds_its_place_until_its_thread_ends():
+    """Nobody gets more threads by not waiting for them."""
+    gate.clear()
+    with opened(in_flight=1) as app:
+        kernel = kernel_of(app)
+        kernel._reader._doctor = lambda: gate.wait(30) and Report("main", ())
+
+        async def main():
+            reading = asyncio.ensure_future(kernel.read(ANN, "trails://doctor"))
+            await asyncio.sleep(0.1)
+            reading.cancel()
+            with suppress(asyncio.CancelledError):
+                await reading
+            after = await kernel.execute(ANN, "quick", {})
+            gate.set()
+            for _ in range(1000):
+                found = await kernel.execute(ANN, "quick", {})
+                if isinstance(found, Success):
+                    break
+                await asyncio.sleep(0.01)
+            return after, found
+
+        after, found = asyncio.run(asyncio.wait_for(main(), 20))
+        assert after.data["limit"] == "in_flight"
+        assert isinstance(found, Success)
+        kernel.close()
+
+
+def test_a_completion_that_fails_gives_its_place_back():
+    """Whatever goes wrong on the way."""
+    with opened(in_flight=1) as app:
+        kernel = kernel_of(app)
+
+        def broken(actor):
+            raise RuntimeError("no")
+
+        kernel._reader.resources = broken
+
+        async def main():
+            return [
+                await kernel.complete(ANN, "trails://queries/{name}", "name", "", {})
+                for _ in range(3)
+            ]
+
+        assert [each.kind for each in asyncio.run(main())] == ["internal"] * 3
+        kernel.close()
+
+
 def test_a_call_that_fails_gives_its_place_back():
     """Whatever the failure is."""
     with opened(in_flight=1) as app:
@@ -357,8 +425,53 @@ def test_a_load_holds_its_place_while_it_is_sent():
         kernel.close()
 
 
+@pytest.mark.req("T17")
+@pytest.mark.parametrize("limit", ["in_flight", "calls_per_minute"])
+def test_every_wire_tells_it_the_same_way(limit):
+    """−32003 with when to try again, for tools and resources; over REST 429 with Retry-After."""
+    with opened(**{limit: 1}) as app, Wires(app) as wires:
+        held = wires.kernel._admission.hold("ann")
+        asyncio.run(wires.kernel.execute(Actor("ann"), "quick", {}))
+        answers = [
+            *wires.everywhere("tools/call", {"name": "quick", "arguments": {}}, ANN),
+            *wires.everywhere("resources/read", {"uri": "trails://kg/types"}, ANN),
+        ]
+        replies = [
+            wires.rest("POST", "/invoke/quick", {}, ANN),
+            wires.rest("GET", "/snapshot", actor=ANN),
+            wires.rest("GET", "/branches", actor=ANN),
+            wires.rest("GET", "/export", actor=ANN),
+            wires.rest("GET", "/kg/Thing", actor=ANN),
+        ]
+        free = wires.rest("POST", "/invoke/quick", {}, BOB)
+        held.release()
+    assert len(answers) == 2 * WIRES
+    for _, message in answers:
+        assert message["error"]["code"] == -32003
+        assert message["error"]["data"]["code"] == "budget"
+        assert message["error"]["data"]["limit"] == limit
+        assert message["error"]["data"]["retry_after"] >= 1
+    for reply in replies:
+        assert reply.status == 429
+        told = reply.message["error"]["data"]["retry_after"]
+        assert dict(reply.headers)[b"retry-after"] == str(told).encode()
+    assert free.status == 200
+
+
+def test_both_doors_answer_a_refusal_with_the_same_bytes():
+    """Nothing but the time to wait could differ, and that is the same at the same time."""
+    with opened(in_flight=1) as app, Wires(app) as wires:
+        held = wires.kernel._admission.hold("ann")
+        for revision in (*LEGACY, MODERN):
+            params = {"name": "quick", "arguments": {}}
+            fast, slow = wires.by_doors(revision, "tools/call", params, ANN)
+            assert fast.body == slow.body
+            assert fast.status == slow.status == 200
+        held.release()
+
+
 def test_the_data_of_a_refusal_is_json():
     """Whole numbers stay whole."""
     admission = Admission(Budget(calls_per_minute=1))
-    admission.refuse(ANN)
-    assert '"used": 1,' in json.dumps(admission.refuse(ANN).data)
+    admission.enter(ANN)
+    assert '"used": 1,' in json.dumps(admission.enter(ANN).data)

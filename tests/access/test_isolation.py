@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import threading
 from pathlib import Path
 from random import Random
 
@@ -243,14 +244,18 @@ def test_graphs_live_side_by_side_for_long(tmp_path, alike, same_base, seed):
 # --- what one graph gives is nothing to the other --------------------------------------
 
 
-async def write(twins, graph, number, branch="main"):
-    """Write notes; the commit of the last."""
-    for at in range(number):
-        data = {"key": f"k{at}", "text": f"{graph}-{at}"}
-        change = {"operations": [{"op": "create", "type": "Note", "data": data}], "branch": branch}
-        reply = await twins.rest(graph, "POST", "/mutate", change)
-        assert reply.status == 200, reply.body
+async def write_one(twins, graph, at):
+    """Write a note; its commit."""
+    data = {"key": f"k{at}", "text": f"{graph}-{at}"}
+    change = {"operations": [{"op": "create", "type": "Note", "data": data}]}
+    reply = await twins.rest(graph, "POST", "/mutate", change)
+    assert reply.status == 200, reply.body
     return reply.message["commit"]
+
+
+async def write(twins, graph, number):
+    """Write notes; the commit of the last."""
+    return [await write_one(twins, graph, at) for at in range(number)][-1]
 
 
 PLACES = [
@@ -579,15 +584,56 @@ def test_a_graph_that_closes_leaves_the_other_working(tmp_path):
 
 
 @pytest.mark.req("G16")
-def test_a_graph_in_quarantine_leaves_the_other_working(tmp_path):
+def test_what_waits_in_one_graph_keeps_nobody_waiting_in_the_other(tmp_path):
+    """Neither its reads nor its writes, however many loads stand in a queue over there."""
+
+    async def work(twins):
+        await write(twins, ZEBRA, 1)
+        writing, free = threading.Event(), threading.Event()
+
+        def keep_writing():
+            with twins.app.context(IBIS).kg.transaction():
+                writing.set()
+                free.wait(60)
+
+        holder = threading.Thread(target=keep_writing)
+        holder.start()
+        await asyncio.to_thread(writing.wait, 30)
+        line = b'{"type": "Note", "data": {"key": "k%d", "text": "ibis"}}'
+        kernel = twins.graphs[IBIS]
+        ann = Actor("ann", credential="t")
+
+        async def body(number):
+            yield line % number
+
+        loads = [
+            asyncio.ensure_future(kernel.transfers.load(ann, body(each), {"format": "ndjson"}))
+            for each in range(20)
+        ]
+        await asyncio.sleep(0.3)
+        for uri in ("trails://kg/types", "trails://stats", "trails://kg/Note?limit=900"):
+            reply = await asyncio.wait_for(twins.mcp(ZEBRA, "resources/read", {"uri": uri}), 30)
+            assert "result" in reply.message
+        await asyncio.wait_for(write_one(twins, ZEBRA, "other"), 30)
+        assert not any(each.done() for each in loads)
+        free.set()
+        assert all(isinstance(each, Success) for each in await asyncio.gather(*loads))
+        await asyncio.to_thread(holder.join)
+
+    run(make_project(tmp_path), work)
+
+
+@pytest.mark.req("G16")
+@pytest.mark.parametrize("broken", GRAPHS)
+def test_a_graph_in_quarantine_leaves_the_other_working(tmp_path, broken):
     """It alone is not served, and the other does not speak of it."""
-    folder = make_project(tmp_path)
-    (folder / f"{ZEBRA}-queries" / "bad.rq").write_text("#+ description: Bad.\nSELECT nonsense")
+    folder, well = make_project(tmp_path), OTHER[broken]
+    (folder / f"{broken}-queries" / "bad.rq").write_text("#+ description: Bad.\nSELECT nonsense")
     with App.open(folder) as app:
-        assert list(app.quarantined) == [ZEBRA]
+        assert list(app.quarantined) == [broken]
         with pytest.raises(QuarantineError):
-            app.context(ZEBRA)
-        kernel = kernel_of(app, IBIS)
+            app.context(broken)
+        kernel = kernel_of(app, well)
 
         async def main():
             called = await kernel.execute(LOCAL, "notes.where", {})
@@ -596,7 +642,8 @@ def test_a_graph_in_quarantine_leaves_the_other_working(tmp_path):
 
         called, (doctor,) = asyncio.run(main())
         assert isinstance(called, Success)
-        assert ZEBRA not in doctor.text
+        assert broken not in doctor.text
+        assert json.loads(doctor.text)["healthy"]
         kernel.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.mcp.doors import LEGACY, MODERN, REVISIONS, Doors, ask_app, headers_of, message_of
+from tests.mcp.trivial import OneCaller
 
 from trails.app.kernels import kernel_of
 from trails.model.actors import LOCAL
@@ -57,7 +58,7 @@ class Wires:
         async def send(line):
             said.append(json.loads(line))
 
-        self.doors.run(serve_stream(self.kernel, receive, send, actor=actor))
+        self.doors.run(serve_stream(self.kernel, receive, send, callers=OneCaller(actor)))
         return [one for one in said if one.get("id") == 1]
 
     def everywhere(self, method, params, actor=LOCAL):

@@ -2,13 +2,14 @@
 
 Asked once it is known that the actor may make the call at all, so that what an actor can't
 see costs it nothing and tells it nothing. One for each graph, and one account for each
-name, whatever credentials it comes with. Safe in threads.
+name, whatever credentials it comes with.
+
+Safe in threads without a lock, which would take longer than all the rest: calls under way are
+the items of a list, and adding or taking one is a single step.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from time import monotonic
 from typing import Final
 
@@ -16,12 +17,14 @@ import msgspec
 
 from trails.errors import BudgetError
 from trails.model.actors import OPERATOR, Actor
-from trails.model.meters import Clock, Meter
+from trails.model.meters import Clock, Excess, Meter
 from trails.model.outcomes import Failure
 from trails.request.failures import failure_of
 
 _SOON: Final = 1
 """Seconds after which a call that is under way may have ended."""
+_FEW: Final = 1024
+"""Accounts that are kept without looking for those that nobody uses."""
 
 
 class Budget(msgspec.Struct, frozen=True):
@@ -32,81 +35,25 @@ class Budget(msgspec.Struct, frozen=True):
     calls_per_minute: int = 0
 
 
-class Admission:
-    """The accounts of all actors of one graph."""
+class Account:
+    """What one actor has under way."""
 
-    def __init__(self, budget: Budget, clock: Clock = monotonic) -> None:
-        self._most = budget.in_flight
-        self._calls = Meter(budget.calls_per_minute, clock)
-        self._running: dict[str, int] = {}
-        self._abandoned: deque[str] = deque()
-        self._lock = threading.Lock()
+    __slots__ = ("_running",)
 
-    def refuse(self, actor: Actor) -> Failure | None:
-        """Why an actor may not begin a call now; None when it may and has, until ``leave``."""
-        name, credential = actor.name, actor.credential
-        most = self._most if credential else 0
-        with self._lock:
-            self._collect()
-            running = self._running.get(name, 0)
-            if credential == OPERATOR.credential:  # whoever has the machine is not kept out
-                self._running[name] = running + 1
-                return None
-            full = 0 < most <= running
-            over = None if full else self._calls.take(name)
-            if not full and over is None:
-                self._running[name] = running + 1
-                return None
-        if over is None:
-            return _failure(
-                f"{name} has {running} calls under way, and {most} are allowed at the same time; "
-                "wait for one to end, then try again",
-                limit="in_flight",
-                allowed=most,
-                used=running,
-                retry_after=_SOON,
-            )
-        allowed, used = int(self._calls.limit), int(over.used)
-        return _failure(
-            f"{name} has made {used} calls within a minute, and {allowed} are allowed; try again "
-            f"in {over.retry_after} s",
-            limit="calls_per_minute",
-            allowed=allowed,
-            used=used,
-            retry_after=over.retry_after,
-        )
+    def __init__(self) -> None:
+        self._running: list[None] = []
 
-    def leave(self, name: str) -> None:
-        """A call of an actor has ended, however it did."""
-        with self._lock:
-            self._end(name)
+    def __len__(self) -> int:
+        """How many calls."""
+        return len(self._running)
 
-    def hold(self, name: str) -> Slot:
-        """Keep a place for a call that goes on after its answer; it was admitted before."""
-        with self._lock:
-            self._running[name] = self._running.get(name, 0) + 1
-        return Slot(self, name)
+    def begin(self) -> None:
+        """A call begins."""
+        self._running.append(None)
 
-    def abandon(self, name: str) -> None:
-        """A call has ended that nobody told of; safe where the lock is held already."""
-        self._abandoned.append(name)
-
-    def running(self, name: str) -> int:
-        """How many calls an actor has under way."""
-        with self._lock:
-            self._collect()
-            return self._running.get(name, 0)
-
-    def _collect(self) -> None:
-        while self._abandoned:
-            self._end(self._abandoned.popleft())
-
-    def _end(self, name: str) -> None:
-        left = self._running[name] - 1
-        if left:
-            self._running[name] = left
-        else:
-            del self._running[name]
+    def end(self) -> None:
+        """A call has ended, however it did."""
+        self._running.pop()
 
 
 class Slot:
@@ -115,27 +62,94 @@ class Slot:
     Given back once: when told so or, at the latest, when nobody has it any more.
     """
 
-    __slots__ = ("_admission", "_held", "_name")
+    __slots__ = ("_account",)
 
-    def __init__(self, admission: Admission, name: str) -> None:
-        self._admission = admission
-        self._name = name
-        self._held = True
+    def __init__(self, account: Account) -> None:
+        account.begin()
+        self._account: Account | None = account
 
     def release(self) -> None:
         """Give it back."""
-        if self._held:
-            self._held = False
-            self._admission.leave(self._name)
+        account, self._account = self._account, None
+        if account is not None:
+            account.end()
 
     def __del__(self) -> None:
         """Whoever had it is gone: a stream, for example, that nobody began to read."""
-        if self._held:
-            self._admission.abandon(self._name)
+        self.release()
+
+
+class Admission:
+    """The accounts of all actors of one graph."""
+
+    def __init__(self, budget: Budget, clock: Clock = monotonic) -> None:
+        self._most = budget.in_flight
+        self._calls = Meter(budget.calls_per_minute, clock)
+        self._accounts: dict[str, Account] = {}
+        self._crowd = _FEW
+
+    def enter(self, actor: Actor) -> Account | Failure:
+        """Begin a call, which the caller ends in the account; or why that can't be now."""
+        account = self._accounts.get(actor.name)
+        if account is None:
+            account = self._open(actor.name)
+        credential, most = actor.credential, self._most
+        if credential and credential != OPERATOR.credential and 0 < most <= len(account):
+            return _too_many_at_once(actor.name, len(account), most)
+        if self._calls.limit and credential != OPERATOR.credential:
+            over = self._calls.take(actor.name)
+            if over is not None:
+                return _too_many_lately(actor.name, over, int(self._calls.limit))
+        account.begin()
+        return account
+
+    def hold(self, name: str) -> Slot:
+        """Keep a place for a call that goes on after its answer; it was admitted before."""
+        return Slot(self._accounts.get(name) or self._open(name))
+
+    def running(self, name: str) -> int:
+        """How many calls an actor has under way."""
+        return len(self._accounts.get(name, ()))
+
+    def _open(self, name: str) -> Account:
+        if len(self._accounts) >= self._crowd:
+            self._sweep()
+        return self._accounts.setdefault(name, Account())
+
+    def _sweep(self) -> None:
+        """Let go of accounts that nobody uses; seldom, so that it costs next to nothing.
+
+        Whoever has just got one of them counts in it alone, which lasts for one call.
+        """
+        self._accounts = {name: each for name, each in tuple(self._accounts.items()) if each}
+        self._crowd = max(_FEW, 2 * len(self._accounts))
 
 
 UNLIMITED: Final = Admission(Budget())
-"""Where nothing is counted."""
+"""Where nothing is refused."""
+
+
+def _too_many_at_once(name: str, used: int, allowed: int) -> Failure:
+    return _failure(
+        f"{name} has {used} calls under way, and {allowed} are allowed at the same time; wait for "
+        "one to end, then try again",
+        limit="in_flight",
+        allowed=allowed,
+        used=used,
+        retry_after=_SOON,
+    )
+
+
+def _too_many_lately(name: str, over: Excess, allowed: int) -> Failure:
+    used = int(over.used)
+    return _failure(
+        f"{name} has made {used} calls within a minute, and {allowed} are allowed; try again in "
+        f"{over.retry_after} s",
+        limit="calls_per_minute",
+        allowed=allowed,
+        used=used,
+        retry_after=over.retry_after,
+    )
 
 
 def _failure(message: str, **data: object) -> Failure:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from contextvars import copy_context
-from typing import Final, TypeVar, cast
+from functools import partial
+from typing import TypeVar, cast
 
 from trails.engine.access import OPEN
 from trails.engine.activities import Call
@@ -27,23 +26,21 @@ from trails.engine.unknown import unknown_commit
 from trails.errors import FieldError, LimitError, StorageError, ValidationError
 from trails.model.capabilities import Capability
 from trails.model.outcomes import Failure, Outcome, Success
-from trails.request.admission import Admission
 from trails.request.failures import failure_of, invalid
 from trails.request.mending import mend
 from trails.request.requests import Request
+from trails.request.threads import Threads
 
 T = TypeVar("T")
-_THREADS: Final = 32
 
 
 class Dispatch:
     """Runs the requests of one graph."""
 
-    def __init__(self, service: GraphService, admission: Admission) -> None:
+    def __init__(self, service: GraphService, threads: Threads) -> None:
         self._service = service
-        self._admission = admission
         self._activities = service.graph.activities
-        self._threads = ThreadPoolExecutor(_THREADS, f"trails-{service.graph.name}")
+        self._threads = threads
 
     async def run(self, request: Request) -> Outcome:
         """What comes of a request; raises nothing but a cancellation."""
@@ -88,16 +85,8 @@ class Dispatch:
             return self._fail(request, error)
 
     async def _in_thread(self, call: Call, work: Callable[..., T], *arguments: object) -> T:
-        running = self._threads.submit(copy_context().run, work, *arguments)
-        try:
-            return await asyncio.wrap_future(running)
-        except asyncio.CancelledError:
-            if running.cancelled():  # before it began
-                self._activities.end(call, "cancelled")
-            else:  # a thread can't be stopped: its place is taken until it ends by itself
-                slot = self._admission.hold(call.actor)
-                running.add_done_callback(lambda _: slot.release())
-            raise
+        dropped = partial(self._activities.end, call, "cancelled")
+        return await self._threads.run(call.actor, work, *arguments, dropped=dropped)
 
     # --- the steps -----------------------------------------------------------------
 
@@ -181,10 +170,6 @@ class Dispatch:
         with suppress(StorageError):
             self._activities.end(request.call, failure.code, failure.message)
         return failure
-
-    def close(self) -> None:
-        """Wait for what runs, drop what has not begun, and let the threads end."""
-        self._threads.shutdown(cancel_futures=True)
 
 
 def _where(controls: Arguments, branch: object, snapshot: object) -> tuple[str, str | None]:

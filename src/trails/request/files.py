@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Generator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, cast
 
@@ -15,6 +15,7 @@ from trails.projections.tools import BRANCH, SNAPSHOT
 from trails.request.builtins.declare import READER, Builtin, Desk, field
 from trails.request.builtins.loads import GRAPH_LOAD
 from trails.request.spooling import drop, spool
+from trails.request.threads import Threads
 
 Blocks = Generator[bytes, None, None]
 
@@ -44,10 +45,18 @@ EXPORT: Final = Builtin(
 
 
 async def _load(
-    desk: Desk, ctx: GraphContext, *, body: AsyncIterator[bytes], suffix: str, **given: str | None
+    desk: Desk,
+    ctx: GraphContext,
+    *,
+    body: AsyncIterator[bytes],
+    suffix: str,
+    threads: Threads,
+    **given: str | None,
 ) -> object:
     file = await spool(body, suffix)
-    return await asyncio.to_thread(_load_file, desk, ctx, file, given)
+    return await threads.run(
+        ctx.actor, _load_file, desk, ctx, file, given, dropped=partial(drop, file)
+    )
 
 
 def _load_file(

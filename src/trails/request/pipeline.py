@@ -28,6 +28,7 @@ from trails.request.lists import listen_to_lists
 from trails.request.options import KernelOptions
 from trails.request.reading import Reader
 from trails.request.requests import Request
+from trails.request.threads import Threads
 from trails.request.transfers import Transfers
 from trails.request.watches import Watcher, Watches
 
@@ -42,11 +43,14 @@ class Kernel:
         self._options = options
         self._authority = Authority(service.graph, options.judge)
         self._admission = Admission(options.budget)
-        self._dispatch = Dispatch(service, self._admission)
-        self._reader = Reader(service, self._authority, options.doctor, self._admission)
+        self._threads = Threads(service.graph.name, self._admission)
+        self._dispatch = Dispatch(service, self._threads)
+        self._reader = Reader(
+            service, self._authority, options.doctor, self._admission, self._threads
+        )
         self._watches = Watches(service, self._authority)
         self._catalog: Catalog | None = None
-        self.transfers = Transfers(service, options, self._perform, self._admission)
+        self.transfers = Transfers(service, options, self._perform, self._admission, self._threads)
 
     @property
     def name(self) -> str:
@@ -99,13 +103,13 @@ class Kernel:
             return self._masked(actor, name or entry.tool.name)
         reads = seen.tool.hints.read_only
         call = Call(actor.name, seen.tool.name, seen.kind, reads=reads, outside=True)
-        refused = refuse_scope(actor, seen.tool) or self._admission.refuse(actor)
-        if refused is not None:
-            return self._refused(call, refused)
+        admitted = refuse_scope(actor, seen.tool) or self._admission.enter(actor)
+        if isinstance(admitted, Failure):
+            return self._refused(call, admitted)
         try:
             return await self._dispatch.run(Request(pinned, seen, call, arguments, rights))
         finally:
-            self._admission.leave(actor.name)
+            admitted.end()
 
     def _pin(self) -> Catalog:
         """The catalog of the registry that is current now; a request keeps to it."""
@@ -168,7 +172,7 @@ class Kernel:
 
     def close(self) -> None:
         """Let the threads end; the graph stays open."""
-        self._dispatch.close()
+        self._threads.close()
 
 
 def _unknown_call(actor: Actor, name: str) -> Call:

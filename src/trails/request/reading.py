@@ -57,6 +57,7 @@ from trails.request.failures import failure_of
 from trails.request.listing import read_page
 from trails.request.offers import offer_resources, offered_queries, offers_document
 from trails.request.rights import ActorAccess
+from trails.request.threads import Threads
 
 READ: Final = "resources/read"
 NOTHING: Final = ResourceList("nothing", (), ())
@@ -82,11 +83,13 @@ class Reader:
         authority: Authority | None = None,
         doctor: Doctor | None = None,
         admission: Admission = UNLIMITED,
+        threads: Threads | None = None,
     ) -> None:
         """``doctor`` examines the graph; without one, what can be seen from here is examined."""
         self._service = service
         self._authority = authority or Authority(service.graph, EVERYTHING)
         self._admission = admission
+        self._threads = threads or Threads(service.graph.name, admission)
         self._doctor = doctor or self._examine
         self._listed = ResourceList("", (), ())
         self._offers: Kept[Hashable, ResourceList] = Kept(_LISTS)
@@ -118,25 +121,25 @@ class Reader:
         self, actor: Actor, template: str, variable: str, value: str, given: Mapping[str, str]
     ) -> Completions | Failure:
         """Values for a template's variable that begin with what was typed."""
-        refused = refuse_reading(actor) or self._admission.refuse(actor)
-        if refused is not None:
-            return refused
-        typed = Typed(variable, value, given)
-        rights = self._authority.rights(actor)
-        known = Known(
-            Seen(self._service.graph, None if rights is None else reader(rights)),
-            self.resources(actor),
-            offered_queries(self._service.registry, rights),
-            partial(self._context, actor),
-        )
+        admitted = refuse_reading(actor) or self._admission.enter(actor)
+        if isinstance(admitted, Failure):
+            return admitted
+        graph, typed = self._service.graph, Typed(variable, value, given)
         try:
-            return await asyncio.to_thread(
-                complete_variable, self._service.graph, known, template, typed
+            rights = self._authority.rights(actor)
+            known = Known(
+                Seen(graph, None if rights is None else reader(rights)),
+                self.resources(actor),
+                offered_queries(self._service.registry, rights),
+                partial(self._context, actor),
+            )
+            return await self._threads.run(
+                actor.name, complete_variable, graph, known, template, typed
             )
         except Exception as error:  # noqa: BLE001 - every error becomes a failure here
             return _failure(error, "completion/complete")
         finally:
-            self._admission.leave(actor.name)
+            admitted.end()
 
     # --- reading it ----------------------------------------------------------------------
 
@@ -154,19 +157,19 @@ class Reader:
         return found
 
     async def _admitted(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
-        refused = self._admission.refuse(actor)
-        if refused is not None:
-            return refused
+        admitted = self._admission.enter(actor)
+        if isinstance(admitted, Failure):
+            return admitted
         try:
             return await self._find(actor, uri)
         finally:
-            self._admission.leave(actor.name)
+            admitted.end()
 
     async def _find(self, actor: Actor, uri: str) -> Sequence[Content]:
         address = parse_address(uri, self._service.graph.names.nodes)
         if self._is_quick(address):
             return self._read(actor, uri, address)
-        return await asyncio.to_thread(self._read, actor, uri, address)
+        return await self._threads.run(actor.name, self._read, actor, uri, address)
 
     def _end(self, call: Call, outcome: str, uri: str) -> None:
         """Leave an activity: what was read, but not which values were asked for."""

@@ -25,6 +25,7 @@ from trails.request.gates import of_queries
 from trails.request.options import KernelOptions
 from trails.request.records import RECORDS
 from trails.request.spooling import stream
+from trails.request.threads import Threads
 
 Perform = Callable[[Actor, Entry, Mapping[str, object]], Awaitable[Outcome]]
 """The path of a request, once it is known what it is for."""
@@ -43,9 +44,11 @@ class Transfers:
         options: KernelOptions,
         perform: Perform,
         admission: Admission,
+        threads: Threads,
     ) -> None:
         self._service = service
         self._admission = admission
+        self._threads = threads
         desk, graph = Desk(service, options), service.graph.name
         self._perform = perform
         self._records = {
@@ -80,7 +83,7 @@ class Transfers:
 
         It is taken to disk before anything is locked: nobody waits for a slow sender.
         """
-        entry = _given(self._load, body=body, suffix=_SUFFIXES[coding])
+        entry = _given(self._load, body=body, suffix=_SUFFIXES[coding], threads=self._threads)
         return await self._perform(actor, entry, arguments)
 
     async def export(
