@@ -211,7 +211,9 @@ def hidden_part(world: World, branch: str = "main") -> dict[str, object]:
     found: dict[str, object] = {}
     for line in world.all(branch):
         node = msgspec.json.decode(line)
-        handle = f"{node['type']}/{next(iter(node['data'].get(key, '') for key in _KEYS[node['type']]))}"
+        handle = (
+            f"{node['type']}/{next(iter(node['data'].get(key, '') for key in _KEYS[node['type']]))}"
+        )
         if node["type"] in SIGHT.hidden:
             found[handle] = node["data"]
         for name in _HIDDEN.get(node["type"], ()):
@@ -224,6 +226,9 @@ def hidden_part(world: World, branch: str = "main") -> dict[str, object]:
 
 
 _KEYS: Final = {
-    each.__trails__.name: [field.name for field in each.__trails__.fields if getattr(field, "key", False)] or ["?"]
+    each.__trails__.name: [
+        field.name for field in each.__trails__.fields if getattr(field, "key", False)
+    ]
+    or ["?"]
     for each in whole_types.TYPES
 }

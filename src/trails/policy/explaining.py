@@ -76,9 +76,7 @@ def _reason(decision: Decision, policies: Iterable[PolicyVerdict]) -> str:
     nearest = next((each for each in policies if each.effect == "permit"), None)
     if nearest is None:
         return "no policy permits this action to anybody"
-    return f"no policy permits it; the nearest is {nearest.policy}: " + "; ".join(
-        nearest.missing
-    )
+    return f"no policy permits it; the nearest is {nearest.policy}: " + "; ".join(nearest.missing)
 
 
 def _judge_policy(judge: CedarJudge, policy: Policy, asked: Question) -> PolicyVerdict:
