@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import threading
 import time
 
@@ -54,9 +55,14 @@ def test_a_head_without_end_is_refused_before_it_is_kept(front):
         with front.connect() as sock:
             sock.sendall(begin)
             with pytest.raises(OSError):  # noqa: PT011 - reset or closed, whichever comes first
-                for _ in range(2000):
-                    sock.sendall(b"a" * 4 * KB)
-                    time.sleep(0.001)
+                flood(sock)
+
+
+def flood(sock):
+    """Send far more than anybody should take."""
+    for _ in range(2000):
+        sock.sendall(b"a" * 4 * KB)
+        time.sleep(0.001)
 
 
 @pytest.mark.req("G14")
@@ -122,6 +128,7 @@ def silence(front, data, then=b""):
             sender.join()
 
 
+CHUNKED = b"host: localhost\r\ntransfer-encoding: chunked\r\n"
 SLOW = {
     "says nothing": (b"", b"", None),
     "sends empty lines": (b"", b"\r\n", None),
@@ -139,8 +146,7 @@ SLOW = {
         408,
     ),
     "dribbles chunks": (
-        b"POST /graphs/main/load HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n"
-        b"content-type: application/x-ndjson\r\n\r\n",
+        b"POST /graphs/main/load?format=ndjson HTTP/1.1\r\n%b\r\n" % CHUNKED,
         b"1\r\n\n\r\n",
         408,
     ),
@@ -208,13 +214,12 @@ def test_somebody_who_takes_no_answer_is_let_go():
     limits = Limits(stall=1.0, idle=30.0)
     with Front(limits=limits) as front, front.connect() as sock:
         sock.sendall(b"GET /graphs/main/capabilities HTTP/1.1\r\nhost: localhost\r\n\r\n" * 2000)
+        wait_until(lambda: [each for each in front.connections if each.flow.write_paused], "a jam")
         wait_until(lambda: not front.connections, "the end of the connection")
 
 
 def test_a_process_makes_room_for_clients():
     """As many open files as it may have, with some for itself."""
-    import resource
-
     found = limits_of_process()
     assert 0 < found.connections <= Limits().connections
     assert found.connections < resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -19,7 +19,7 @@ from trails.app.serving.cors import is_preflight, preflight_headers, shared_head
 from trails.app.serving.entrances import Entrance
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.misplaced import AUTHORIZATION, has_misplaced_token
-from trails.app.serving.responses import HSTS, SECURITY, Dressed, Headers, answer, error_body
+from trails.app.serving.responses import HSTS, SECURITY, Dressed, Headers, Reply, error_body
 from trails.app.settings import GraphSettings
 from trails.identity.oauth.challenges import PLAIN, Challenges
 from trails.model.decisions import EVERYTHING, Judge
@@ -38,6 +38,7 @@ _LOAD: Final = "load"
 """The one body that is not read as a whole."""
 _HEALTH: Final = "/healthz"
 """Whether the server lives is told to everybody."""
+_READING: Final = frozenset({"GET", "HEAD"})
 MAX_BODY: Final = 32 << 20
 
 
@@ -94,50 +95,57 @@ class HttpInterface:
             await _refuse_other(scope, send)
             return
         entrance: Entrance = scope.get("state", {}).get(ENTRANCE, self.entrance)
-        policy, headers = entrance.policy, scope["headers"]
-        send = Dressed(send, _common_headers(policy, headers))
-        objection = policy.refuse(headers, scope.get("http_version", "1.1"))
-        if objection is not None:
-            code = "forbidden" if objection.status == 403 else "bad_request"
-            await answer(send, objection.status, error_body(code, objection.message))
-            return
-        parts = _parts(scope)
-        if parts[3:] != [_LOAD] and _told_length(headers) > self._max_body:
-            message = f"the body is too large; at most {self._max_body:,} bytes are read here"
-            await answer(send, 413, error_body("too_large", message))
-            return
-        if is_preflight(scope["method"], headers):
-            await answer(send, 204, b"", preflight_headers(policy, headers))
-            return
-        described = self._challenges.metadata(scope["path"])
-        if described is not None and scope["method"] in {"GET", "HEAD"}:
-            await answer(send, 200, described)
-            return
-        if scope["path"] != _HEALTH:
-            authorization = _authorization(headers)
-            actor = await entrance.identify(authorization)
-            if isinstance(actor, Failure):
-                await self._refuse(actor, authorization, send)
-                return
+        send = Dressed(send, _common_headers(entrance.policy, scope["headers"]))
+        reply = (
+            _check_host(entrance.policy, scope)
+            or self._check_size(scope)
+            or _answer_preflight(entrance.policy, scope)
+            or self._describe(scope)
+            or await self._identify(entrance, scope)
+            or _refuse_misplaced(scope)
+        )
+        if reply is not None:
+            await reply.send(send)
+        else:
+            await self._route(scope, receive, send)
+
+    def _check_size(self, scope: Scope) -> Reply | None:
+        """Refuse a body that is told to be too large; one that turns out to be is refused later."""
+        if _told_length(scope["headers"]) <= self._max_body or _parts(scope)[3:] == [_LOAD]:
+            return None
+        message = f"the body is too large; at most {self._max_body:,} bytes are read here"
+        return Reply(413, error_body("too_large", message))
+
+    def _describe(self, scope: Scope) -> Reply | None:
+        """Tell where tokens come from, to those who have none yet."""
+        found = self._challenges.metadata(scope["path"])
+        return None if found is None or scope["method"] not in _READING else Reply(200, found)
+
+    async def _identify(self, entrance: Entrance, scope: Scope) -> Reply | None:
+        """Put into the scope who asks, or ask for a credential."""
+        if scope["path"] == _HEALTH:
+            return None
+        authorization = _authorization(scope["headers"])
+        actor = await entrance.identify(authorization)
+        if not isinstance(actor, Failure):
             scope["trails.actor"] = actor
-            scope["headers"] = [each for each in headers if each[0] != AUTHORIZATION]
+            scope["headers"] = [each for each in scope["headers"] if each[0] != AUTHORIZATION]
             held = entrance.authenticator.scopes
             scope["trails.challenge"] = self._challenges.step_up(actor, held)
-        if has_misplaced_token(scope):
-            await answer(send, 400, error_body("misplaced_token", MISPLACED))
-        elif len(parts) == 4 and parts[1] == "graphs" and parts[3] in _MCP_PATHS:
+            return None
+        body = error_body(actor.code, actor.message)
+        if actor.kind != "unauthenticated":
+            return Reply(503, body, [(b"retry-after", b"5")])
+        wanted = self._challenges.ask(presented=authorization is not None)
+        return Reply(401, body, [(b"www-authenticate", wanted)])
+
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a request to the surface that it is for."""
+        parts = _parts(scope)
+        if len(parts) == 4 and parts[1] == "graphs" and parts[3] in _MCP_PATHS:
             await self._answer_mcp(parts[2], scope, receive, send)
         else:
             await self._rest(scope, receive, send)
-
-    async def _refuse(self, failure: Failure, authorization: bytes | None, send: Send) -> None:
-        """Ask for a credential, or for another one; if none can be checked now, for patience."""
-        body = error_body(failure.code, failure.message)
-        if failure.kind != "unauthenticated":
-            await answer(send, 503, body, [(b"retry-after", b"5")])
-            return
-        wanted = self._challenges.ask(presented=authorization is not None)
-        await answer(send, 401, body, [(b"www-authenticate", wanted)])
 
     async def _answer_mcp(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._endpoints.get(name)
@@ -146,10 +154,33 @@ class HttpInterface:
             return
         found = self._graphs.get(name)
         if isinstance(found, Failure):
-            await answer(send, 503, error_body(found.code, found.message))
+            await Reply(503, error_body(found.code, found.message)).send(send)
             return
         message = f"there is no graph {name[:100]!r} here"
-        await answer(send, 404, error_body("not_found", message))
+        await Reply(404, error_body("not_found", message)).send(send)
+
+
+def _check_host(policy: HostPolicy, scope: Scope) -> Reply | None:
+    """Refuse a Host or an Origin that this way in does not allow."""
+    objection = policy.refuse(scope["headers"], scope.get("http_version", "1.1"))
+    if objection is None:
+        return None
+    code = "forbidden" if objection.status == 403 else "bad_request"
+    return Reply(objection.status, error_body(code, objection.message))
+
+
+def _answer_preflight(policy: HostPolicy, scope: Scope) -> Reply | None:
+    """Tell a browser what a page may do."""
+    if not is_preflight(scope["method"], scope["headers"]):
+        return None
+    return Reply(204, b"", preflight_headers(policy, scope["headers"]))
+
+
+def _refuse_misplaced(scope: Scope) -> Reply | None:
+    """Refuse a token where tokens do not belong, before anybody keeps it."""
+    if not has_misplaced_token(scope):
+        return None
+    return Reply(400, error_body("misplaced_token", MISPLACED))
 
 
 def _common_headers(policy: HostPolicy, headers: Headers) -> Headers:

@@ -205,6 +205,13 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self._object(408, "timeout", "the request did not arrive in time; send it again")
 
+    def shutdown(self) -> None:
+        """Finish what is being answered, and end."""
+        if self._stage is _Stage.END:
+            self.transport.close()
+        else:
+            super().shutdown()
+
     def _expire_answer(self, now: float) -> None:
         unsent = self.transport.get_write_buffer_size()
         if unsent != self._unsent:

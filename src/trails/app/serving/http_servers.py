@@ -94,6 +94,12 @@ class HttpServer(Server):
                     connection.expire(now)
         return await super().on_tick(counter)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End; whoever has not taken its answer by then is cut off."""
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
     def stop(self) -> None:
         """Finish what runs, for a few seconds, and end."""
         self.should_exit = True

@@ -53,14 +53,20 @@ def error_body(code: str, message: str, data: Mapping[str, object] | None = None
     return msgspec.json.encode({"error": error})
 
 
-async def answer(send: Send, status: int, body: bytes, more: Headers = ()) -> None:
-    """Answer with a JSON text, or with nothing."""
-    length = (b"content-length", str(len(body)).encode())
-    headers = [JSON, length, *more] if body else [length, *more]
-    if status == HTTPStatus.NO_CONTENT:
-        headers = list(more)
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+class Reply(msgspec.Struct, frozen=True):
+    """A whole answer: a JSON text, or nothing."""
+
+    status: int
+    body: bytes
+    more: Headers = ()
+
+    async def send(self, send: Send) -> None:
+        """Answer with it."""
+        headers = list(self.more)
+        if self.status != HTTPStatus.NO_CONTENT:
+            headers = [JSON, (b"content-length", str(len(self.body)).encode()), *headers]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
 
 
 def write_refusal(status: int, code: str, message: str) -> bytes:
