@@ -120,13 +120,15 @@ class CedarJudge:
     def _ask(
         self, actor: Actor, action: Action, asked: Resource, places: Sequence[Place]
     ) -> list[bool]:
-        """Answers for some places, and keeps them."""
-        standing = (actor.name, actor.groups, actor.scopes)
+        """Answers for some places: those that are remembered, or new ones, which then are."""
+        about = (actor.name, actor.groups, actor.scopes, action, asked)
+        known = [self._decided.get((*about, *place)) for place in places]
+        if None not in known:
+            return [bool(each) for each in known]
+        decisions = self.decide(actor, action, asked, places)
         return [
-            self._keep((*standing, action, asked, *place), decision.allowed)
-            for place, decision in zip(
-                places, self.decide(actor, action, asked, places), strict=True
-            )
+            self._keep((*about, *place), decision.allowed)
+            for place, decision in zip(places, decisions, strict=True)
         ]
 
     def _keep(self, key: object, answer: bool) -> bool:  # noqa: FBT001
