@@ -55,7 +55,13 @@ def test_a_preflight_needs_no_credential(front, path):
     assert (found.status, found.body) == (204, b"")
     assert found.header("access-control-allow-origin") == PAGE
     assert found.header("vary") == "Origin"
-    assert names(found, "access-control-allow-methods") == {"GET", "HEAD", "POST", "DELETE", "OPTIONS"}
+    assert names(found, "access-control-allow-methods") == {
+        "GET",
+        "HEAD",
+        "POST",
+        "DELETE",
+        "OPTIONS",
+    }
     allowed = names(found, "access-control-allow-headers")
     assert {"authorization", "content-type", "mcp-protocol-version", "mcp-session-id"} <= allowed
     assert not {"x-evil", "*", "cookie"} & allowed
@@ -155,7 +161,10 @@ def test_refusals_have_one_form_and_tell_no_graph(front):
         assert (found.status, found.code) == (status, code)
         assert set(found.json) == {"error"}
         assert found.header("www-authenticate") == "Bearer"
-    first, second = front.get("/graphs/none/mcp", BEARER), front.get("/graphs/none/snapshot", BEARER)
+    first, second = (
+        front.get("/graphs/none/mcp", BEARER),
+        front.get("/graphs/none/snapshot", BEARER),
+    )
     assert first.status == second.status == 404
     assert first.body == second.body
     assert b"main" not in first.body
@@ -166,7 +175,13 @@ def test_whether_it_lives_is_all_that_is_told(front):
     """To everybody who asks under a right name; nothing else is open, however it is spelt."""
     found = front.get("/healthz")
     assert (found.status, found.json) == (200, {"status": "ok"})
-    for path in ("/healthz/", "/healthz/../graphs", "//healthz", "/HEALTHZ", "/graphs/%2e%2e/healthz"):
+    for path in (
+        "/healthz/",
+        "/healthz/../graphs",
+        "//healthz",
+        "/HEALTHZ",
+        "/graphs/%2e%2e/healthz",
+    ):
         assert front.get(path).status == 401
     for path in ("/healthz%2f..%2fgraphs", "/%68ealthz"):
         assert front.get(path).status in {401, 404}
