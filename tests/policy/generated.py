@@ -6,7 +6,7 @@ from tests.policy.reference import KNOWN
 from trails.model.actors import Actor
 from trails.policy.vocabulary import GRAPH_ACTIONS
 
-BRANCHES = ("main", "dev", "a", "a/b", "ab", "agents/ada", "agents/bo/x", "release-1", "b")
+BRANCHES = ("main", "dev", "a", "a/b", "ada", "agents/ada", "agents/bo/x", "release-1", "bo")
 NAMES = ("ada", "bo", 'x"; permit(principal, action, resource); //', "line\nbreak", "ä")
 GROUPS = ("readers", "agents", 'g"\\', "ops")
 PATTERNS = ("*", "a*", "*b", "agents/*", "agents/*/x", "release-*", "*a*", "a*b", "m?in", "")

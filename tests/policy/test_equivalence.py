@@ -36,8 +36,7 @@ def judged(text: str) -> CedarJudge:
         raise
 
 
-@settings(max_examples=80)
-@given(
+DECISIONS = given(
     policy_texts,
     actors,
     st.sampled_from(sorted(GRAPH_ACTIONS)),
@@ -45,29 +44,64 @@ def judged(text: str) -> CedarJudge:
     st.sampled_from(BRANCHES),
     st.sampled_from(("", *BRANCHES)),
 )
-def test_a_decision_is_cedars(text, actor, action, things, branch, target):
-    """Asking about what stands for a thing gives what asking about the thing itself gives."""
-    judge, bare = judged(text), Bare(text)
-    for _ in range(2):
-        for thing in things:
-            expected = bare.allows(actor, action, thing, branch, target)
-            assert judge.allows(actor, action, thing, branch, target) is expected
 
 
 @settings(max_examples=80)
-@given(
+@DECISIONS
+def test_a_decision_is_cedars(text, actor, action, things, branch, target):
+    """Asking about what stands for a thing gives what asking about the thing itself gives."""
+    compare_decisions(text, actor, action, things, (branch, target))
+
+
+@pytest.mark.long
+@settings(max_examples=3000)
+@DECISIONS
+def test_many_decisions_are_cedars(text, actor, action, things, branch, target):
+    """The same, on more policies."""
+    compare_decisions(text, actor, action, things, (branch, target))
+
+
+def compare_decisions(text, actor, action, things, place):
+    """Ask a judge and bare Cedar; the judge twice, since it remembers."""
+    judge, bare = judged(text), Bare(text)
+    for thing in (*things, *things):
+        assert judge.allows(actor, action, thing, *place) is bare.allows(
+            actor, action, thing, *place
+        )
+
+
+PLACES = given(
     policy_texts,
     actors,
     st.sampled_from(SINGLE),
     resources,
     st.frozensets(st.sampled_from(BRANCHES)),
 )
+
+
+@settings(max_examples=80)
+@PLACES
 def test_somewhere_is_on_some_branch(text, actor, action, thing, branches):
     """Whether it is allowed on any branch is what asking on every branch gives."""
-    judge = judged(text)
-    expected = any(judge_by(text).allows(actor, action, thing, each) for each in branches)
-    assert judge.allows_somewhere(actor, action, thing, branches) is expected
-    assert judge.allows_somewhere(actor, action, thing, sorted(branches)) is expected
+    compare_branches(text, actor, action, thing, branches)
+
+
+@pytest.mark.long
+@settings(max_examples=3000)
+@PLACES
+def test_somewhere_is_on_some_of_many_branches(text, actor, action, thing, branches):
+    """The same, on more policies."""
+    compare_branches(text, actor, action, thing, branches)
+
+
+def compare_branches(text, actor, action, thing, branches):
+    """Ask about all branches at once, and one by one; likewise on one of each kind."""
+    judge, other = judged(text), judge_by(text)
+    each = {branch: other.allows(actor, action, thing, branch) for branch in branches}
+    assert judge.allows_somewhere(actor, action, thing, branches) is any(each.values())
+    assert judge.allows_somewhere(actor, action, thing, sorted(branches)) is any(each.values())
+    alike = judge.alike(actor, branches)
+    assert {branch: each[alike[branch]] for branch in branches} == each
 
 
 @settings(max_examples=80)
