@@ -24,6 +24,9 @@ JUDGE = judge_by(
     '@id("ada") permit(principal == Actor::"ada", action == Action::"Export", resource);'
     '@id("odd") permit(principal == Actor::"bo", action == Action::"Export", resource) '
     "when { 9223372036854775807 + 1 > 0 };"
+    '@id("types") permit(principal, action == Action::"Change", resource is Type);'
+    '@id("people") permit(principal is Actor in Group::"hr", action == Action::"Change", '
+    'resource is Type in Graph::"other");'
 )
 READER = frozenset({"readers"})
 CASES = {
@@ -80,6 +83,17 @@ CASES = {
             "in the groups: none"
         ),
     ),
+    "another kind": (
+        Question(Actor("cy"), "Change", GRAPH, "main"),
+        (
+            "no policy permits it; the nearest is types: "
+            'it is about each Type, and the resource is Graph::"main"'
+        ),
+    ),
+    "of that kind": (
+        Question(Actor("cy"), "Change", Resource("Type", "Room"), "main"),
+        "permitted by types",
+    ),
     "nobody": (Question(Actor("ada"), "Admin", GRAPH), "no policy permits this action to anybody"),
     "a failure": (
         Question(Actor("bo"), "Export", GRAPH, "main"),
@@ -96,6 +110,16 @@ def test_the_reason_is_told(case):
     """Which policy, which part of it, and the value that made the difference."""
     question, told = CASES[case]
     assert explain(JUDGE, question).reason == told
+
+
+def test_every_policy_about_the_action_is_told():
+    """What applies first, then what lacks least."""
+    found = explain(JUDGE, CASES["another kind"][0])
+    assert [each.policy for each in found.policies] == ["types", "people"]
+    assert found.policies[1].missing == (
+        "it is for each Actor in Group::\"hr\", and the actor is 'cy' in the groups: none",
+        'it is about each Type in Graph::"other", and the resource is Graph::"main"',
+    )
 
 
 def test_attributes_are_told_with_their_values():

@@ -97,6 +97,7 @@ FORKS = {
     'context.target == ""': False,
     'context.target like "a*" && !(context.target like "ab*") && context.target != "a"': True,
     "context.target == principal.name": True,
+    "context.target == context.branch": True,  # can't be foreseen
     '!(context.target like "*")': False,
     'context.target like "a*" && context.target like "*b" && context.target like "*c*"': True,
     f'context.target like "{"x" * 90}*{"y" * 20}"': False,
