@@ -70,9 +70,10 @@ def test_files_are_looked_at_once_a_second(folder, monkeypatch):
             type(judge._files), "look", lambda files: looks.append(files) or look(files)
         )
         begin = time.monotonic()
+        look_again(judge)
         for _ in range(2000):
             judge.allows(READER, "Read", GRAPH, "main")
-        assert len(looks) <= 1 + (time.monotonic() - begin)
+        assert 1 <= len(looks) <= 2 + (time.monotonic() - begin)
 
 
 def test_new_and_deleted_files_count(folder):
