@@ -173,6 +173,9 @@ def test_matrix_shows_who_may_use_what(trails, folder):
     assert rows["schema_get"] == ["yes", "no", "no"]
     assert rows["graph_mutate"] == ["no", "no", "no"]
     assert rows["graph_health"] == ["yes", "yes", "yes"]
+    assert rows["graph_query"] == ["yes", "no", "no"]
+    hidden = json.loads(trails("matrix", "--actor", "ada:agents,readers", "--json"))
+    assert {each["tool"]: each["cells"] for each in hidden["rows"]}["graph_query"] == ["no"]
     branch = json.loads(trails("matrix", "--actor", "ada:agents", "--branch", "agents/x", "--json"))
     rows = {each["tool"]: each["cells"] for each in branch["rows"]}
     assert rows["people.hire"] == ["yes"]

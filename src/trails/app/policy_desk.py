@@ -16,11 +16,12 @@ import msgspec
 from trails.app.access import access_of
 from trails.app.declared import declared_registry
 from trails.app.policies import ProjectPolicies
-from trails.app.policy_matrix import Asker, gated_tools
+from trails.app.policy_matrix import DeclaredBranch, cell_of, gated_tools
 from trails.app.settings import DATA_FOLDER, choose_graph, read_settings
 from trails.errors import PolicyError
 from trails.identity.token_files import TokenFile
 from trails.model.decisions import Judge, Resource
+from trails.model.iris import Names
 from trails.model.policies import (
     Explanation,
     MatrixRow,
@@ -38,6 +39,7 @@ from trails.policy.judge import CedarJudge
 from trails.policy.resources import find_resource
 from trails.policy.vocabulary import SERVER, SERVER_ACTIONS
 from trails.registry.registry import Registry
+from trails.request.rights import ActorAccess
 
 CASES: Final = "tests.toml"
 """The file of cases, in the folder of a graph's policies."""
@@ -142,13 +144,15 @@ class PolicyDesk:
             )
         named = tuple(dict.fromkeys(given))
         judge, registry = self._judge(chosen), self._registry(chosen)
-        asked = [Asker(judge, each.resolved(), registry, branch) for each in named]
+        names = Names(self._settings.base_iri(chosen))
+        place = DeclaredBranch(branch, registry.schema, names)
+        rights = [ActorAccess(judge, each.resolved(), chosen, place) for each in named]
         return PolicyMatrix(
             chosen,
             branch,
             named,
             tuple(
-                MatrixRow(each.name, tuple(asker.cell(each) for asker in asked))
+                MatrixRow(each.name, tuple(cell_of(each, actor) for actor in rights))
                 for each in gated_tools(registry, chosen, self._settings.project.env)
             ),
         )
