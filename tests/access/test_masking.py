@@ -24,6 +24,7 @@ from tests.mcp.doors import LEGACY, MODERN, ask_app
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.http import HttpInterface
 from trails.model.actors import LOCAL, OPERATOR, Actor
+from trails.model.outcomes import Failure
 from trails.request.authenticate import Authenticator
 from trails.request.authorize import lists_graphs
 from trails.surfaces.rest.app import build_app
@@ -411,3 +412,40 @@ def test_every_revision_masks_alike(shop):
         denied, unknown = answers
         assert denied == put_back(unknown, "qqqqqq_qqq", "canary_pay")
         assert denied.message["error"]["code"] == -32602
+
+
+def test_why_a_graph_is_not_served_is_told_to_those_who_work_on_it(shop):
+    """The reasons name what is declared; others learn that it is so."""
+    broken = Failure("semantic", "quarantined", "Person.canary_salary is declared twice")
+    app = build_app({"main": shop.kernel, "broken": broken})
+
+    def visit(asker):
+        path = "/graphs/broken/snapshot"
+        scope = {"path": path, "raw_path": path.encode(), "trails.actor": asker}
+        return asyncio.run(ask_app(app, [(b"host", b"127.0.0.1")], [b""], "GET", **scope))
+
+    for each in (LOCAL, OPERATOR):
+        assert b"canary" in visit(each).body
+    for each in ACTORS.values():
+        reply = visit(each)
+        assert reply.status == 503
+        assert b"canary" not in reply.body
+
+
+def test_numbers_are_of_what_may_be_seen(shop):
+    """Statistics count the branches that may be read, and no log that holds others."""
+    asked = [read("trails://stats")]
+    for name, branches in (("admin", 4), ("reader", 3), ("clerk", 3)):
+        (reply,) = shop.ask("fast", ACTORS[name], asked)
+        told = json.loads(reply.message["result"]["contents"][0]["text"])
+        assert told["branches"] == branches
+        assert (told["commits"] is None) == (told["bytes"] is None) == (name != "admin")
+
+
+def test_health_tells_the_head_to_those_who_may_read_it(shop):
+    """Others learn that the graph is there."""
+    for name in ("admin", "reader", "nobody"):
+        (reply,) = shop.ask("fast", ACTORS[name], [call("graph_health")])
+        told = reply.message["result"]["structuredContent"]
+        assert told["status"] == "ok"
+        assert bool(told["head"]) == (name != "nobody")
