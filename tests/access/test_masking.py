@@ -21,6 +21,7 @@ from tests.access.shop import (
 )
 from tests.mcp.doors import LEGACY, MODERN, ask_app
 
+from trails import Context, capability
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.http import HttpInterface
 from trails.model.actors import LOCAL, OPERATOR, Actor
@@ -357,6 +358,33 @@ def test_lists_that_are_equal_have_one_version(shop):
     assert shop.kernel.tools(twin).version == shop.kernel.tools(ACTORS["reader"]).version
     versions = {shop.kernel.tools(each).version for each in ACTORS.values()}
     assert len(versions) == len(ACTORS)
+
+
+def test_what_comes_hidden_changes_no_list(tmp_path):
+    """A tool that an actor may not see is registered, and its list stays what it was."""
+    with Shop(tmp_path / "shop") as shop:
+        before = {name: shop.kernel.tools(each).version for name, each in ACTORS.items()}
+
+        @capability("canary.more", side_effects=["none"])
+        def more(ctx: Context) -> int:
+            """Be there."""
+            return 1
+
+        shop.app.register(more)
+        after = {name: shop.kernel.tools(each).version for name, each in ACTORS.items()}
+        assert {name for name in ACTORS if before[name] != after[name]} == {"admin", "clerk"}
+
+
+def test_an_instance_by_its_own_iri_is_masked_too(shop):
+    """The other spelling of a resource is judged as the first."""
+    for name in ("clerk", "nobody"):
+        iri = f"{shop.app.graph().names.nodes}CanaryVault/V-1"
+        other = iri.replace("CanaryVault", "Qqqqqqqqqqq")
+        found, phantom = shop.ask("fast", ACTORS[name], [read(iri), read(other)])
+        assert "error" in found.message
+        assert found == put_back(phantom, "Qqqqqqqqqqq", "CanaryVault")
+    (found,) = shop.ask("fast", ACTORS["admin"], [read(iri)])
+    assert "result" in found.message
 
 
 def test_the_operator_is_not_judged(shop):
