@@ -128,6 +128,12 @@ POLICIES = """
 @id("askers") permit(
   principal in Group::"askers", action == Action::"InvokeQuery", resource
 ) when { resource in [Query::"task_titles", Query::"task_rename"] };
+@id("typists") permit(
+  principal in Group::"typists", action == Action::"Read", resource in Type::"Task"
+);
+@id("typists ask") permit(
+  principal in Group::"typists", action == Action::"InvokeQuery", resource == Query::"task_titles"
+);
 @id("runners") permit(
   principal in Group::"runners", action == Action::"InvokeCapability",
   resource == Capability::"tasks.count"

@@ -21,9 +21,11 @@ from tests.access.shop import (
 )
 from tests.mcp.doors import LEGACY, MODERN, ask_app
 
+from trails import Context, capability
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.http import HttpInterface
 from trails.model.actors import LOCAL, OPERATOR, Actor
+from trails.model.outcomes import Failure
 from trails.request.authenticate import Authenticator
 from trails.request.authorize import lists_graphs
 from trails.surfaces.rest.app import build_app
@@ -244,11 +246,17 @@ def test_policy_comes_before_scope(shop, wire):
 
 @pytest.mark.req("G7")
 @pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("query", ["task_titles", "task_rename"])
-def test_a_query_that_may_be_run_still_has_to_be_allowed_inside(shop, wire, query):
-    """Reading and changing are asked for again: an error that a model reads, and no commit."""
+@pytest.mark.parametrize(
+    ("asker", "query"),
+    [("asker", "task_titles"), ("asker", "task_rename"), ("typist", "task_titles")],
+)
+def test_a_query_that_may_be_run_still_has_to_be_allowed_inside(shop, wire, asker, query):
+    """Reading and changing are asked for again: an error that a model reads, and no commit.
+
+    To read some types is not to read the graph, and a query reads that.
+    """
     before = shop.app.graph().log_head("main")
-    (reply,) = shop.ask(wire, ACTORS["asker"], [call(query)])
+    (reply,) = shop.ask(wire, actor(asker), [call(query)])
     message = reply.message
     if wire == "rest":
         assert (reply.status, message["error"]["code"]) == (403, "forbidden")
@@ -358,6 +366,33 @@ def test_lists_that_are_equal_have_one_version(shop):
     assert len(versions) == len(ACTORS)
 
 
+def test_what_comes_hidden_changes_no_list(tmp_path):
+    """A tool that an actor may not see is registered, and its list stays what it was."""
+    with Shop(tmp_path / "shop") as shop:
+        before = {name: shop.kernel.tools(each).version for name, each in ACTORS.items()}
+
+        @capability("canary.more", side_effects=["none"])
+        def more(ctx: Context) -> int:
+            """Be there."""
+            return 1
+
+        shop.app.register(more)
+        after = {name: shop.kernel.tools(each).version for name, each in ACTORS.items()}
+        assert {name for name in ACTORS if before[name] != after[name]} == {"admin", "clerk"}
+
+
+def test_an_instance_by_its_own_iri_is_masked_too(shop):
+    """The other spelling of a resource is judged as the first."""
+    for name in ("clerk", "nobody"):
+        iri = f"{shop.app.graph().names.nodes}CanaryVault/V-1"
+        other = iri.replace("CanaryVault", "Qqqqqqqqqqq")
+        found, phantom = shop.ask("fast", ACTORS[name], [read(iri), read(other)])
+        assert "error" in found.message
+        assert found == put_back(phantom, "Qqqqqqqqqqq", "CanaryVault")
+    (found,) = shop.ask("fast", ACTORS["admin"], [read(iri)])
+    assert "result" in found.message
+
+
 def test_the_operator_is_not_judged(shop):
     """Whoever may read the project's own files may do everything."""
     names = {each.name for each in shop.kernel.tools(OPERATOR).tools}
@@ -411,3 +446,40 @@ def test_every_revision_masks_alike(shop):
         denied, unknown = answers
         assert denied == put_back(unknown, "qqqqqq_qqq", "canary_pay")
         assert denied.message["error"]["code"] == -32602
+
+
+def test_why_a_graph_is_not_served_is_told_to_those_who_work_on_it(shop):
+    """The reasons name what is declared; others learn that it is so."""
+    broken = Failure("semantic", "quarantined", "Person.canary_salary is declared twice")
+    app = build_app({"main": shop.kernel, "broken": broken})
+
+    def visit(asker):
+        path = "/graphs/broken/snapshot"
+        scope = {"path": path, "raw_path": path.encode(), "trails.actor": asker}
+        return asyncio.run(ask_app(app, [(b"host", b"127.0.0.1")], [b""], "GET", **scope))
+
+    for each in (LOCAL, OPERATOR):
+        assert b"canary" in visit(each).body
+    for each in ACTORS.values():
+        reply = visit(each)
+        assert reply.status == 503
+        assert b"canary" not in reply.body
+
+
+def test_numbers_are_of_what_may_be_seen(shop):
+    """Statistics count the branches that may be read, and no log that holds others."""
+    asked = [read("trails://stats")]
+    for name, branches in (("admin", 4), ("reader", 3), ("clerk", 3)):
+        (reply,) = shop.ask("fast", ACTORS[name], asked)
+        told = json.loads(reply.message["result"]["contents"][0]["text"])
+        assert told["branches"] == branches
+        assert (told["commits"] is None) == (told["bytes"] is None) == (name != "admin")
+
+
+def test_health_tells_the_head_to_those_who_may_read_it(shop):
+    """Others learn that the graph is there."""
+    for name in ("admin", "reader", "nobody"):
+        (reply,) = shop.ask("fast", ACTORS[name], [call("graph_health")])
+        told = reply.message["result"]["structuredContent"]
+        assert told["status"] == "ok"
+        assert bool(told["head"]) == (name != "nobody")

@@ -179,9 +179,11 @@ class TestNames:
     def test_a_branch_that_was_made_anew_does_not_contain_what_it_had(self, app):
         """What is remembered of a branch is not believed of its namesake."""
         first = load(app, "dev", "b")
+        load(app, "dev", "c")
         there = versions(app, ("Read", "dev", "*"))
         assert there.commit(first).commit.id == first
         app.versions().create_branch("keeps", "dev")
         app.versions().delete_branch("dev", force=True)
+        load(app, "main", "d")
         app.versions().create_branch("dev", "main")
         assert told(there.commit, first)[0].startswith("there is no branch or commit")

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from trails.engine.context import GraphContext
-from trails.engine.graph import MAIN, Graph
+from trails.engine.graph import Graph
+from trails.engine.seen import Seen, reader
 from trails.log.storage import files_below
 
 
@@ -27,13 +28,15 @@ class Statistics(msgspec.Struct, frozen=True):
     commits: int | None
     """All that the log holds, of every branch; None where some of it is hidden."""
     branches: int
+    """Those that may be read."""
     bytes: Mapping[str, int] | None
     """Files by part, each counted once; None in memory, and where some of it is hidden."""
 
 
 def measure(graph: Graph, ctx: GraphContext) -> Statistics:
     """Count; what is hidden is in no number."""
-    whole = ctx.sight.reads_all
+    branches, all_branches = Seen(graph, reader(ctx.access)).branches(), Seen(graph).branches()
+    whole = ctx.sight.reads_all and len(branches) == len(all_branches)
     by_type = ctx.kg.counts()
     topmost = [each.name for each in ctx.kg.schema.types if each.extends is None]
     return Statistics(
@@ -46,7 +49,7 @@ def measure(graph: Graph, ctx: GraphContext) -> Statistics:
         instances=sum(by_type[name] for name in topmost),
         by_type=by_type,
         commits=graph.log.last_seq() if whole else None,
-        branches=len({MAIN, *graph.log.branches()}),
+        branches=len(branches),
         bytes=_sizes(graph) if whole else None,
     )
 

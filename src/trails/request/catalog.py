@@ -38,6 +38,7 @@ from trails.request.shapes import shape_object, shape_of
 
 _LISTS: Final = 1024
 """Lists that are remembered, one a standing."""
+_DIGESTS: Final = 1 << 16
 
 
 class Catalog:
@@ -59,6 +60,7 @@ class Catalog:
         self.entries = {entry.tool.name: entry for entry in made}
         self._portable = {portable_name(name): entry for name, entry in self.entries.items()}
         self._lists: dict[Hashable, ToolList] = {}
+        self._digests: dict[Entry, str] = {}
 
     def find(self, name: str) -> Entry | None:
         """What a name stands for; dots may be spelled as underscores."""
@@ -75,16 +77,24 @@ class Catalog:
         return found
 
     def _list(self, actor: Actor) -> ToolList:
-        rights, registry = self._authority.rights(actor), self.registry
-        every = (see(rights, entry, registry) for entry in self.entries.values())
-        tools = tuple(
-            entry.tool
+        rights = self._authority.rights(actor)
+        every = (see(rights, entry, self.registry) for entry in self.entries.values())
+        shown = [
+            entry
             for entry in every
             if entry is not None and refuse_scope(actor, entry.tool) is None
-        )
-        types = registry.schema if rights is None else rights.declared(registry).schema
-        shown = digest_of([types.digest, *(tool.name for tool in tools)])
-        return ToolList(f"{registry.version}-{registry.digest[:16]}-{shown[:16]}", tools)
+        ]
+        version = digest_of([self._digest(entry) for entry in shown])
+        return ToolList(version, tuple(entry.tool for entry in shown))
+
+    def _digest(self, entry: Entry) -> str:
+        """Of a tool as it is shown; so lists differ where they show something else."""
+        found = self._digests.get(entry)
+        if found is None:
+            if len(self._digests) >= _DIGESTS:
+                self._digests.clear()
+            found = self._digests[entry] = digest_of(entry.tool)
+        return found
 
 
 class _Maker:

@@ -61,6 +61,7 @@ class ActorAccess:
         self._judge = judge
         self._resource = Resource("Graph", graph)
         self._branches = branches
+        self._reading = self.gate("Read")
         self._generation = -1
         self._gates: dict[Gate, bool] = {}
         self._declared: tuple[Registry, int, Registry | Declared] | None = None
@@ -172,7 +173,7 @@ class ActorAccess:
 
         Who may read nothing is told so where it reads; what it may invoke is shown as it is.
         """
-        reads = self.passes(self.gate("Read"))
+        reads = self.passes(self._reading)
         generation = self._generation
         known = self._declared
         if known is None or known[:2] != (registry, generation):

@@ -23,6 +23,7 @@ from trails.app.serving.responses import HSTS, SECURITY, Dressed, Headers, Reply
 from trails.app.settings import GraphSettings
 from trails.identity.oauth.challenges import PLAIN, Challenges
 from trails.model.decisions import EVERYTHING, Judge
+from trails.model.outages import tell_outage
 from trails.model.outcomes import Failure
 from trails.model.secrets import MISPLACED
 from trails.request.authenticate import Authenticator
@@ -154,7 +155,8 @@ class HttpInterface:
             return
         found = self._graphs.get(name)
         if isinstance(found, Failure):
-            await Reply(503, error_body(found.code, found.message)).send(send)
+            told = tell_outage(name, found, scope["trails.actor"])
+            await Reply(503, error_body(told.code, told.message)).send(send)
             return
         message = f"there is no graph {name[:100]!r} here"
         await Reply(404, error_body("not_found", message)).send(send)

@@ -17,6 +17,7 @@ from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from trails.model.actors import LOCAL, Actor
+from trails.model.outages import tell_outage
 from trails.model.outcomes import Failure
 from trails.surfaces.rest.backend import Backend
 from trails.surfaces.rest.replies import Refused, refuse, refused
@@ -135,7 +136,8 @@ def graph_route(graphs: Graphs, path: str, **handlers: Handler) -> SegmentRoute:
 
     def of_graph(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            return await handler(Call(request, _found(graphs, str(request.path_params["graph"]))))
+            found = _found(graphs, str(request.path_params["graph"]), actor_of(request))
+            return await handler(Call(request, found))
 
         return answer
 
@@ -143,10 +145,10 @@ def graph_route(graphs: Graphs, path: str, **handlers: Handler) -> SegmentRoute:
     return SegmentRoute(f"/graphs/{{graph}}{path}", Methods(methods))
 
 
-def _found(graphs: Graphs, name: str) -> Backend:
+def _found(graphs: Graphs, name: str, actor: Actor) -> Backend:
     found = graphs.get(name)
     if found is None:
         raise refused("not_found", f"there is no graph {name[:100]!r} here")
     if isinstance(found, Failure):
-        raise Refused(found)
+        raise Refused(tell_outage(name, found, actor))
     return found
