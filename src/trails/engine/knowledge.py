@@ -200,8 +200,8 @@ class Knowledge:
 
         def read(nodes: NodeIndex) -> T:
             with self._connection(nodes, write) as db:
-                special = self.compiled.validator.special
-                selector = Selector(nodes, db, self.schema, special, self.lens)
+                types = self.compiled
+                selector = Selector(nodes, db, types.schema, types.validator.special, self.lens)
                 if write is not None or db.in_transaction:
                     return run(selector)
                 # One read transaction, so that every step sees the same state.

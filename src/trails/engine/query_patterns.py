@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from trails.errors import QueryError
 from trails.model.iris import RDF_TYPE
 from trails.model.sparql import Token, significant, tokenize
-
-Kind = Literal["join", "optional", "alone"]
 
 
 class Triple(msgspec.Struct, frozen=True):
@@ -31,13 +29,8 @@ class Triple(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Groups inside a group: one, or the branches of a UNION.
+    """Groups inside a group: one, or the branches of a UNION."""
 
-    ``join``: each of its solutions goes with one around it. ``optional``: it adds to what was
-    found before it, or takes from that. ``alone``: it is answered before all else.
-    """
-
-    kind: Kind
     groups: tuple[Group, ...]
 
 
@@ -222,7 +215,7 @@ class _Reader:
         if self._word() == "SELECT":
             inner = self._select()
             self._expect("}")
-            return Group((Part("alone", (inner.where,)), *inner.more))
+            return Group((Part((inner.where,)), *inner.more))
         self._found.append([])
         while self._peek().text != "}":
             self._item()
@@ -240,10 +233,10 @@ class _Reader:
             groups = [self._braced()]
             while self._take("UNION"):
                 groups.append(self._braced())
-            self._add(Part("join", tuple(groups)))
+            self._add(Part(tuple(groups)))
         elif word in {"OPTIONAL", "MINUS"}:
             self._at += 1
-            self._add(Part("optional", (self._braced(),)))
+            self._add(Part((self._braced(),)))
         elif word == "FILTER":
             self._at += 1
             self._filter()
@@ -261,7 +254,7 @@ class _Reader:
     def _filter(self) -> None:
         self._take("NOT")
         if self._take("EXISTS"):
-            self._add(Part("optional", (self._braced(),)))
+            self._add(Part((self._braced(),)))
             return
         if self._peek().kind in {"word", "name", "iri"}:  # a function, whose arguments follow
             self._at += 1
@@ -279,7 +272,7 @@ class _Reader:
             if token.text in {"{", "}", "["}:
                 raise UnclearError
             if token.kind == "word" and token.text.upper() == "EXISTS":
-                found.append(Part("alone", (self._braced(),)))
+                found.append(Part((self._braced(),)))
         return found
 
     def _values(self) -> None:

@@ -105,7 +105,12 @@ class _Analysis:
     # --- groups --------------------------------------------------------------------------
 
     def _group(self, group: Group, around: Env) -> Env:
-        """Note what a group looks at; ``around`` holds of its variables in what they join."""
+        """Note what a group looks at; ``around`` is what is known of variables outside of it.
+
+        It holds inside for those that the group's own statements bind. Where a variable may be
+        left unbound in a part of the group, nothing is known of it there; and nothing is known
+        inside of a subquery, which is a group in a group without statements.
+        """
         own = [item for item in group.items if isinstance(item, Triple) and not item.loose]
         env = self._infer(own, around)
         before: list[Triple] = []
@@ -120,8 +125,7 @@ class _Analysis:
 
     def _part(self, part: Part, env: Env) -> None:
         for group in part.groups:
-            sure = frozenset() if part.kind == "alone" else _bound(group)
-            self._group(group, {name: env[name] for name in env if name in sure})
+            self._group(group, env)
 
     # --- variables -----------------------------------------------------------------------
 
@@ -179,14 +183,3 @@ class _Analysis:
         for name, field in self._holders.get(triple.predicate, {}).items():
             if name in subjects:
                 self.fields.add((name, field.name))
-
-
-def _bound(group: Group) -> frozenset[str]:
-    """The variables that every solution of a group binds."""
-    found: set[str] = set()
-    for item in group.items:
-        if isinstance(item, Triple):
-            found |= set() if item.loose else {item.subject, item.object}
-        elif item.kind == "join":
-            found |= frozenset.intersection(*map(_bound, item.groups))
-    return frozenset(found)

@@ -14,7 +14,6 @@ from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema, ShapeDescriptor, TypeDescriptor
 
 _ENDS: Final = ("source", "target")
-_NONE: Final[frozenset[str]] = frozenset()
 
 
 class Lens(msgspec.Struct, frozen=True):
@@ -43,21 +42,23 @@ class Lens(msgspec.Struct, frozen=True):
 
     def see(self, state: NodeState) -> NodeState | None:
         """A node without what is hidden of it; None when it does not exist."""
-        name = state.type
-        if name not in self.schema.by_name:
+        name, values = state.type, state.values
+        descriptor = self.schema.by_name.get(name)
+        if descriptor is None:
             return None
         if name in self.partial_edges and not all(
-            self.knows(str(state.values.get(end, ""))) for end in _ENDS
+            self.knows(str(values.get(end, ""))) for end in _ENDS
         ):
             return None
-        lost = self.hidden_fields.get(name, _NONE)
-        partial = self.partial_refs.get(name, _NONE)
-        if not lost and not partial:
+        # What is left is kept, rather than what is hidden dropped: a field that was declared
+        # after the lens was made is not seen through it.
+        known, partial = descriptor.by_name, self.partial_refs.get(name, ())
+        if not partial and values.keys() <= known.keys():
             return state
-        values = {each: value for each, value in state.values.items() if each not in lost}
+        left = {each: value for each, value in values.items() if each in known}
         for field in partial:
-            self._drop_hidden(values, field)
-        return NodeState(name, state.id, values)
+            self._drop_hidden(left, field)
+        return NodeState(name, state.id, left)
 
     def _drop_hidden(self, values: dict[str, object], field: str) -> None:
         """Take references to nodes that do not exist out of a field."""

@@ -26,6 +26,8 @@ from trails.projections.json_schema import project_fields
 from trails.projections.schema_document import project_schema
 from trails.registry.registry import Registry
 from trails.request.failures import unmask
+from trails.request.offers import offered_capabilities, offered_queries
+from trails.request.rights import rights_of
 
 ACTIVITIES: Final = 50
 COMMITS: Final = 20
@@ -66,10 +68,15 @@ def _types(service: GraphService, ctx: GraphContext, place: Place) -> object:
 
 def _stats(service: GraphService, ctx: GraphContext, place: Place) -> object:
     del place
+    rights, registry = rights_of(ctx), ctx.registry
+    capabilities, queries = len(registry.capabilities), len(registry.queries)
+    if rights is not None:
+        capabilities = len(offered_capabilities(registry, rights, service.graph.name))
+        queries = len(offered_queries(registry, rights))
     return {
         **msgspec.to_builtins(measure(service.graph, ctx)),
-        "capabilities": len(ctx.registry.capabilities),
-        "queries": len(ctx.registry.queries),
+        "capabilities": capabilities,
+        "queries": queries,
     }
 
 

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from trails.engine.graph import MAIN
-from trails.model.capabilities import StoredQuery
+from trails.model.capabilities import Capability, StoredQuery
 from trails.model.digests import digest_of
 from trails.model.resources import ResourceList
 from trails.model.uris import SCHEME, Document
 from trails.projections.resources import project_resources
 from trails.registry.registry import Registry
-from trails.request.gates import of_queries, of_query
+from trails.request.gates import of_capability, of_queries, of_query
 from trails.request.rights import ActorAccess
 
 ON_MAIN: Final[frozenset[Document]] = frozenset({"schema", "stats", "kg/types"})
@@ -30,6 +30,19 @@ def offered_queries(registry: Registry, rights: ActorAccess | None) -> Mapping[s
         name: query
         for name, query in registry.queries.items()
         if query.expose and (rights is None or rights.passes(of_query(query)))
+    }
+
+
+def offered_capabilities(
+    registry: Registry, rights: ActorAccess, graph: str
+) -> Mapping[str, Capability]:
+    """The capabilities that a caller can call, by id."""
+    declared = rights.declared(registry)
+    return {
+        name: each
+        for name, each in registry.capabilities.items()
+        if rights.passes(of_capability(each, graph, MAIN))
+        and (isinstance(declared, Registry) or declared.knows(each))
     }
 
 

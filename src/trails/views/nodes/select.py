@@ -33,7 +33,7 @@ from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.keys import MISSING, encoder, escape, handle_key, slot_name
 from trails.views.nodes.ranking import Ranker
 from trails.views.nodes.scans import Keys, Scan, keys_from, resume
-from trails.views.nodes.unseen import Unseen
+from trails.views.nodes.unseen import NOTHING, Unseen
 
 _END: Final = b"\xff" * 9
 _START: Final = b""
@@ -303,7 +303,7 @@ class Selector:
 
     def _unseen(self, descriptor: TypeDescriptor) -> Unseen:
         """Which rows of a type a walk must leave out."""
-        return Unseen() if self._lens is None else Unseen.of(self._index, self._lens, descriptor)
+        return NOTHING if self._lens is None else Unseen.of(self._index, self._lens, descriptor)
 
     def _filters(self, residue: Sequence[Compiled], unseen: Unseen, largest: int = 0) -> _Filters:
         """Points by probing keys, ranges of at most ``largest`` keys as sets, the rest by test."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -51,6 +52,9 @@ class Unseen(msgspec.Struct, frozen=True):
                     checks.append(_not_among)
                     values += (sid, start, after_prefix(start))
         return cls(tuple(checks), tuple(values), edges=bool(partial))
+
+
+NOTHING: Final = Unseen()
 
 
 def _outside(arm: Arm) -> str:
