@@ -11,8 +11,9 @@ import pytest
 from tests.access.worlds import HIDDEN_WORDS, SIGHT, World, anonymous, plain, settle, whole
 
 from trails.model.actors import Actor
-from trails.model.decisions import EVERYTHING, Judge, Resource
+from trails.model.decisions import Judge, Resource
 from trails.model.outcomes import Failure
+from trails.model.sights import FULL, Sight
 from trails.model.tools import Action
 from trails.request.options import KernelOptions
 from trails.request.pipeline import Kernel
@@ -26,6 +27,9 @@ class Hides:
 
     version = "1"
 
+    def __init__(self, sight: Sight) -> None:
+        self._sight = sight
+
     def allows(
         self, actor: Actor, action: Action, resource: Resource, branch: str = "", target: str = ""
     ) -> bool:
@@ -34,7 +38,9 @@ class Hides:
         if action != "Read" or resource.kind not in {"Type", "Field"}:
             return True
         name, _, field = resource.id.partition(".")
-        return name not in SIGHT.hidden and field not in SIGHT.hidden_fields.get(name, ())
+        return name not in self._sight.hidden and field not in self._sight.hidden_fields.get(
+            name, ()
+        )
 
     def allows_somewhere(
         self, actor: Actor, action: Action, resource: Resource, branches: Collection[str]
@@ -63,7 +69,7 @@ class Served:
 def both() -> Iterator[tuple[Served, Served]]:
     """The project with hidden parts, and the one that never had them."""
     with whole() as secretive, plain() as open_one:
-        served = Served(settle(secretive), Hides()), Served(settle(open_one), EVERYTHING)
+        served = Served(settle(secretive), Hides(SIGHT)), Served(settle(open_one), Hides(FULL))
         yield served
         for each in served:
             each.kernel.close()
