@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trails import Edge, Node, Ref, edge_type, node_type, predicate, shape
+from trails import Context, Edge, Node, Ref, capability, edge_type, node_type, predicate, shape
 
 
 @node_type
@@ -107,6 +107,28 @@ class Holds(Edge):
     since: int | None = predicate()
 
 
+@capability("people.add")
+def add_person(ctx: Context, person: Person) -> Person:
+    """Add somebody."""
+    person.save(ctx)
+    return person
+
+
+@capability("people.rename")
+def rename_person(ctx: Context, person: Ref[Person], name: str) -> Person:
+    """Give somebody another name."""
+    person.name = name
+    person.save(ctx)
+    return person
+
+
+@capability("tasks.drop")
+def drop_task(ctx: Context, task: Ref[Task]) -> None:
+    """Delete a task."""
+    task.delete(ctx)
+
+
+CAPABILITIES = (add_person, rename_person, drop_task)
 TYPES = (
     Team,
     Person,

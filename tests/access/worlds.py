@@ -112,14 +112,14 @@ class World:
 @contextmanager
 def whole(access: Access | None = None) -> Iterator[World]:
     """The project with hidden parts."""
-    with App(*whole_types.TYPES) as app:
+    with App(*whole_types.TYPES, *whole_types.CAPABILITIES) as app:
         yield World(app, whole_types, Narrow() if access is None else access)
 
 
 @contextmanager
 def plain() -> Iterator[World]:
     """The project that never had them."""
-    with App(*plain_types.TYPES) as app:
+    with App(*plain_types.TYPES, *plain_types.CAPABILITIES) as app:
         yield World(app, plain_types, OPEN)
 
 
@@ -139,21 +139,22 @@ def answer(run: Callable[[], object]) -> Answer:
         }
         fields = getattr(error, "fields", ())
         told["fields"] = [msgspec.to_builtins(each) for each in fields]
-        return "error", _anonymous(told)
-    return "ok", _anonymous(msgspec.to_builtins(found))
+        return "error", anonymous(told)
+    return "ok", anonymous(msgspec.to_builtins(found))
 
 
-def _anonymous(value: object) -> object:
+def anonymous(value: object) -> object:
+    """A value without ids of commits, times and whatever follows from them."""
     if isinstance(value, str):
         return _IDS.sub("<id>", value)
     if isinstance(value, Mapping):
         return {
-            key: _anonymous(each)
+            key: anonymous(each)
             for key, each in value.items()
-            if key not in {"time", "seq", "payload", "digest", "schema", "activity"}
+            if key not in {"time", "seq", "payload", "digest", "schema", "activity", "after"}
         }
     if isinstance(value, list | tuple):
-        return [_anonymous(each) for each in value]
+        return [anonymous(each) for each in value]
     return value
 
 

@@ -52,18 +52,26 @@ class Hindsight:
 
     def _glimpse(self, commit: str, schema: str | None = None) -> Glimpse | None:
         """How the state at a commit is seen; None where nothing of it is hidden."""
-        branches = self._branches
-        if branches is None:
-            known = self._graph.ancestry.commit
-            branches = () if commit == GENESIS else self._seen.branches_of(known(commit))
-        key = schema or self._graph.schema_at(commit), branches
+        declared = self._graph.compiled(schema or self._graph.schema_at(commit)).schema
+        branches = self._deciding(commit, declared)
+        key = declared.digest, branches
         if key not in self._glimpses:
-            declared = self._graph.compiled(key[0]).schema
             sight = self._access.sight(declared, branches)
             self._glimpses[key] = (
                 None if sight.reads_all else Glimpse(self._graph, sight.lens(declared))
             )
         return self._glimpses[key]
+
+    def _deciding(self, commit: str, declared: Schema) -> tuple[str, ...]:
+        """The branches that decide; one is enough where everything is seen on it."""
+        if self._branches is not None or commit == GENESIS:
+            return self._branches or ()
+        found: list[str] = []
+        for each in self._seen.branches_of(self._graph.ancestry.commit(commit)):
+            if self._access.sight(declared, (each,)).reads_all:
+                return (each,)
+            found.append(each)
+        return tuple(found)
 
     def _types(self, commit: Commit, at: str) -> Schema:
         """The types at a commit, or before it, as they are seen where it is."""

@@ -132,7 +132,7 @@ def _branches_of(graph: Graph, seen: Seen, line: Line) -> tuple[str, ...]:
     """Where it is decided what is seen of a branch or commit."""
     if not line.fixed:
         return (line.name,)
-    return seen.branches_of(graph.ancestry.commit(line.head.commit))
+    return tuple(seen.branches_of(graph.ancestry.commit(line.head.commit)))
 
 
 def _into(access: Access, source: str) -> Permits | None:

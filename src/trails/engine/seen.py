@@ -7,6 +7,7 @@ in the same words as what does not exist.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
@@ -128,10 +129,10 @@ class Seen:
         speaks = self._speaks
         return speaks is None or any(map(speaks, self._graph.containment.branches_of(commit)))
 
-    def branches_of(self, commit: Commit) -> tuple[str, ...]:
-        """The branches that speak for a commit and may be used."""
+    def branches_of(self, commit: Commit) -> Iterator[str]:
+        """The branches that speak for a commit and may be used, the likeliest first."""
         spoken = self._graph.containment.branches_of(commit)
-        return tuple(each for each in spoken if self._speaks is None or self._speaks(each))
+        return (each for each in spoken if self._speaks is None or self._speaks(each))
 
     def descent(self) -> Descent | None:
         """Tells of many commits, newest first, which may be seen; None where all may."""

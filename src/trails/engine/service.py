@@ -85,7 +85,7 @@ class GraphService:
         else:
             commit = seen.commit(snapshot)
             line = snapshot_line(graph, commit)
-            branches = () if access is OPEN else seen.branches_of(commit)
+            branches = () if access is OPEN else tuple(seen.branches_of(commit))
         return GraphContext(
             graph,
             registry or self.registry,
