@@ -1,13 +1,19 @@
 """What a token opened ends with the token, on every transport, within seconds."""
 
+import asyncio
 import time
 from contextlib import ExitStack
 
 import pytest
 from tests.access.lines import Client, meta_of
-from tests.access.streams import WATCHED, WAYS, Door, request
-from tests.access.workshops import code_of, give_token, id_of, make_workshop, tokens_of
+from tests.access.streams import JSON, WATCHED, WAYS, Door, initialize, request
+from tests.access.workshops import code_of, dumps, give_token, id_of, make_workshop, tokens_of
+from tests.mcp.doors import ask_app
+from tests.mcp.trivial import TrivialBackend
 from tests.serving.processes import NEW, Web, wait_until
+
+from trails.surfaces.mcp import revocations
+from trails.surfaces.mcp.http import McpApp
 
 SECONDS = 5.0
 """That it may take; the machine may add what it needs to wake up."""
@@ -94,6 +100,28 @@ _OLD_CLIENT = {
     "capabilities": {},
     "clientInfo": {"name": "t", "version": "1"},
 }
+
+
+def test_nothing_is_kept_for_a_session_whose_credential_is_gone(monkeypatch):
+    """Also where no stream is open: what it watched is watched no more."""
+    monkeypatch.setattr(revocations, "PAUSE", 0.01)
+    good = [True]
+    app = McpApp(TrivialBackend(), legacy_sessions=True, is_current=lambda _actor: good[0])
+    plain = [(b"host", b"localhost"), *((k.encode(), v.encode()) for k, v in JSON.items())]
+
+    async def visit():
+        async with app.run():
+            began = await ask_app(app, plain, [dumps(initialize())])
+            known = [*plain, (b"mcp-session-id", dict(began.headers)[b"mcp-session-id"])]
+            initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            await ask_app(app, known, [dumps(initialized)])
+            while not any(each.actors() for each in app._lasting):  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.01)
+            good[0] = False
+            while any(each.actors() for each in app._lasting):  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(visit(), 60))
 
 
 def test_what_is_open_without_a_token_ends_with_the_first_one(tmp_path, door):

@@ -253,6 +253,22 @@ def test_what_a_front_says_can_only_narrow(tmp_path):
     assert isinstance(asyncio.run(callers.resolve(Secret("mine"), begins=False)), Failure)
 
 
+def test_a_wrong_token_begins_no_session(tmp_path):
+    """What was good before it stands; a right one takes its place."""
+    ann, bob = give_token(tmp_path), give_token(tmp_path, "bob")
+    gate = Authenticator(LOCAL, None, TokenBook(tmp_path / ".trails"))
+    callers = SessionCallers(gate, hello_of("main", {"TRAILS_TOKEN": ann}))
+
+    def who(token, *, begins):
+        found = asyncio.run(callers.resolve(token and Secret(token), begins=begins))
+        return found.code if isinstance(found, Failure) else found.name
+
+    assert who(None, begins=True) == "ann"
+    assert who("nope", begins=True) == "unauthenticated"
+    assert who(None, begins=False) == "ann"
+    assert who(bob, begins=True) == who(None, begins=False) == "bob"
+
+
 def test_a_hello_says_no_token_to_whoever_prints_it():
     """Only the line that goes into the socket has it, and of the wanted one only its hash."""
     hello = hello_of("main", {"TRAILS_TOKEN": "canary-1", "TRAILS_MCP_TOKEN": "canary-2"})
