@@ -12,6 +12,8 @@ from tests.access.lines import Client
 from tests.access.provider import AUDIENCE, ISSUER, KeyServer, Provider, spell
 from tests.serving.processes import META, NEW, PATIENCE, Process
 
+from trails.identity.tokens import make_token
+
 PING = "trails_meta_ping"
 DRAWER = "trails_meta_drawer_open"
 BURN = "trails_meta_drawer_burn"
@@ -79,6 +81,15 @@ def test_a_forgery_is_401_over_http(desk, name):
         for part in token.split("."):
             assert len(part) < 8 or part.encode() not in answer.body
     assert desk.call(PING, PROVIDER.token()).status == 200
+
+
+def test_a_token_of_our_own_that_is_not_good_is_told_as_such(desk):
+    """It has the form of ours, so it is not judged as an access token."""
+    own = make_token().token.reveal()
+    answer = desk.call(PING, own)
+    assert answer.status == 401
+    assert "unknown, expired or revoked" in answer.json["error"]["message"]
+    assert own not in answer.body.decode()
 
 
 @pytest.mark.req("G15")

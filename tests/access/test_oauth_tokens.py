@@ -276,6 +276,13 @@ def test_groups_can_be_deep_inside():
     assert actor.groups == {"editors"}
 
 
+def test_groups_that_are_elsewhere_are_missed_also_deep_inside():
+    """What they would stand in is named as being elsewhere."""
+    token = PROVIDER.token(_claim_names={"realm_access": "src1"})
+    assert "not in it" in reason(verify(token, groups_claim="realm_access.roles"))
+    assert isinstance(verify(token), Actor)
+
+
 # --- what is kept --------------------------------------------------------------------------
 
 

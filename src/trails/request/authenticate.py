@@ -14,6 +14,7 @@ import msgspec
 
 from trails.identity.oauth.credentials import is_vouched_for
 from trails.identity.token_book import TokenBook
+from trails.identity.tokens import split_token
 from trails.model.actors import OPERATOR, Actor
 from trails.model.capabilities import SCOPES, Scope
 from trails.model.outcomes import Failure
@@ -119,7 +120,9 @@ class Authenticator:
         found = None if self._tokens is None else self._tokens.find(token)
         if found is not None:
             return found
-        return refuse_token(token) if self._oauth is None else await self._oauth.verify(token)
+        if self._oauth is None or split_token(token) is not None:
+            return refuse_token(token)
+        return await self._oauth.verify(token)
 
     def _is_static(self, token: Secret) -> bool:
         """Whether it is a token that a process was started with; all of them are compared."""
