@@ -95,7 +95,7 @@ def test_a_cancelled_call_leaves_an_activity(calls):
 def test_a_call_that_is_cancelled_before_it_began_leaves_an_activity(calls):
     """A plain handler that waits for a thread is never run, and that is recorded."""
     hold = threading.Event()
-    threads = calls.kernel._dispatch._threads
+    threads = calls.kernel._threads._pool
     for _ in range(threads._max_workers):
         threads.submit(hold.wait)
 

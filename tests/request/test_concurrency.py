@@ -76,7 +76,7 @@ def test_a_request_that_waits_keeps_the_registry_it_began_with():
     with App(tell(1)) as app:
         kernel = kernel_of(app)
         hold = threading.Event()
-        threads = kernel._dispatch._threads
+        threads = kernel._threads._pool
         for _ in range(threads._max_workers):
             threads.submit(hold.wait)
 

@@ -13,6 +13,7 @@ from trails import (
     capability,
     edge_type,
     node_type,
+    policy_rule,
     predicate,
     shape,
 )
@@ -77,6 +78,8 @@ def use(ctx: Context) -> None:
     Task.nowhere(ctx)  # error
     close(ctx, person)  # error
     close(ctx)  # error
+    policy_rule("quiet")(lambda ctx: None)  # error
+    ctx.spend(usd="much")  # error
     predicate(min_length="3")  # error
     predicate(minimum=3)  # error
     del number, people, phone, title

@@ -25,6 +25,7 @@ from trails import (
     meta_capability,
     node_type,
     policy,
+    policy_rule,
     predicate,
     shape,
 )
@@ -74,11 +75,18 @@ class Report(Shape):
     lines: list[str] = predicate(default=())
 
 
+@policy_rule("four-eyes")
+def four_eyes(ctx: Context, task: Task, limit: int = 10) -> bool | str:
+    """Whoever owns it asks somebody else."""
+    return task.owner.email != ctx.actor or f"{limit} others may"
+
+
 @capability("tasks.close", idempotent=True, cost={"usd": 0.1}, side_effects=["mail"])
 @policy("four-eyes")
 def close(ctx: Context, task: Ref[Task], reason: str | None = None, limit: int = 10) -> Report:
     """Close a task."""
     assert_type(task, Task)
+    ctx.spend(usd=0.1, calls=2)
     task.priority = 1
     assert_type(task.save(ctx), Commit | None)
     return Report(total=limit, lines=[reason or task.owner.email])
@@ -97,6 +105,7 @@ def use(ctx: Context) -> None:
     epic = Epic(title="e", owner=person, goal="g", place=Vector(), reviewer=person)
     edge = Watches(source=task, target=person, since=date(2024, 1, 1))
 
+    assert_type(four_eyes(ctx, task), bool | str)
     assert_type(person.joined, date | None)
     assert_type(task.owner, Person)
     assert_type(task.owner.email, str)
