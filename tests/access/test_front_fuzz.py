@@ -15,14 +15,16 @@ from trails.app.serving.entrances import Arrival
 from trails.app.serving.limits import Limits
 
 TOKEN = "canary-fuzz-02"
+BEARER = b"authorization: Bearer %b\r\n" % TOKEN.encode()
+CHUNKED = b"transfer-encoding: chunked\r\ncontent-type: application/json\r\n"
+PREFLIGHT = b"origin: http://localhost\r\naccess-control-request-method: GET\r\n"
 GOOD = [
     b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n",
-    b"GET /graphs HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer %b\r\n\r\n" % TOKEN.encode(),
+    b"GET /graphs HTTP/1.1\r\nhost: localhost\r\n%b\r\n" % BEARER,
     b"POST /graphs/main/query HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}",
-    b"POST /graphs/main/mcp HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n"
-    b"authorization: Bearer canary-fuzz-02\r\ncontent-type: application/json\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
-    b"OPTIONS /graphs HTTP/1.1\r\nhost: localhost\r\norigin: http://localhost\r\n"
-    b"access-control-request-method: GET\r\n\r\n",
+    b"POST /graphs/main/mcp HTTP/1.1\r\nhost: localhost\r\n%b%b\r\n2\r\n{}\r\n0\r\n\r\n"
+    % (BEARER, CHUNKED),
+    b"OPTIONS /graphs HTTP/1.1\r\nhost: localhost\r\n%b\r\n" % PREFLIGHT,
     b"HEAD /healthz HTTP/1.0\r\nhost: [::1]\r\n\r\n",
 ]
 PIECES = [

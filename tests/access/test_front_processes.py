@@ -47,7 +47,7 @@ def configure(folder, text):
         file.write(f"\n[server]\n{text}\n")
 
 
-def ask(url, path="/graphs", *, context=None, **headers):
+def ask(url, path="/graphs/main/snapshot", *, context=None, **headers):
     """Status and JSON of a GET; the Host is the one that is given."""
     parts = urlsplit(url)
     if parts.scheme == "https":

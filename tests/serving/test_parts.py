@@ -1,4 +1,4 @@
-"""The small parts of serving: lines, hosts, scopes, sockets, the owner file."""
+"""The small parts of serving: lines, scopes, sockets, the owner file."""
 
 import asyncio
 import os
@@ -10,7 +10,6 @@ from tests.serving.projects import make_project
 
 from trails import App
 from trails.app.ownership import Ownership
-from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.lines import Lines, LineTooLongError
 from trails.app.serving.owners import Owner, find_owner, read_owner
 from trails.app.serving.ports import bind_port, url_of
@@ -18,8 +17,6 @@ from trails.app.serving.scopes import local_actor
 from trails.app.serving.socket_folders import SocketFolder, is_same_user, remove_debris
 from trails.errors import LockedError, SettingsError
 from trails.model.secrets import Secret
-
-LOCAL = HostPolicy.for_bind("127.0.0.1")
 
 
 def read_lines(blocks, **options):
@@ -66,69 +63,6 @@ def test_a_line_that_is_too_long_is_left_out_alone(size):
     blocks = [text[at : at + size] for at in range(0, len(text), size)]
     assert read_lines(blocks, longest=10) == ["first", "!", "last"]
     assert read_lines([b"x" * 50], longest=10) == ["!"]
-
-
-@pytest.mark.parametrize(
-    "host",
-    ["localhost", "LOCALHOST:80", "127.0.0.1", "127.0.0.1:8321", "127.9.9.9", "[::1]", "[::1]:1"],
-)
-def test_loopback_hosts_pass(host):
-    """Whatever the port; an Origin may be one of them too."""
-    headers = [(b"host", host.encode())]
-    assert LOCAL.refuse(headers) is None
-    for scheme in (b"http://", b"https://"):
-        assert LOCAL.refuse([*headers, (b"origin", scheme + host.encode())]) is None
-
-
-@pytest.mark.parametrize(
-    "host",
-    [
-        "",
-        "example.org",
-        "localhost.example.org",
-        "127.0.0.1.example.org",
-        "evil@127.0.0.1",
-        "127.0.0.1@evil",
-        "127.0.0.1/",
-        "127.0.0.1:80:80",
-        "127.0.0.1 evil",
-        "localhost#evil",
-        "0.0.0.0",  # noqa: S104 - refused
-        "10.0.0.1",
-        "[::]",
-        "[::2]",
-        "::1",
-        "127.1",
-        "2130706433",
-        "[::1",
-        "\xff",
-    ],
-)
-def test_other_hosts_are_refused(host):
-    """A name that resolves to this machine is not a name of this machine."""
-    name = host.encode("latin-1")
-    assert LOCAL.refuse([(b"host", name)])
-    assert LOCAL.refuse([(b"host", b"localhost"), (b"origin", b"http://" + name)])
-
-
-@pytest.mark.parametrize("origin", [b"null", b"", b"file://localhost", b"localhost", b"http://"])
-def test_origins_that_are_not_pages_of_this_machine_are_refused(origin):
-    """Only http and https, only loopback."""
-    assert LOCAL.refuse([(b"host", b"localhost"), (b"origin", origin)])
-
-
-def test_a_request_has_one_host():
-    """None, or two, is not one."""
-    assert LOCAL.refuse([])
-    assert LOCAL.refuse([(b"host", b"localhost"), (b"host", b"localhost")])
-    assert LOCAL.refuse([(b"host", b"localhost"), (b"origin", b"http://a"), (b"origin", b"b")])
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "example.org", "192.168.1.1", ""])  # noqa: S104
-def test_a_server_listens_on_loopback_only(host):
-    """Anything else needs access control, which the message says."""
-    with pytest.raises(SettingsError, match="access control"):
-        HostPolicy.for_bind(host)
 
 
 def test_scopes_come_from_the_environment():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from trails.app.access import access_of
 from trails.app.app import App, silent
@@ -14,6 +15,7 @@ from trails.app.backups import backup_project, restore_project
 from trails.app.clients.requests import install_client, list_clients, uninstall_client
 from trails.app.health import examine_project
 from trails.app.ownership import Ownership
+from trails.app.policies import unguarded
 from trails.app.policy_commands import LocalPolicies
 from trails.app.serving.attaching import own_or_find
 from trails.app.serving.commands import LocalServer
@@ -23,7 +25,7 @@ from trails.app.sessions.failures import error_of
 from trails.app.sessions.local import LocalDoor, LocalUpkeep
 from trails.app.sessions.remote import RemoteDoor, explain_absence, list_graphs
 from trails.app.sessions.session import GraphSession
-from trails.app.settings import DATA_FOLDER, choose_graph, read_settings
+from trails.app.settings import DATA_FOLDER, Settings, choose_graph, read_settings
 from trails.engine.scaffold import scaffold_project
 from trails.engine.verify import verify
 from trails.errors import LockedError, NotFoundError, UnreachableError
@@ -82,10 +84,19 @@ class LocalOperations(LocalServer, LocalPolicies):
             else:
                 yield session
                 return
-        with (
-            App.open(place.folder, declarations=declared, ownership=found, progress=tell) as app,
-            LocalDoor(app, choose_graph(graphs, graph), _caller(app)) as door,
-        ):
+        try:
+            caller = _find_caller(place.folder.resolve(), settings)
+        except BaseException:
+            found.release()
+            raise
+        opened = App.open(
+            place.folder,
+            declarations=declared or caller.actor != OPERATOR,
+            ownership=found,
+            guarded=caller.guarded,
+            progress=tell,
+        )
+        with opened as app, LocalDoor(app, choose_graph(graphs, graph), caller.actor) as door:
             yield GraphSession(door)
 
     @contextmanager
@@ -154,16 +165,24 @@ def _alone(folder: Path, command: str, tell: Tell = silent) -> App:
         ) from None
 
 
-def _caller(app: App) -> Actor:
-    """Who acts on a folder that is open here: the operator, or whoever's token is given."""
+class _Caller(NamedTuple):
+    """Who acts on a folder that is open here."""
+
+    actor: Actor
+    guarded: Callable[[], bool]
+    """Whether others need a credential; it decides what this one may do without policies."""
+
+
+def _find_caller(folder: Path, settings: Settings) -> _Caller:
+    """The operator, or whoever's token the environment has."""
     token = chosen_token()
-    if token is None or app.folder is None:
-        return OPERATOR
-    gate = access_of(app.folder, app.settings, os.environ)
+    if token is None:
+        return _Caller(OPERATOR, unguarded)
+    gate = access_of(folder, settings, os.environ)
     found = asyncio.run(gate.authenticator.presented(token, OPERATOR.scopes))
     if isinstance(found, Failure):
         raise error_of(found)
-    return found
+    return _Caller(found, gate.configured)
 
 
 def _address(owner: OwnerAddress) -> Address:

@@ -32,7 +32,10 @@ def add_serve_command(cli: typer.Typer, server: Server) -> None:
         graph: GraphOption = None,
         host: Annotated[
             str | None,
-            typer.Option(help="Where to listen; loopback only.", show_default="[server] host"),
+            typer.Option(
+                help="Where to listen; with credentials also for others.",
+                show_default="[server] host",
+            ),
         ] = None,
         port: Annotated[
             int | None,
