@@ -130,7 +130,8 @@ class ActorAccess:
         """One branch of each kind that policies can tell apart, with each set of types."""
         alike = self._judge.alike(self.actor, branches)
         found: dict[tuple[str, str], str] = {}
-        for branch in branches:
+        # Those that stand for others first: about them most has been asked already.
+        for branch in (*dict.fromkeys(alike.values()), *branches):
             schema = self._branches.schema_of(branch)
             if schema is not None:
                 found.setdefault((alike[branch], schema.digest), branch)
