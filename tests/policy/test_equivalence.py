@@ -46,7 +46,7 @@ DECISIONS = given(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @DECISIONS
 def test_a_decision_is_cedars(text, actor, action, things, branch, target):
     """Asking about what stands for a thing gives what asking about the thing itself gives."""
@@ -79,7 +79,7 @@ PLACES = given(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @PLACES
 def test_somewhere_is_on_some_branch(text, actor, action, thing, branches):
     """Whether it is allowed on any branch is what asking on every branch gives."""
@@ -104,7 +104,7 @@ def compare_branches(text, actor, action, thing, branches):
     assert {branch: each[alike[branch]] for branch in branches} == each
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(policy_texts, actors, st.frozensets(st.sampled_from(BRANCHES), max_size=5))
 def test_a_merge_somewhere_is_between_some_two(text, actor, branches):
     """A merge is allowed somewhere if it is from some branch into some; yes where unforeseeable."""
@@ -119,7 +119,7 @@ def test_a_merge_somewhere_is_between_some_two(text, actor, branches):
         assert given is expected
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(policy_texts, actors, st.frozensets(st.sampled_from(BRANCHES), max_size=3))
 def test_a_fork_somewhere_is_to_some_name(text, actor, branches):
     """A fork that is allowed to any name is allowed somewhere, and not if it is to none."""

@@ -130,7 +130,7 @@ def test_attributes_are_told_with_their_values():
     assert (found.policies[0].file, found.policies[0].line) == ("0.cedar", 1)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     policy_texts,
     actors,
