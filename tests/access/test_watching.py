@@ -32,6 +32,11 @@ class Discreet:
 
     version = "discreet"
 
+    @property
+    def current(self):
+        """Itself."""
+        return self
+
     def allows(self, actor, action, resource, branch="", target=""):
         """Whether it is not that type."""
         del action, branch, target

@@ -35,12 +35,12 @@ class DeclaredBranch(Branches):
 
     def __init__(self, branch: str, schema: Schema, names: Names) -> None:
         self.spelled = names
-        self.names = frozenset({branch})
+        self._seen = 0, frozenset({branch})
         self._schema = schema
 
-    def look(self) -> int:
+    def look(self) -> tuple[int, frozenset[str]]:
         """Nothing changes."""
-        return 0
+        return self._seen
 
     def schema_of(self, branch: str) -> Schema | None:
         """The declared types."""

@@ -45,6 +45,11 @@ class Judge(Protocol):
         """Changes whenever an answer may."""
         ...
 
+    @property
+    def current(self) -> Judge:
+        """Who decides now: a judge whose answers never change."""
+        ...
+
     def allows(
         self, actor: Actor, action: Action, resource: Resource, branch: str = "", target: str = ""
     ) -> bool:
@@ -66,6 +71,11 @@ class _Everything:
     """Allows everything."""
 
     version = "everything"
+
+    @property
+    def current(self) -> Judge:
+        """It stays so."""
+        return self
 
     def allows(
         self, actor: Actor, action: Action, resource: Resource, branch: str = "", target: str = ""

@@ -7,7 +7,7 @@ does not exist; then the scope of the credential, which is told.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from trails.engine.access import OPEN, Access
@@ -33,8 +33,8 @@ class Authority:
         self._graph = graph.name
         self._judge = judge
         self._branches = Branches(graph)
-        self._version = judge.version
-        self._known: dict[Actor, ActorAccess] = {}
+        self._known: tuple[Judge, dict[Actor, ActorAccess]] = judge.current, {}
+        """What the judge of now has decided about; replaced as a whole."""
 
     @property
     def version(self) -> str:
@@ -44,32 +44,25 @@ class Authority:
     @property
     def is_open(self) -> bool:
         """Whether nothing is denied to anybody."""
-        return self._judge.version == EVERYTHING.version
+        return self._judge.current is EVERYTHING
 
     def rights(self, actor: Actor) -> ActorAccess | None:
         """An actor's rights; None where nothing is denied to it."""
-        version = self._judge.version
-        if version == EVERYTHING.version or actor == OPERATOR:
+        judge = self._judge.current
+        if judge is EVERYTHING or actor == OPERATOR:
             return None
-        if version != self._version or len(self._known) > _ACTORS:
-            self._known.clear()
-            self._version = version
-        found = self._known.get(actor)
+        decider, known = self._known
+        if decider is not judge or len(known) > _ACTORS:
+            known = {}
+            self._known = judge, known
+        found = known.get(actor)
         if found is None:
-            found = ActorAccess(self._judge, actor, self._graph, self._branches)
-            self._known[actor] = found
+            found = known[actor] = ActorAccess(judge, actor, self._graph, self._branches)
         return found
 
     def access(self, actor: Actor) -> Access:
         """An actor's rights, as the engine asks for them."""
         return self.rights(actor) or OPEN
-
-    def standing(self, actor: Actor) -> Hashable:
-        """All that answers depend on: actors of the same standing see the same."""
-        version = self._judge.version
-        if version == EVERYTHING.version or actor == OPERATOR:
-            return actor.scopes
-        return version, self._branches.look(), actor
 
 
 def lists_graphs(judge: Judge, actor: Actor) -> bool:

@@ -34,6 +34,7 @@ from trails.request.builtins.stored import BY_NAME, exposed, run_stored
 from trails.request.entries import Entry
 from trails.request.gates import Gate, of_capability, of_graph, of_queries, of_query
 from trails.request.options import KernelOptions
+from trails.request.rights import ActorAccess
 from trails.request.shapes import shape_object, shape_of
 
 _LISTS: Final = 1024
@@ -68,16 +69,16 @@ class Catalog:
 
     def tools(self, actor: Actor) -> ToolList:
         """The tools that an actor may use, in name order."""
-        key = self._authority.standing(actor)
+        rights = self._authority.rights(actor)
+        key = actor.scopes if rights is None else rights.standing()
         found = self._lists.get(key)
         if found is None:
             if len(self._lists) >= _LISTS:
                 self._lists.clear()
-            found = self._lists[key] = self._list(actor)
+            found = self._lists[key] = self._list(actor, rights)
         return found
 
-    def _list(self, actor: Actor) -> ToolList:
-        rights = self._authority.rights(actor)
+    def _list(self, actor: Actor, rights: ActorAccess | None) -> ToolList:
         every = (see(rights, entry, self.registry) for entry in self.entries.values())
         shown = [
             entry

@@ -110,7 +110,7 @@ class Reader:
             return NOTHING
         rights = self._authority.rights(actor)
         if rights is not None:
-            key = self._authority.standing(actor), self._service.registry.version
+            key = rights.standing(), self._service.registry.version
             return self._offers.get(key, partial(self._offer, rights))
         schema = self._service.graph.main.schema
         if self._listed.version != schema.digest:

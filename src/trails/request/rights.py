@@ -6,7 +6,7 @@ where an actor meets a policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Final
 
 from trails.engine.context import GraphContext
@@ -36,16 +36,14 @@ class Branches:
         self._graph = graph
         self.spelled = graph.names
         """How IRIs are spelled."""
-        self._generation = -1
-        self.names: frozenset[str] = frozenset()
+        self._seen: tuple[int, frozenset[str]] = (-1, frozenset())
 
-    def look(self) -> int:
-        """See which branches there are now; the number changes also with the types of one."""
-        generation = self._graph.log.arrangement
-        if generation != self._generation:
-            self.names = frozenset({MAIN, *self._graph.log.branches()})
-            self._generation = generation
-        return generation
+    def look(self) -> tuple[int, frozenset[str]]:
+        """The branches that there are now; the number changes also with the types of one."""
+        arrangement, seen = self._graph.log.arrangement, self._seen
+        if seen[0] != arrangement:
+            seen = self._seen = arrangement, frozenset({MAIN, *self._graph.log.branches()})
+        return seen
 
     def schema_of(self, branch: str) -> Schema | None:
         """The types of a branch, without opening it; None where there is no such branch."""
@@ -61,9 +59,8 @@ class ActorAccess:
         self._judge = judge
         self._resource = Resource("Graph", graph)
         self._branches = branches
-        self._reading = self.gate("Read")
-        self._generation = -1
-        self._gates: dict[Gate, bool] = {}
+        self._gates: tuple[int, dict[Gate, bool]] = (-1, {})
+        """Replaced as a whole when the branches change."""
         self._declared: tuple[Registry, int, Registry | Declared] | None = None
         self._sights: Kept[tuple[str, frozenset[str]], Sight] = Kept(_SIGHTS)
 
@@ -105,14 +102,18 @@ class ActorAccess:
 
     def passes(self, gate: Gate) -> bool:
         """Whether some branch would let the actor through a gate."""
-        generation = self._branches.look()
-        if generation != self._generation:
-            self._gates.clear()
-            self._generation = generation
-        found = self._gates.get(gate)
+        (number, names), (known_number, known) = self._branches.look(), self._gates
+        if number != known_number:
+            known = {}
+            self._gates = number, known
+        found = known.get(gate)
         if found is None:
-            found = self._gates[gate] = self._passes(gate, self._branches.names)
+            found = known[gate] = self._passes(gate, names)
         return found
+
+    def standing(self) -> Hashable:
+        """All that lists depend on beside the registry."""
+        return self, self._branches.look()[0]
 
     def _passes(self, gate: Gate, branches: frozenset[str]) -> bool:
         if gate.branch is not None:
@@ -174,16 +175,16 @@ class ActorAccess:
 
         Who may read nothing is told so where it reads; what it may invoke is shown as it is.
         """
-        reads = self.passes(self._reading)
-        generation = self._generation
-        known = self._declared
-        if known is None or known[:2] != (registry, generation):
-            known = self._declared = registry, generation, self._see_declared(registry, reads=reads)
+        (number, names), known = self._branches.look(), self._declared
+        if known is None or known[:2] != (registry, number):
+            known = self._declared = registry, number, self._see_declared(registry, names)
         return known[2]
 
-    def _see_declared(self, registry: Registry, *, reads: bool) -> Registry | Declared:
-        sight = self.sight(registry.schema, self._branches.names)
-        return registry if sight.reads_all or not reads else see_declared(registry, sight)
+    def _see_declared(self, registry: Registry, branches: frozenset[str]) -> Registry | Declared:
+        if not self.passes(self.gate("Read")):
+            return registry
+        sight = self.sight(registry.schema, branches)
+        return registry if sight.reads_all else see_declared(registry, sight)
 
     def gate(self, *actions: Action) -> Gate:
         """The gate of some actions on the graph."""
