@@ -75,6 +75,16 @@ REACHES = {
         {("Note", "chief"), ("Chief", "name")},
         set(),
     ),
+    "one of several": (
+        "SELECT * WHERE { ?s (:room|:text) ?o }",
+        {("Office", "room"), ("Note", "text")},
+        set(),
+    ),
+    "of any length": (
+        "SELECT * WHERE { ?s a :Chief ; :boss+ ?o }",
+        {("Person", "boss"), ("Employee", "boss"), ("Chief", "boss")},
+        {"Chief"},
+    ),
     "backwards": (
         "SELECT ?n WHERE { ?c a :Chief . ?c ^:chief ?n }",
         {("Note", "chief")},
@@ -170,6 +180,7 @@ MASKED = {
     "a reference to perhaps a hidden type": ("below", "SELECT * WHERE { ?n :about ?p }", True),
     "edges of which some are hidden": ("below", "SELECT * WHERE { ?k :since ?o }", True),
     "what has nothing to do with it": ("below", "SELECT * WHERE { ?o :room ?r }", False),
+    "a hidden class beside another": ("above", "ASK { ?s a :Employee, :Person }", True),
     "a hidden class by name": ("above", "ASK { ?s a :Person }", True),
     "what is left of its family": ("above", "SELECT * { ?s a :Employee ; :badge ?b }", False),
 }
