@@ -13,6 +13,8 @@ from trails.engine.context import GraphContext
 from trails.model.sights import Sight
 from trails.model.types import Schema
 
+FORK = "draft"
+
 Row = tuple[str, str, dict[str, object]]
 """(type, id, values); references are (type, id)."""
 
@@ -212,7 +214,11 @@ class World:
         types: Mapping[str, Type],
         rows: Iterable[Row],
         more: Callable[..., list] | None = None,
+        *,
+        fork: bool = False,
     ) -> None:
+        """With ``fork``, the second half of the rows is on a branch."""
+        self.branch = FORK if fork else "main"
         self.classes = declare(types)
         self.types = types
         extra = more(self.classes) if more is not None else []
@@ -220,7 +226,10 @@ class World:
         self.rows = list(rows)
         ctx = self.app.context(actor="author")
         made: dict[tuple[str, str], Node] = {}
-        for name, key, values in self.rows:
+        for at, (name, key, values) in enumerate(self.rows):
+            if fork and at == len(self.rows) // 2:
+                self.app.versions(actor="author").create_branch(FORK)
+                ctx = self.app.context(branch=FORK, actor="author")
             given = {each: _resolve(value, made) for each, value in values.items()}
             node = self.classes[name](**given)
             node.__dict__["_trails_state"].id = key if types[name].ends is None else None
@@ -229,12 +238,22 @@ class World:
 
     def restricted(self, sight: Sight) -> GraphContext:
         """A context for somebody who sees less."""
-        return self.app.service().context("reader", access=Restricted(sight))
+        return self.app.service().context("reader", self.branch, access=Restricted(sight))
 
     @property
     def full(self) -> GraphContext:
         """A context for somebody who sees everything."""
-        return self.app.service().context("reader")
+        return self.app.service().context("reader", self.branch)
+
+    def move(self) -> None:
+        """Make everybody a year older."""
+        ctx = self.app.context(branch=self.branch, actor="author")
+        for name in ("Person", "Employee", "Chief"):
+            if name in self.classes and "age" in all_fields(self.types, name):
+                for each in self.classes[name].objects(ctx).fetch():
+                    if type(each).__name__ == name:
+                        each.age = (each.age or 0) + 1
+                        each.save(ctx)
 
 
 def _resolve(value: object, made: Mapping[tuple[str, str], Node]) -> object:
@@ -261,10 +280,15 @@ class Restricted:
 
 
 @contextmanager
-def twins(rows: list[Row], hidden: Hidden) -> Iterator[tuple[GraphContext, GraphContext]]:
+def twins(
+    rows: list[Row], hidden: Hidden, *, fork: bool = False
+) -> Iterator[tuple[GraphContext, GraphContext]]:
     """A restricted context, and one of the twin in which nothing is hidden."""
-    world = World(TYPES, rows)
-    twin = World(twin_types(TYPES, hidden), twin_rows(TYPES, hidden, rows))
+    world = World(TYPES, rows, fork=fork)
+    twin = World(twin_types(TYPES, hidden), twin_rows(TYPES, hidden, rows), fork=fork)
+    if fork:
+        world.move()
+        twin.move()
     try:
         yield world.restricted(hidden.sight(TYPES)), twin.full
     finally:

@@ -154,9 +154,9 @@ def every(ctx: GraphContext) -> Iterator[NodeState]:
         yield from ctx.kg.select(Selection(each.name)).rows
 
 
-def compare(rows: list[Row], hidden: Hidden, asked: list[Selection]) -> None:
+def compare(rows: list[Row], hidden: Hidden, asked: list[Selection], *, fork: bool = False) -> None:
     """Ask both worlds everything."""
-    with twins(rows, hidden) as (restricted, twin):
+    with twins(rows, hidden, fork=fork) as (restricted, twin):
         for what, ask in questions(rows):
             assert told(ask, restricted) == told(ask, twin), what
         for selection in asked:
@@ -220,6 +220,16 @@ def fixed_rows() -> list[Row]:
 def test_every_selection_is_that_of_the_twin(case):
     """Whatever is asked of any type and field: the same pages, counts and errors."""
     compare(fixed_rows(), CASES[case], SELECTIONS)
+
+
+FORKED = ("a type below", "the lowest type", "references")
+
+
+@pytest.mark.req("E11a")
+@pytest.mark.parametrize("case", FORKED)
+def test_every_selection_on_a_branch_is_that_of_the_twin(case):
+    """The same where nodes are partly the branch's own and partly those of where it began."""
+    compare(fixed_rows(), CASES[case], SELECTIONS, fork=True)
 
 
 @pytest.mark.req("E11a")

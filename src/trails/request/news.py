@@ -67,7 +67,7 @@ class Note:
         return not found.isdisjoint(family)
 
     def _is_seen(self, lens: Lens, handle: str) -> bool:
-        if handle not in self.handles or not lens.knows(handle):
+        if handle not in self.handles:
             return False
         fields = self._fields.get(handle)
         hidden = lens.hidden_fields.get(handle.partition("/")[0], frozenset())
