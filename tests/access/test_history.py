@@ -20,9 +20,12 @@ from tests.access.worlds import (
     whole,
 )
 
+from trails import App
+from trails.engine.evolve import adopt_schema
 from trails.errors import ConflictError, NotFoundError
 from trails.model.merges import MergeRequest
 from trails.model.sights import Sight
+from trails.model.types import Schema
 from trails.model.versions import CommitPage
 
 pytestmark = pytest.mark.req("E11a")
@@ -206,6 +209,26 @@ def test_a_schema_that_grew_is_told_of_what_is_seen(both: tuple[World, World]) -
     assert first.message.startswith("schema: new type Account; new type Asset; new type Desk;")
     assert not HIDDEN_WORDS.search(first.message)
     assert first.schema == both[1].app.graph().main.schema.digest
+
+
+def test_a_hidden_type_that_goes_leaves_no_trace() -> None:
+    """That a hidden type was declared once, and is not any more, is in no commit that is seen."""
+    without = tuple(each for each in whole_types.TYPES if each is not whole_types.Vault)
+    sight = Narrow(Sight(hidden=frozenset({"Vault"})))
+    with App(*whole_types.TYPES) as app:
+        adopt_schema(app.graph(), _schema_of(without), apply=True)
+        versions = app.service().versions("agent", access=sight)
+        assert [each.message for each in app.versions().commits().commits][:1] == [
+            "schema: type Vault is gone"
+        ]
+        (first,) = versions.commits().commits
+        assert "Vault" not in first.message
+        assert versions.branches()[0].message == first.message
+
+
+def _schema_of(types: tuple[object, ...]) -> Schema:
+    with App(*types) as app:
+        return app.graph().main.schema
 
 
 @pytest.mark.parametrize("node", ["Laptop/L0", "Vault/v", "Laptop/never", "Vault/never"])
