@@ -28,7 +28,6 @@ from trails.model.sights import Sight
 from trails.model.types import Schema
 from trails.model.versions import CommitPage
 
-pytestmark = pytest.mark.req("E11a")
 
 Step = Callable[[World], None]
 
@@ -154,6 +153,7 @@ def both() -> Iterator[tuple[World, World]]:
         yield settle(secretive), settle(open_one)
 
 
+@pytest.mark.req("E11a")
 def test_history_is_that_of_a_project_without_the_hidden_parts(both: tuple[World, World]) -> None:
     """Lists, pages, commits, counts, parents and differences tell of what is seen alone."""
     for step in STEPS.values():
@@ -162,6 +162,7 @@ def test_history_is_that_of_a_project_without_the_hidden_parts(both: tuple[World
     check_same_history(*both)
 
 
+@pytest.mark.req("E11a")
 @settings(max_examples=12)
 @given(st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=8))
 def test_any_history_is_that_of_a_project_without_the_hidden_parts(steps: list[str]) -> None:
@@ -173,6 +174,7 @@ def test_any_history_is_that_of_a_project_without_the_hidden_parts(steps: list[s
         check_same_history(secretive, open_one)
 
 
+@pytest.mark.req("E11a")
 def test_a_head_is_told_and_its_hidden_commit_is_not(both: tuple[World, World]) -> None:
     """Writes are compared with a head, so its id is told; who made it, and why, is not."""
     world = both[0]
@@ -191,6 +193,7 @@ def test_a_head_is_told_and_its_hidden_commit_is_not(both: tuple[World, World]) 
     team.save(world.ctx(), expected_head=head)
 
 
+@pytest.mark.req("E11a")
 def test_a_commit_of_ones_own_is_told_as_far_as_it_is_seen(both: tuple[World, World]) -> None:
     """What a write returns counts the statements that its actor sees."""
     told = []
@@ -203,6 +206,7 @@ def test_a_commit_of_ones_own_is_told_as_far_as_it_is_seen(both: tuple[World, Wo
     assert told[0] == told[1]
 
 
+@pytest.mark.req("E11a")
 def test_a_schema_that_grew_is_told_of_what_is_seen(both: tuple[World, World]) -> None:
     """The message of a commit that changes types names none that are hidden."""
     first = both[0].versions.commits().commits[-1]
@@ -211,6 +215,7 @@ def test_a_schema_that_grew_is_told_of_what_is_seen(both: tuple[World, World]) -
     assert first.schema == both[1].app.graph().main.schema.digest
 
 
+@pytest.mark.req("E11a")
 def test_a_hidden_type_that_goes_leaves_no_trace() -> None:
     """That a hidden type was declared once, and is not any more, is in no commit that is seen."""
     without = tuple(each for each in whole_types.TYPES if each is not whole_types.Vault)
@@ -231,6 +236,7 @@ def _schema_of(types: tuple[object, ...]) -> Schema:
         return app.graph().main.schema
 
 
+@pytest.mark.req("E11a")
 @pytest.mark.parametrize("node", ["Laptop/L0", "Vault/v", "Laptop/never", "Vault/never"])
 def test_a_hidden_node_has_no_history(both: tuple[World, World], node: str) -> None:
     """Whether a hidden node exists can't be learned from its commits."""
@@ -238,6 +244,7 @@ def test_a_hidden_node_has_no_history(both: tuple[World, World], node: str) -> N
         both[0].versions.commits(node=node)
 
 
+@pytest.mark.req("E11a")
 def test_deleting_a_branch_looks_at_commits_that_are_seen(both: tuple[World, World]) -> None:
     """What is unmerged is counted and named as far as it is seen."""
     told = []
@@ -274,6 +281,7 @@ def test_the_name_of_a_branch_that_may_not_be_read_is_not_told() -> None:
                 world.versions.diff("main", reference)
 
 
+@pytest.mark.req("E11a")
 def test_what_is_hidden_on_one_side_is_not_in_a_difference() -> None:
     """A difference shows what is seen of both states."""
 
