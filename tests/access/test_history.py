@@ -28,7 +28,6 @@ from trails.model.sights import Sight
 from trails.model.types import Schema
 from trails.model.versions import CommitPage
 
-
 Step = Callable[[World], None]
 
 

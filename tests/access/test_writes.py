@@ -17,6 +17,7 @@ from tests.access.worlds import (
 )
 from tests.access.writers import ORM, OUTSIDE, WRITERS, Values, handle_of
 
+from trails.authoring.nodes import state_of
 from trails.engine.access import OPEN
 from trails.engine.mutate import local_effect, mutate_sparql
 from trails.errors import ForbiddenError, NotFoundError, TransactionError, ValidationError
@@ -343,6 +344,37 @@ def test_overwriting_does_not_delete_what_hidden_nodes_may_refer_to() -> None:
         with pytest.raises(ForbiddenError):
             world.load(text, format="ndjson", mode="overwrite")
         assert world.all() == before
+
+
+@pytest.mark.req("E11a")
+@pytest.mark.parametrize("tag", ["L0", "never"])
+def test_a_hidden_node_is_not_there_to_be_deleted(both: tuple[World, World], tag: str) -> None:
+    """Code that knows a hidden class is told, of any node of it, that it does not exist."""
+    world = both[0]
+    before = world.all()
+    ctx = world.ctx()
+    room = world.types.Room.get(ctx, "r")  # type: ignore[attr-defined]
+    laptop = world.new("Laptop", tag=tag)
+    with pytest.raises(NotFoundError, match=f"^Laptop/{tag} does not exist$"):
+        laptop.delete(ctx)
+    edge = world.new("Holds", source=room, target=laptop)
+    identifier = edge_id("Room/r", f"Laptop/{tag}")
+    state_of(edge).id = identifier
+    with pytest.raises(NotFoundError, match=f"^Holds/{identifier} does not exist$"):
+        edge.delete(ctx)
+    assert world.all() == before
+
+
+@pytest.mark.req("E11a")
+def test_overwriting_leaves_hidden_edges_alone(both: tuple[World, World]) -> None:
+    """A file with all edges that are seen does not delete those that are not."""
+    secretive, open_one = both
+    before = hidden_part(secretive)
+    text = b'{"edge": "Holds", "from": "Room/r", "to": "Asset/A1", "data": {"since": 5}}\n'
+    there = answer(lambda: secretive.load(text, format="ndjson", mode="overwrite"))
+    assert there == answer(lambda: open_one.load(text, format="ndjson", mode="overwrite"))
+    assert secretive.seen() == open_one.seen()
+    assert hidden_part(secretive) == before
 
 
 # --- what may be seen and not changed ----------------------------------------------------------

@@ -14,7 +14,6 @@ from tests.access.writers import WRITERS
 
 from trails.model.merges import MergeRequest
 
-
 PEOPLE = ("ann@x", "bob@x", "cat@x")
 _PERSON = {
     "email": st.sampled_from(PEOPLE),
