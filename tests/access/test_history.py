@@ -129,6 +129,7 @@ def check_same_history(secretive: World, open_one: World) -> None:
             here = answer(lambda: pages(open_one, limit, **wanted))  # noqa: B023
             assert there == here
             assert not HIDDEN_WORDS.search(str(there))
+    _check_parents(secretive)
     for node in NODES:
         there = answer(lambda: pages(secretive, 3, node=node))  # noqa: B023
         assert there == answer(lambda: pages(open_one, 3, node=node))  # noqa: B023
@@ -143,6 +144,13 @@ def check_same_history(secretive: World, open_one: World) -> None:
         assert there == answer(lambda: open_one.versions.diff(other, ours[-1]))  # noqa: B023
         there = answer(lambda: secretive.versions.diff(theirs[0], one))  # noqa: B023
         assert there == answer(lambda: open_one.versions.diff(ours[0], other))  # noqa: B023
+
+
+def _check_parents(world: World) -> None:
+    """Each commit follows the one that is listed after it, and the last one follows none."""
+    found = world.versions.commits().commits
+    following = [*((each.id,) for each in found[1:]), ()]
+    assert [each.parents for each in found] == following
 
 
 @pytest.fixture
@@ -212,6 +220,37 @@ def test_a_schema_that_grew_is_told_of_what_is_seen(both: tuple[World, World]) -
     assert first.message.startswith("schema: new type Account; new type Asset; new type Desk;")
     assert not HIDDEN_WORDS.search(first.message)
     assert first.schema == both[1].app.graph().main.schema.digest
+
+
+@pytest.mark.req("E11a")
+def test_a_merge_is_told_where_it_brings_something_that_is_seen() -> None:
+    """A merge of what is hidden is in no list; another follows what is seen of both sides."""
+    with whole() as world:
+        settle(world)
+        owner = world.app.service().versions("owner")
+
+        def on_a_branch(step: str) -> None:
+            world.fork()
+            STEPS[step](world)
+            branch, world.branch = world.branch, "main"
+            STEPS["a desk" if step == "hidden" else "a vault"](world)
+            owner.merge(MergeRequest(branch, message=f"with {step}"))
+
+        on_a_branch("hidden")
+        assert [each.message for each in world.versions.commits().commits[:2]] == [
+            "about Desk",
+            "begin",
+        ]
+        on_a_branch("a task")
+        found = world.versions.commits().commits
+        assert [each.message for each in found[:4]] == [
+            "with a task",
+            "about Task",
+            "about Desk",
+            "begin",
+        ]
+        assert found[0].parents == (found[2].id, found[1].id)
+        assert (found[0].added, found[1].added) == (4, 4)
 
 
 @pytest.mark.req("E11a")
