@@ -15,8 +15,6 @@ from trails.model.nodes import NodeState
 from trails.model.sights import Sight
 from trails.views.nodes.index import Stored
 
-pytestmark = pytest.mark.req("E11a")
-
 
 @node_type
 class Animal(Node):
@@ -163,6 +161,7 @@ def _read(change: str) -> tuple[NodeState | None, NodeState | None]:
     return state(before), state(after)
 
 
+@pytest.mark.req("E11a")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
 def test_a_change_is_refused_where_hidden_data_could_decide(
     case: tuple[str, dict[str, Any], str, bool],
@@ -172,6 +171,7 @@ def test_a_change_is_refused_where_hidden_data_could_decide(
     assert refused(guard(**who), *_read(change)) is expected
 
 
+@pytest.mark.req("E11a")
 def test_what_is_hidden_in_a_node_is_kept() -> None:
     """A node becomes what its actor wrote, with the values that the actor does not see."""
     found = guard(Place="seat gate")
@@ -183,6 +183,7 @@ def test_what_is_hidden_in_a_node_is_kept() -> None:
     assert found.complete(None, node("Place")) == node("Place", seat=1, gate=7)
 
 
+@pytest.mark.req("E11a")
 def test_references_to_hidden_nodes_are_kept_where_the_others_are() -> None:
     """A set of references that did not change keeps its hidden members."""
     found = guard(**WOLF)
@@ -196,6 +197,7 @@ def test_references_to_hidden_nodes_are_kept_where_the_others_are() -> None:
     assert refused(found, stored, changed)
 
 
+@pytest.mark.req("E11a")
 def test_hidden_edges_are_not_there() -> None:
     """An edge that leads to a hidden node is not shown, though its type is seen."""
     found = guard(**WOLF)

@@ -20,12 +20,13 @@ from tests.access.worlds import (
     whole,
 )
 
+from trails import App
+from trails.engine.evolve import adopt_schema
 from trails.errors import ConflictError, NotFoundError
 from trails.model.merges import MergeRequest
 from trails.model.sights import Sight
+from trails.model.types import Schema
 from trails.model.versions import CommitPage
-
-pytestmark = pytest.mark.req("E11a")
 
 Step = Callable[[World], None]
 
@@ -128,6 +129,7 @@ def check_same_history(secretive: World, open_one: World) -> None:
             here = answer(lambda: pages(open_one, limit, **wanted))  # noqa: B023
             assert there == here
             assert not HIDDEN_WORDS.search(str(there))
+    _check_parents(secretive)
     for node in NODES:
         there = answer(lambda: pages(secretive, 3, node=node))  # noqa: B023
         assert there == answer(lambda: pages(open_one, 3, node=node))  # noqa: B023
@@ -144,6 +146,13 @@ def check_same_history(secretive: World, open_one: World) -> None:
         assert there == answer(lambda: open_one.versions.diff(ours[0], other))  # noqa: B023
 
 
+def _check_parents(world: World) -> None:
+    """Each commit follows the one that is listed after it, and the last one follows none."""
+    found = world.versions.commits().commits
+    following = [*((each.id,) for each in found[1:]), ()]
+    assert [each.parents for each in found] == following
+
+
 @pytest.fixture
 def both() -> Iterator[tuple[World, World]]:
     """The project with hidden parts, and the one that never had them."""
@@ -151,6 +160,7 @@ def both() -> Iterator[tuple[World, World]]:
         yield settle(secretive), settle(open_one)
 
 
+@pytest.mark.req("E11a")
 def test_history_is_that_of_a_project_without_the_hidden_parts(both: tuple[World, World]) -> None:
     """Lists, pages, commits, counts, parents and differences tell of what is seen alone."""
     for step in STEPS.values():
@@ -159,6 +169,7 @@ def test_history_is_that_of_a_project_without_the_hidden_parts(both: tuple[World
     check_same_history(*both)
 
 
+@pytest.mark.req("E11a")
 @settings(max_examples=12)
 @given(st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=8))
 def test_any_history_is_that_of_a_project_without_the_hidden_parts(steps: list[str]) -> None:
@@ -170,6 +181,7 @@ def test_any_history_is_that_of_a_project_without_the_hidden_parts(steps: list[s
         check_same_history(secretive, open_one)
 
 
+@pytest.mark.req("E11a")
 def test_a_head_is_told_and_its_hidden_commit_is_not(both: tuple[World, World]) -> None:
     """Writes are compared with a head, so its id is told; who made it, and why, is not."""
     world = both[0]
@@ -188,6 +200,7 @@ def test_a_head_is_told_and_its_hidden_commit_is_not(both: tuple[World, World]) 
     team.save(world.ctx(), expected_head=head)
 
 
+@pytest.mark.req("E11a")
 def test_a_commit_of_ones_own_is_told_as_far_as_it_is_seen(both: tuple[World, World]) -> None:
     """What a write returns counts the statements that its actor sees."""
     told = []
@@ -200,6 +213,7 @@ def test_a_commit_of_ones_own_is_told_as_far_as_it_is_seen(both: tuple[World, Wo
     assert told[0] == told[1]
 
 
+@pytest.mark.req("E11a")
 def test_a_schema_that_grew_is_told_of_what_is_seen(both: tuple[World, World]) -> None:
     """The message of a commit that changes types names none that are hidden."""
     first = both[0].versions.commits().commits[-1]
@@ -208,6 +222,59 @@ def test_a_schema_that_grew_is_told_of_what_is_seen(both: tuple[World, World]) -
     assert first.schema == both[1].app.graph().main.schema.digest
 
 
+@pytest.mark.req("E11a")
+def test_a_merge_is_told_where_it_brings_something_that_is_seen() -> None:
+    """A merge of what is hidden is in no list; another follows what is seen of both sides."""
+    with whole() as world:
+        settle(world)
+        owner = world.app.service().versions("owner")
+
+        def on_a_branch(step: str) -> None:
+            world.fork()
+            STEPS[step](world)
+            branch, world.branch = world.branch, "main"
+            STEPS["a desk" if step == "hidden" else "a vault"](world)
+            owner.merge(MergeRequest(branch, message=f"with {step}"))
+
+        on_a_branch("hidden")
+        assert [each.message for each in world.versions.commits().commits[:2]] == [
+            "about Desk",
+            "begin",
+        ]
+        on_a_branch("a task")
+        found = world.versions.commits().commits
+        assert [each.message for each in found[:4]] == [
+            "with a task",
+            "about Task",
+            "about Desk",
+            "begin",
+        ]
+        assert found[0].parents == (found[2].id, found[1].id)
+        assert (found[0].added, found[1].added) == (4, 4)
+
+
+@pytest.mark.req("E11a")
+def test_a_hidden_type_that_goes_leaves_no_trace() -> None:
+    """That a hidden type was declared once, and is not any more, is in no commit that is seen."""
+    without = tuple(each for each in whole_types.TYPES if each is not whole_types.Vault)
+    sight = Narrow(Sight(hidden=frozenset({"Vault"})))
+    with App(*whole_types.TYPES) as app:
+        adopt_schema(app.graph(), _schema_of(without), apply=True)
+        versions = app.service().versions("agent", access=sight)
+        assert [each.message for each in app.versions().commits().commits][:1] == [
+            "schema: type Vault is gone"
+        ]
+        (first,) = versions.commits().commits
+        assert "Vault" not in first.message
+        assert versions.branches()[0].message == first.message
+
+
+def _schema_of(types: tuple[object, ...]) -> Schema:
+    with App(*types) as app:
+        return app.graph().main.schema
+
+
+@pytest.mark.req("E11a")
 @pytest.mark.parametrize("node", ["Laptop/L0", "Vault/v", "Laptop/never", "Vault/never"])
 def test_a_hidden_node_has_no_history(both: tuple[World, World], node: str) -> None:
     """Whether a hidden node exists can't be learned from its commits."""
@@ -215,6 +282,7 @@ def test_a_hidden_node_has_no_history(both: tuple[World, World], node: str) -> N
         both[0].versions.commits(node=node)
 
 
+@pytest.mark.req("E11a")
 def test_deleting_a_branch_looks_at_commits_that_are_seen(both: tuple[World, World]) -> None:
     """What is unmerged is counted and named as far as it is seen."""
     told = []
@@ -251,6 +319,7 @@ def test_the_name_of_a_branch_that_may_not_be_read_is_not_told() -> None:
                 world.versions.diff("main", reference)
 
 
+@pytest.mark.req("E11a")
 def test_what_is_hidden_on_one_side_is_not_in_a_difference() -> None:
     """A difference shows what is seen of both states."""
 

@@ -17,13 +17,13 @@ from tests.access.worlds import (
 )
 from tests.access.writers import ORM, OUTSIDE, WRITERS, Values, handle_of
 
+from trails.authoring.nodes import state_of
 from trails.engine.access import OPEN
 from trails.engine.mutate import local_effect, mutate_sparql
 from trails.errors import ForbiddenError, NotFoundError, TransactionError, ValidationError
+from trails.model.ids import edge_id
 from trails.model.merges import MergeRequest
 from trails.model.sights import Sight
-
-pytestmark = pytest.mark.req("E11a")
 
 
 @pytest.fixture
@@ -103,6 +103,7 @@ def _stays(key: str, new: str, path: str) -> bool:
     return "overwrite" not in path or key.partition("/")[0] != new.partition("/")[0]
 
 
+@pytest.mark.req("E11a")
 @pytest.mark.parametrize("path", PATHS)
 def test_a_write_does_what_it_would_do_without_the_hidden_parts(
     both: tuple[World, World], path: str
@@ -113,6 +114,7 @@ def test_a_write_does_what_it_would_do_without_the_hidden_parts(
             check_same(both, path, type_name, values)
 
 
+@pytest.mark.req("E11a")
 @pytest.mark.parametrize("path", sorted(OUTSIDE))
 def test_what_is_hidden_is_unknown_to_a_writer(both: tuple[World, World], path: str) -> None:
     """A hidden type or field is refused in the words for one that does not exist."""
@@ -120,6 +122,7 @@ def test_what_is_hidden_is_unknown_to_a_writer(both: tuple[World, World], path: 
         check_same(both, path, type_name, values)
 
 
+@pytest.mark.req("E11a")
 @pytest.mark.parametrize("path", FEWER)
 def test_what_hidden_data_could_decide_is_refused_up_front(path: str) -> None:
     """The refusal is the same whatever is hidden, names nothing of it, and leaves nothing."""
@@ -144,6 +147,7 @@ def _refusal(world: World, path: str, type_name: str, values: Values) -> str:
     return str(there)
 
 
+@pytest.mark.req("E11a")
 @pytest.mark.parametrize("path", sorted(ORM))
 def test_an_instance_cannot_set_what_its_actor_cannot_see(
     both: tuple[World, World], path: str
@@ -160,6 +164,7 @@ def test_an_instance_cannot_set_what_its_actor_cannot_see(
     assert world.all() == before
 
 
+@pytest.mark.req("E11a")
 def test_an_instance_that_was_read_keeps_what_was_not(both: tuple[World, World]) -> None:
     """Saving what an actor read and changed leaves the rest of the node as it is."""
     world = both[0]
@@ -174,6 +179,7 @@ def test_an_instance_that_was_read_keeps_what_was_not(both: tuple[World, World])
     assert person.save(ctx) is None
 
 
+@pytest.mark.req("E11a")
 def test_a_default_of_a_hidden_field_is_filled(both: tuple[World, World]) -> None:
     """A node that a restricted actor makes has the defaults of what it does not see."""
     world = both[0]
@@ -190,6 +196,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.req("E11a")
 @pytest.mark.parametrize("text", TEXTS)
 def test_texts_are_not_for_restricted_actors(both: tuple[World, World], text: str) -> None:
     """SPARQL Update and raw statements are refused, before anything is looked at."""
@@ -203,6 +210,7 @@ def test_texts_are_not_for_restricted_actors(both: tuple[World, World], text: st
 
 
 N = "trails://app/main/"
+HIDDEN_EDGE = edge_id("Room/r", "Laptop/L0")
 UPDATES = {
     "a new person": f'INSERT DATA {{ <{N}Person/n%40x> a :Person ; :email "n@x" ; :name "New" }}',
     "a wrong person": f'INSERT DATA {{ <{N}Person/new%40x> a :Person ; :email "new@x" }}',
@@ -212,6 +220,7 @@ UPDATES = {
     "a person goes that is in use": f"DELETE DATA {{ <{N}Person/bob%40x> a :Person }}",
     "a label": f'INSERT DATA {{ <{N}Desk/e> a :Desk ; :code "e" ; :more <{N}Asset/A1> }}',
     "nothing": f'DELETE DATA {{ <{N}Team/t> :title "Other" }}',
+    "an edge that is not there": f"DELETE DATA {{ <{N}Holds/{HIDDEN_EDGE}> a :Holds }}",
 }
 KEPT_OUT = {
     "a hidden field": f"INSERT DATA {{ <{N}Person/ann%40x> :salary 99 }}",
@@ -230,6 +239,7 @@ def _stored(world: World, text: str) -> object:
     )
 
 
+@pytest.mark.req("E11a")
 @pytest.mark.parametrize("case", UPDATES)
 def test_an_authors_update_does_what_it_would_without_the_hidden_parts(
     both: tuple[World, World], case: str
@@ -247,6 +257,7 @@ def test_an_authors_update_does_what_it_would_without_the_hidden_parts(
     assert before.keys() - after.keys() <= {"Seat/s1.number"}
 
 
+@pytest.mark.req("E11a")
 @pytest.mark.parametrize("case", KEPT_OUT)
 def test_an_authors_update_does_not_reach_what_its_caller_may_not(case: str) -> None:
     """Whatever is hidden there, the refusal is the same."""
@@ -275,6 +286,7 @@ def _delete(world: World, handle: str, *, cascade: bool, typed: bool) -> object:
     return getattr(world.types, type_name).get(ctx, identifier).delete(ctx, cascade=cascade)
 
 
+@pytest.mark.req("E11a")
 @pytest.mark.parametrize("typed", [False, True])
 @pytest.mark.parametrize("cascade", [False, True])
 @pytest.mark.parametrize(
@@ -301,6 +313,7 @@ def test_a_node_is_deleted_as_without_the_hidden_parts(
     assert secretive.seen() == open_one.seen()
 
 
+@pytest.mark.req("E11a")
 @pytest.mark.parametrize("typed", [False, True])
 @pytest.mark.parametrize("cascade", [False, True])
 @pytest.mark.parametrize("handle", ["Task/T1", "Task/T2"])
@@ -321,6 +334,7 @@ def test_what_hidden_nodes_may_refer_to_is_not_deleted(
     assert "'forbidden'" in told.pop()
 
 
+@pytest.mark.req("E11a")
 def test_overwriting_does_not_delete_what_hidden_nodes_may_refer_to() -> None:
     """A file that leaves out a task is refused, though nothing hidden refers to that one."""
     with whole() as world:
@@ -330,6 +344,37 @@ def test_overwriting_does_not_delete_what_hidden_nodes_may_refer_to() -> None:
         with pytest.raises(ForbiddenError):
             world.load(text, format="ndjson", mode="overwrite")
         assert world.all() == before
+
+
+@pytest.mark.req("E11a")
+@pytest.mark.parametrize("tag", ["L0", "never"])
+def test_a_hidden_node_is_not_there_to_be_deleted(both: tuple[World, World], tag: str) -> None:
+    """Code that knows a hidden class is told, of any node of it, that it does not exist."""
+    world = both[0]
+    before = world.all()
+    ctx = world.ctx()
+    room = world.types.Room.get(ctx, "r")  # type: ignore[attr-defined]
+    laptop = world.new("Laptop", tag=tag)
+    with pytest.raises(NotFoundError, match=f"^Laptop/{tag} does not exist$"):
+        laptop.delete(ctx)
+    edge = world.new("Holds", source=room, target=laptop)
+    identifier = edge_id("Room/r", f"Laptop/{tag}")
+    state_of(edge).id = identifier
+    with pytest.raises(NotFoundError, match=f"^Holds/{identifier} does not exist$"):
+        edge.delete(ctx)
+    assert world.all() == before
+
+
+@pytest.mark.req("E11a")
+def test_overwriting_leaves_hidden_edges_alone(both: tuple[World, World]) -> None:
+    """A file with all edges that are seen does not delete those that are not."""
+    secretive, open_one = both
+    before = hidden_part(secretive)
+    text = b'{"edge": "Holds", "from": "Room/r", "to": "Asset/A1", "data": {"since": 5}}\n'
+    there = answer(lambda: secretive.load(text, format="ndjson", mode="overwrite"))
+    assert there == answer(lambda: open_one.load(text, format="ndjson", mode="overwrite"))
+    assert secretive.seen() == open_one.seen()
+    assert hidden_part(secretive) == before
 
 
 # --- what may be seen and not changed ----------------------------------------------------------
@@ -443,6 +488,7 @@ def test_a_merge_brings_in_only_what_its_actor_may_change(*, ahead: bool, dry_ru
         assert world.versions.merge(MergeRequest("work", dry_run=dry_run)).conflicts == ()
 
 
+@pytest.mark.req("E11a")
 @pytest.mark.parametrize("dry_run", [False, True])
 @pytest.mark.parametrize("secret", [False, True])
 def test_only_who_sees_all_merges(*, secret: bool, dry_run: bool) -> None:

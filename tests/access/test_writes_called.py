@@ -18,7 +18,6 @@ from trails.model.tools import Action
 from trails.request.options import KernelOptions
 from trails.request.pipeline import Kernel
 
-pytestmark = pytest.mark.req("E11a")
 AGENT = Actor("agent", credential="token")
 
 
@@ -116,6 +115,7 @@ CALLS: list[tuple[str, dict[str, object]]] = [
 ]
 
 
+@pytest.mark.req("E11a")
 def test_calls_are_answered_as_without_the_hidden_parts(both: tuple[Served, Served]) -> None:
     """Results, errors, suggestions and corrected arguments are those of the plain project."""
     secretive, open_one = both
@@ -136,6 +136,7 @@ REFUSED: list[tuple[str, dict[str, object]]] = [
 ]
 
 
+@pytest.mark.req("E11a")
 @pytest.mark.parametrize(("tool", "arguments"), REFUSED)
 def test_a_refusal_is_told_to_the_caller(
     both: tuple[Served, Served], tool: str, arguments: dict[str, object]

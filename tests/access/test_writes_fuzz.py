@@ -14,8 +14,6 @@ from tests.access.writers import WRITERS
 
 from trails.model.merges import MergeRequest
 
-pytestmark = pytest.mark.req("E11a")
-
 PEOPLE = ("ann@x", "bob@x", "cat@x")
 _PERSON = {
     "email": st.sampled_from(PEOPLE),
@@ -203,6 +201,7 @@ def check_against_plain(steps: list[tuple[str, str, object]]) -> None:
 STEPS = st.lists(operations(), min_size=1, max_size=6)
 
 
+@pytest.mark.req("E11a")
 @settings(max_examples=15)
 @given(STEPS)
 def test_hidden_data_decides_nothing(steps: list[tuple[str, str, object]]) -> None:
@@ -210,6 +209,7 @@ def test_hidden_data_decides_nothing(steps: list[tuple[str, str, object]]) -> No
     check_non_interference(steps)
 
 
+@pytest.mark.req("E11a")
 @settings(max_examples=15)
 @given(STEPS)
 def test_what_is_allowed_is_what_it_would_be(steps: list[tuple[str, str, object]]) -> None:
@@ -217,6 +217,7 @@ def test_what_is_allowed_is_what_it_would_be(steps: list[tuple[str, str, object]
     check_against_plain(steps)
 
 
+@pytest.mark.req("E11a")
 @pytest.mark.long
 @settings(max_examples=1500)
 @given(st.lists(operations(), min_size=1, max_size=12))
@@ -227,6 +228,7 @@ def test_hidden_data_decides_nothing_in_long_sequences(
     check_non_interference(steps)
 
 
+@pytest.mark.req("E11a")
 @pytest.mark.long
 @settings(max_examples=1500)
 @given(st.lists(operations(), min_size=1, max_size=12))

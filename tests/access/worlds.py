@@ -225,6 +225,8 @@ def hidden_part(world: World, branch: str | None = None) -> dict[str, object]:
     for line in world.all(branch):
         node = msgspec.json.decode(line)
         name, data = node.get("type"), node.get("data", {})
+        if "Laptop" in node.get("to", ""):
+            found[f"{node['from']} {node['edge']} {node['to']}"] = data
         handle = f"{name}/{data.get('email') or data.get('tag') or data.get('code')}"
         if name in SIGHT.hidden:
             found[handle] = data

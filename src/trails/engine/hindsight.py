@@ -82,7 +82,7 @@ class Hindsight:
     def shows(self, commit: Commit) -> bool:
         """Whether a commit did anything that is seen."""
         glimpse = self._glimpse(commit.id)
-        if glimpse is None or glimpse.shows(commit):
+        if glimpse.shows(commit) if glimpse is not None else commit.added or commit.removed:
             return True
         if self._types(commit, commit.id).digest != self._types(commit, commit.first_parent).digest:
             return True
@@ -118,14 +118,14 @@ class Hindsight:
 
     def made(self, commit: Commit) -> Commit:
         """A commit that the actor made itself, and whose place it therefore knows."""
-        seen = msgspec.structs.replace(commit, seq=0, branch=self._branch(commit))
+        branch, message = self._branch(commit), self._message(commit)
+        seen = msgspec.structs.replace(commit, seq=0, branch=branch, message=message)
         glimpse = self._glimpse(commit.id)
         if glimpse is None:
-            return msgspec.structs.replace(seen, message=self._message(commit))
+            return seen
         added, removed = glimpse.count(commit)
         return msgspec.structs.replace(
             seen,
-            message=self._schema_message(commit) or self._message(commit),
             schema=glimpse.schema.digest,
             added=added,
             removed=removed,
@@ -138,17 +138,14 @@ class Hindsight:
         return commit.branch if self._access.may("Read", commit.branch) else ""
 
     def _message(self, commit: Commit) -> str:
-        """The message, unless Trails wrote one that names a branch which may not be told."""
+        """The message; where Trails wrote one of types or branches, of those that are seen."""
+        before = commit.first_parent
+        if commit.actor == ACTOR and commit.schema != self._graph.schema_at(before):
+            return told_change(self._types(commit, before), self._types(commit, commit.id))
         merged = _MERGED.fullmatch(commit.message) if len(commit.parents) > 1 else None
         if merged is None or all(self._access.may("Read", each) for each in merged.groups()):
             return commit.message
         return "merge"
-
-    def _schema_message(self, commit: Commit) -> str | None:
-        """What Trails writes of a change of types, for those that are seen."""
-        if commit.actor != ACTOR or commit.schema == self._graph.schema_at(commit.first_parent):
-            return None
-        return told_change(self._types(commit, commit.first_parent), self._types(commit, commit.id))
 
     def changes(self, commit: Commit) -> Net:
         """What a commit did, as far as it is seen."""
