@@ -125,10 +125,11 @@ def test_nothing_is_kept_for_a_session_whose_credential_is_gone(monkeypatch):
             scope = {"type": "http", "method": "GET", "path": "/mcp", "query_string": b""}
             stream = app({**scope, "headers": known}, asyncio.Event().wait, send)
             lasting = asyncio.create_task(stream)
-            while not all(each.actors() for each in app._lasting[1:]):  # noqa: ASYNC110 - no event
+            kinds = [app._responses, app._sessions._subscriptions]
+            while not all(each.actors() for each in kinds):  # noqa: ASYNC110 - no event tells
                 await asyncio.sleep(0.01)
             good[0] = False
-            while any(each.actors() for each in app._lasting):  # noqa: ASYNC110 - as above
+            while any(each.actors() for each in kinds):  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.01)
             await lasting
             assert sent[0]["status"] == 200
