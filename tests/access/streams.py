@@ -85,11 +85,9 @@ class Stream:
         self.reader.start()
 
     def _read(self):
-        try:
+        with suppress(OSError, http.client.HTTPException):  # whoever opened it has closed it
             while line := self._response.readline():
                 self.lines.append(line.strip().decode())
-        except (OSError, http.client.HTTPException):
-            self.lines.append("broken off")
         self.ended_at = time.monotonic()
 
     def wait_for(self, text, seconds=60):

@@ -147,50 +147,52 @@ def ask(door, params, headers, revision):
     return door.post(request("tools/call", params), **{**given, **headers})
 
 
-def drive_http(door, canaries, wrong):
-    """Everything over HTTP; all that is answered."""
-    heard = []
-
-    def note(answer):
-        heard.append(repr(answer).encode() if isinstance(answer, tuple) else answer)
-
-    escaped = f"\\u{ord(wrong[0]):04x}{wrong[1:]}"
+def drive_calls(door, wrong):
+    """Calls with a token where none belongs, and calls that crash; what is answered."""
     for revision in (OLD, NEW):
         for name, params, headers in places(wrong):
             answer = ask(door, params, headers, revision)
             assert answer[0] in {200, 202, 400, 404, 406}, (name, answer)
-            note(answer)
-        note(ask(door, {"name": PING, "arguments": {}}, {}, revision))
-        note(ask(door, {"name": "notes.crash", "arguments": {"text": "boom"}}, {}, revision))
+            yield answer
+        yield ask(door, {"name": PING, "arguments": {}}, {}, revision)
+        yield ask(door, {"name": "notes.crash", "arguments": {"text": "boom"}}, {}, revision)
+
+
+def drive_rest(door, wrong):
+    """Addresses and bodies that have a token; what is answered."""
     for path in in_the_address(wrong):
         for method in ("GET", "POST", "DELETE"):
             connection, response = door.open(method, path, {} if method == "POST" else None)
-            note((response.status, response.read(), response.getheaders()))
+            yield response.status, response.read(), response.getheaders()
             connection.close()
+    escaped = f"\\u{ord(wrong[0]):04x}{wrong[1:]}"
     hidden = json.dumps(request("tools/call", {"name": "notes.add", "arguments": {wrong: 1}}))
     for text in (hidden.replace(wrong, escaped), hidden[:-3], f"{wrong} {{"):
-        connection, response = door.open("POST", "/graphs/main/mcp", None)
-        response.read()
-        connection.close()
         connection = door.connect()
         connection.request("POST", "/graphs/main/mcp", text, door.headers())
-        note(connection.getresponse().read())
+        yield connection.getresponse().read()
         connection.close()
-    for body in ({"arguments": {wrong: 1}}, {wrong: wrong}, {"text": wrong}):
-        for path in ("/graphs/main/tools/notes.add", "/graphs/main/query", "/graphs/main/mutate"):
-            note(door.post(body, path))
-    for way in WAYS.values():
-        stream = way(door)
-        note("\n".join(stream.lines).encode())
+    for body in ({"text": wrong}, {wrong: wrong}, {"params": {wrong: 1}}):
+        for path in ("/graphs/main/invoke/notes.add", "/graphs/main/query", "/graphs/main/mutate"):
+            yield door.post(body, path)
+
+
+def drive_sessions(door, canaries, wrong):
+    """Every kind of stream, and client infos with tokens, which say nothing over HTTP."""
+    streams = {name: way(door) for name, way in WAYS.items()}
+    lines = streams["sse"].lines
+    path = next(each for each in lines if "session_id=" in each).removeprefix("data: ")
     begin = initialize()
-    begin["params"]["clientInfo"] = said(wrong)
-    note(door.post(begin))
-    begin["params"]["clientInfo"] = said(door.token)
-    note(door.post(begin))
+    for token in (wrong, door.token, canaries.odd()):
+        begin["params"]["clientInfo"] = said(token)
+        yield door.post(begin)
+        yield door.post(begin, path)
+        yield door.post(request("tools/list", {"_meta": meta_of(token)}), path)
     for odd in ("", "Bearer", "Basic {}", "Bearer {} {}", "{}", "Bearer\t{}", "Bearer {}\x01"):
         bad = canaries.odd()
-        note(door.post(request("tools/list", {}), authorization=odd.format(bad, bad)))
-    return heard
+        yield door.post(request("tools/list", {}), authorization=odd.format(bad, bad))
+    for each in streams.values():
+        yield "\n".join(each.lines)
 
 
 def drive_lines(client, good, wrong, odd):
@@ -275,19 +277,20 @@ def test_no_token_leaves_a_trace_over_http(place, tmp_path):
         heard = []
         for token in (good, static):
             with Door(url, token) as door:
-                heard += drive_http(door, canaries, wrong)
+                heard += map(repr, drive_calls(door, wrong))
+                heard += map(repr, drive_rest(door, wrong))
+                heard += map(repr, drive_sessions(door, canaries, wrong))
         for token in (wrong, dead, canaries.odd()):
             door = Door(url, None)
             door.token = token
-            heard.append(repr(door.post(request("tools/list", {}))).encode())
-            heard.append(repr(door.post(request("tools/list", {}), clientinfo="x")).encode())
+            heard.append(repr(door.post(request("tools/list", {}))))
         shown = list(titles())
         server.close()
         assert "Received JSON" in server.errors, "the SDK logs nothing"
         assert "crashed with boom" in server.errors
         texts = [
             ("standard error", server.errors.encode()),
-            *((f"answer {n}", each) for n, each in enumerate(heard)),
+            *((f"answer {n}", each.encode()) for n, each in enumerate(heard)),
             *shown,
             *written(place, tmp_path, os.environ["XDG_RUNTIME_DIR"]),
         ]

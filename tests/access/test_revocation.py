@@ -12,8 +12,11 @@ from tests.mcp.doors import ask_app
 from tests.mcp.trivial import TrivialBackend
 from tests.serving.processes import NEW, Web, wait_until
 
+from trails.model.actors import Actor
+from trails.model.tools import ToolList
 from trails.surfaces.mcp import revocations
 from trails.surfaces.mcp.http import McpApp
+from trails.surfaces.mcp.subscribers import Asked, Subscribers
 
 SECONDS = 5.0
 """That it may take; the machine may add what it needs to wake up."""
@@ -62,7 +65,6 @@ def test_a_stream_over_http_ends_with_its_token(served, door, way, end):
         assert stream.ended_at is None
         tokens_of(folder).revoke([id_of(token)])
     assert stream.has_ended((6 if end == "expired" else 0) + SECONDS + PATIENCE)
-    assert "broken off" not in stream.lines
     if way in {"fast", "sdk"}:
         assert any('"resultType":"complete"' in line for line in stream.lines)
     told = len(stream.lines)
@@ -103,7 +105,7 @@ _OLD_CLIENT = {
 
 
 def test_nothing_is_kept_for_a_session_whose_credential_is_gone(monkeypatch):
-    """Also where no stream is open: what it watched is watched no more."""
+    """Its stream is closed as it should be, and what it watched is watched no more."""
     monkeypatch.setattr(revocations, "PAUSE", 0.01)
     good = [True]
     app = McpApp(TrivialBackend(), legacy_sessions=True, is_current=lambda _actor: good[0])
@@ -115,13 +117,62 @@ def test_nothing_is_kept_for_a_session_whose_credential_is_gone(monkeypatch):
             known = [*plain, (b"mcp-session-id", dict(began.headers)[b"mcp-session-id"])]
             initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
             await ask_app(app, known, [dumps(initialized)])
-            while not any(each.actors() for each in app._lasting):  # noqa: ASYNC110 - no event tells
+            sent = []
+
+            async def send(message):
+                sent.append(message)
+
+            scope = {"type": "http", "method": "GET", "path": "/mcp", "query_string": b""}
+            stream = app({**scope, "headers": known}, asyncio.Event().wait, send)
+            lasting = asyncio.create_task(stream)
+            kinds = [app._responses, app._sessions._subscriptions]
+            while not all(each.actors() for each in kinds):  # noqa: ASYNC110 - no event tells
                 await asyncio.sleep(0.01)
             good[0] = False
-            while any(each.actors() for each in app._lasting):  # noqa: ASYNC110 - as above
+            while any(each.actors() for each in kinds):  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.01)
+            await lasting
+            assert sent[0]["status"] == 200
+            assert sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+            assert [each["type"] for each in sent].count("http.response.start") == 1
 
     asyncio.run(asyncio.wait_for(visit(), 60))
+
+
+def test_what_is_due_to_somebody_revoked_is_not_told():
+    """Neither changes of lists nor of what was watched, and nothing that comes later."""
+
+    class Changing(TrivialBackend):
+        version_ = "1"
+        closed = False
+        wake = print
+
+        def tools(self, actor):
+            return ToolList(self.version_, ())
+
+        def watch(self, actor, uris):
+            return self
+
+        def take(self):
+            return ["test://note"]
+
+        def close(self):
+            self.closed = True
+
+    backend = Changing()
+    subscribers = Subscribers(backend)
+    one, other = (
+        subscribers.open(Actor(name), Asked(["test://note"], tools=True)) for name in "ab"
+    )
+    backend.version_ = "2"
+    for each in (one, other):
+        each.compare()
+    subscribers.end_those_of({Actor("a")})
+    assert (one.ended, one.take(), backend.closed) == (True, [], True)
+    assert (other.ended, len(other.take())) == (False, 2)
+    backend.version_ = "3"
+    one.compare()
+    assert one.take() == []
 
 
 def test_what_is_open_without_a_token_ends_with_the_first_one(tmp_path, door):
