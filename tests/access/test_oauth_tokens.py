@@ -88,6 +88,12 @@ def test_without_a_name_the_only_key_that_fits_is_meant():
         assert isinstance(verify(PROVIDER.token(key, algorithm, {"kid": ...})), Actor)
 
 
+@pytest.mark.parametrize("kid", [None, 1, ["r1"], {}, True])
+def test_a_name_that_is_no_text_is_not_taken_for_none(kid):
+    """A token whose header can't be read is not helped by guessing."""
+    assert reason(verify(PROVIDER.token(header={"kid": kid}))) == "its header can't be read"
+
+
 @pytest.mark.parametrize("typ", ["at+jwt", "AT+JWT", "application/at+jwt", "Application/AT+jwt"])
 def test_the_type_of_access_tokens_is_a_media_type(typ):
     """Written short or long, in any case."""
