@@ -34,7 +34,7 @@ class Life:
         self.branches = {"main": {}}
         self.past = []
         self.made = {each.id for each in twins.app.graph(graph).log.newest()}
-        self.count = 0
+        self.count = self.keys = 0
 
     async def tool(self, name, arguments, *, fails=False):
         """What a tool gives, by some revision or REST; never a word of the other graph."""
@@ -98,16 +98,17 @@ class Life:
             change["id"] = key
         found = await self.tool("graph_mutate", {"operations": [change], "branch": branch})
         self.branches[branch][key] = text
-        self.past.append((found["commit"], dict(self.branches[branch])))
+        self.past.append((branch, found["commit"], dict(self.branches[branch])))
 
     async def retry(self):
         """Write with a key that the other graph uses as well."""
         notes, key = self.branches["main"], f"r{self.random.randrange(5)}"
         text = f"{self.graph} {key}"
         change = {"op": "create", "type": "Note", "data": {"key": key, "text": text}}
-        arguments = {"operations": [change], "idempotency_key": f"{key}-{notes.get(key)}"}
+        arguments = {"operations": [change], "idempotency_key": f"once-{self.keys}"}
         if key in notes:
             return
+        self.keys += 1
         first = await self.tool("graph_mutate", arguments)
         again = await self.tool("graph_mutate", arguments)
         assert first["commit"] == again["commit"]
@@ -172,7 +173,7 @@ class Life:
     async def ask_past(self):
         """Read a snapshot."""
         if self.past:
-            commit, notes = self.random.choice(self.past)
+            _, commit, notes = self.random.choice(self.past)
             found = await self.tool("graph_query", {"query": TEXTS, "snapshot": commit})
             assert {row["key"]: row["text"] for row in found["rows"]} == notes
 
@@ -191,6 +192,7 @@ class Life:
         gone = name not in self.branches
         await self.tool("branch_delete", {"name": name, "force": True}, fails=gone)
         self.branches.pop(name, None)
+        self.past = [each for each in self.past if each[0] != name]
         listed = await self.tool("branch_list", {})
         assert {each["name"] for each in listed["branches"]} == set(self.branches)
 

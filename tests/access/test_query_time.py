@@ -101,6 +101,14 @@ def test_the_program_itself_is_counted_under_its_name(app):
     assert app.ask(app.context(actor="bob"), QUICK)
 
 
+def test_who_has_no_time_left_is_told_so_at_once(app):
+    """Before it waits for its turn, or a worker is started for it."""
+    sandbox = app.untrusted().sandbox
+    app.ask(app.context(actor="ann"), SLOW)
+    with sandbox._turn("ann", sandbox.limits), pytest.raises(BudgetError):
+        app.ask(app.context(actor="ann"), QUICK)
+
+
 def test_every_wire_tells_it_the_same_way(app):
     """−32003 with when there is more; over REST 429 with Retry-After."""
     with Wires(app) as wires:
