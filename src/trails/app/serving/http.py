@@ -195,7 +195,8 @@ def _common_headers(policy: HostPolicy, headers: Headers) -> Headers:
 def _parts(scope: Scope) -> list[str]:
     """The path's segments, cut before they are decoded."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    return [unquote(part) for part in raw.partition(b"?")[0].decode("latin-1").split("/")]
+    parts = raw.partition(b"?")[0].decode("latin-1").split("/")
+    return [unquote(part) for part in parts] if b"%" in raw else parts
 
 
 def _told_length(headers: Headers) -> int:

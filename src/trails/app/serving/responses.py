@@ -39,7 +39,10 @@ class Dressed:
         """Pass a message on."""
         if message["type"] == "http.response.start":
             headers = [*message.get("headers", ()), *self._more]
-            if not any(name == b"cache-control" for name, _ in headers):
+            for name, _ in headers:
+                if name == _PRIVATE[0]:
+                    break
+            else:
                 headers.append(_PRIVATE)
             message = {**message, "headers": headers}
         return self._send(message)
