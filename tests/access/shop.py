@@ -134,6 +134,15 @@ POLICIES = """
 @id("typists ask") permit(
   principal in Group::"typists", action == Action::"InvokeQuery", resource == Query::"task_titles"
 );
+@id("stewards and porters") permit(
+  principal, action in [Action::"Read", Action::"InvokeCapability"], resource
+) when { principal in Group::"stewards" || principal in Group::"porters" };
+@id("no vaults for them") forbid(
+  principal, action == Action::"Read", resource == Type::"CanaryVault"
+) when { principal in Group::"stewards" || principal in Group::"porters" };
+@id("no salaries for porters") forbid(
+  principal in Group::"porters", action == Action::"Read", resource == Field::"Person.canary_salary"
+);
 @id("runners") permit(
   principal in Group::"runners", action == Action::"InvokeCapability",
   resource == Capability::"tasks.count"

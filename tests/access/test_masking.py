@@ -365,6 +365,20 @@ def test_lists_that_are_equal_have_one_version(shop):
     assert len(versions) == len(ACTORS)
 
 
+@pytest.mark.parametrize("wire", WIRES)
+def test_lists_of_the_same_names_may_show_other_fields(shop, wire):
+    """What was encoded for one who sees a field is not shown to one who does not."""
+    listing = [Ask("tools/list", {}, ("GET", "/capabilities", None))]
+    steward, porter = actor("steward"), actor("porter")
+    lists = [shop.kernel.tools(each) for each in (steward, porter)]
+    assert len({tuple(tool.name for tool in each.tools) for each in lists}) == 1
+    assert lists[0].version != lists[1].version
+    for _ in range(2):
+        (told,), (masked,) = (shop.ask(wire, each, listing) for each in (steward, porter))
+        assert b"canary_salary" in told.body
+        assert b"canary" not in masked.body
+
+
 def test_what_comes_hidden_changes_no_list(tmp_path):
     """A tool that an actor may not see is registered, and its list stays what it was."""
     with Shop(tmp_path / "shop") as shop:
