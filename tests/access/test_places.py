@@ -71,7 +71,8 @@ def told(work, *arguments, **named):
 class TestForks:
     def test_a_fork_needs_reading_where_it_begins(self, app):
         """Without it the branch does not exist, though forks from it are allowed."""
-        there = versions(app, ("Read", "main", "*"), ("BranchCreate", "*", "*"))
+        reads = [("Read", each, "*") for each in ("main", "new")]
+        there = versions(app, *reads, ("BranchCreate", "*", "*"))
         message, data = told(there.create_branch, "new", "hidden")
         assert message == "there is no branch or commit 'hidden'; it has main"
         assert data == {"reference": "hidden"}
@@ -92,6 +93,10 @@ class TestForks:
                 there.create_branch(name, source)
             said.add(refused.value.message.replace(repr(name), "NAME"))
         assert said == {"you may not make a branch NAME; choose another name"}
+        unread = versions(app, ("Read", "main", "*"), ("BranchCreate", "*", "*"))
+        for name in ("hidden", "nothing"):  # a name that is taken would tell of it
+            with pytest.raises(ForbiddenError, match=f"you may not make a branch '{name}'"):
+                unread.create_branch(name, "main")
         with pytest.raises(ConflictError):
             app.versions().create_branch("dev")
 
@@ -102,7 +107,8 @@ class TestForks:
         assert told(narrow.create_branch, "new", head)[0].startswith("there is no branch or commit")
         wide = versions(app, READ, ("BranchCreate", "", "*"))
         assert wide.create_branch("new", head).commit == head
-        unread = versions(app, ("Read", "main", "*"), ("BranchCreate", "", "*"))
+        reads = [("Read", each, "*") for each in ("main", "other")]
+        unread = versions(app, *reads, ("BranchCreate", "", "*"))
         assert told(unread.create_branch, "other", head)[0].startswith("there is no branch")
 
     def test_a_load_forks_as_a_fork_does(self, app):
