@@ -7,7 +7,7 @@ them on; ids of commits, times and cursors are left out of the comparison.
 import asyncio
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 import msgspec
@@ -23,7 +23,7 @@ from tests.access.hidden_parts import (
 )
 from tests.access.test_sight_reads import CASES, fixed_rows
 
-from trails import Ref, Shape, capability, predicate, shape
+from trails import Context, Ref, Shape, capability, predicate, shape
 from trails.model.actors import LOCAL, Actor
 from trails.model.decisions import Resource
 from trails.model.outcomes import Failure
@@ -317,6 +317,50 @@ def test_texts_are_for_those_who_see_everything(pair):
     wanted = restricted.call("no_such_tool")
     found = restricted.call("graph_query", query="ASK { ?s ?p ?o }")
     assert json.dumps(found) == json.dumps(wanted).replace("no_such_tool", "graph_query")
+
+
+SECRETIVE = Hidden(frozenset({"Chief"}), frozenset({("Person", "age")}))
+NOSY = {
+    "a type": lambda classes, ctx: len(classes["Chief"].objects(ctx).fetch()),
+    "how many": lambda classes, ctx: classes["Chief"].objects(ctx).count(),
+    "one": lambda classes, ctx: classes["Chief"].get(ctx, "p1").id,
+    "a filter": lambda classes, ctx: classes["Person"].where(age=3).count(ctx),
+    "a filter behind": lambda classes, ctx: classes["Person"].where(boss__age=3).count(ctx),
+    "an order": lambda classes, ctx: len(classes["Person"].objects(ctx).order_by("-age").fetch()),
+    "values": lambda classes, ctx: len(classes["Person"].objects(ctx).values("age")),
+    "all values": lambda classes, ctx: len(classes["Chief"].objects(ctx).values()),
+    "what is nowhere": lambda classes, ctx: classes["Person"].where(agx=3).count(ctx),
+}
+
+
+def prying(case: str) -> Callable[[Mapping[str, type]], list[object]]:
+    """A capability that says nothing of what it reads."""
+
+    def declared(classes: Mapping[str, type]) -> list[object]:
+        def pry(ctx: Context) -> int:
+            """Find something out."""
+            NOSY[case](classes, ctx)
+            return 1
+
+        return [capability("pry", side_effects=["none"])(pry)]
+
+    return declared
+
+
+@pytest.mark.req("E11a")
+@pytest.mark.parametrize("case", NOSY)
+def test_a_capability_that_reads_what_is_hidden_is_forbidden(case):
+    """It fails in the same words, which name nothing, as where it reads what does not exist."""
+    world = World(TYPES, fixed_rows(), prying(case))
+    found = Asked(world, SECRETIVE).call("pry")
+    assert (found["kind"], found["code"]) == ("semantic", "forbidden")
+    assert found["message"] == (
+        "pry reads what its caller may not see, or what does not exist; ask for the right to read "
+        "it, or use another tool"
+    )
+    if case != "what is nowhere":
+        assert Asked(world, Hidden()).call("pry") == {"result": 1}
+    world.app.close()
 
 
 def test_a_local_actor_sees_everything():

@@ -196,15 +196,11 @@ class Query(Generic[N]):
     def values(self, *fields: str, ctx: Context | None = None) -> list[dict[str, object]]:
         """Dictionaries of these fields (all, when none is named); references are IRIs."""
         bound = ctx or self._bound()
-        descriptor = bound.kg.schema.by_name[self._selection.type]
-        unknown = [name for name in fields if name not in descriptor.by_name and name != "id"]
-        if unknown:
-            raise QueryError(
-                f"{descriptor.name} has no field {unknown[0]!r}; it has "
-                f"{', '.join(['id', *descriptor.by_name])}"
-            )
-        wanted = fields or ("id", *descriptor.by_name)
-        references = {field.name for field in descriptor.fields if field.target}
+        bound.kg.check_fields(self._selection.type, [name for name in fields if name != "id"])
+        descriptor = bound.kg.schema.by_name.get(self._selection.type)
+        known = () if descriptor is None else descriptor.fields
+        wanted = fields or ("id", *(field.name for field in known))
+        references = {field.name for field in known if field.target}
 
         def shown(row: Row, name: str) -> object:
             if name == "id":

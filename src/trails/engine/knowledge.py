@@ -17,6 +17,7 @@ from trails.engine.graph import Graph
 from trails.engine.guards import refuse_text
 from trails.engine.hindsight import Hindsight
 from trails.engine.lines import Compiled, Line, compile_once
+from trails.engine.named import names_known
 from trails.engine.puts import Put
 from trails.engine.seen import Seen, reader
 from trails.engine.sparql import ask_line, bind
@@ -36,7 +37,7 @@ from trails.model.iris import HANDLE_PREFIX, encode_id, normal_id
 from trails.model.kinds import Iri
 from trails.model.lenses import Lens
 from trails.model.nodes import NodeState, make_handle, split_handle
-from trails.model.selections import Selection
+from trails.model.selections import Order, Selection
 from trails.model.sights import FULL, Sight
 from trails.model.sparql import query_form, tokenize
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
@@ -119,6 +120,8 @@ class Knowledge:
 
     def find(self, type_name: str, reference: str) -> NodeState | None:
         """One node by id, IRI or handle; of this type or one that extends it."""
+        if self._access is not OPEN:
+            self._check_named(Selection(type_name))
         return self._first(self._handles(type_name, reference))
 
     def find_by_id(self, type_name: str, identifier: str) -> NodeState | None:
@@ -154,10 +157,12 @@ class Knowledge:
 
     def select(self, selection: Selection) -> Found:
         """A page of nodes."""
+        self._check_named(selection)
         return self._select(lambda selector: selector.select(selection))
 
     def count(self, selection: Selection) -> int:
         """How many nodes meet a selection."""
+        self._check_named(selection)
         return self._select(lambda selector: selector.count(selection))
 
     def counts(self) -> dict[str, int]:
@@ -194,6 +199,29 @@ class Knowledge:
             return found, selector.count(selection) if known else None
 
         return self._select(run)
+
+    def check_fields(self, type_name: str, fields: Iterable[str]) -> None:
+        """Refuse to read what a type does not have."""
+        for name in fields:
+            self._check_named(Selection(type_name, order=(Order(name),)))
+            known = self.schema.by_name.get(type_name)
+            if known is None or name not in known.by_name:
+                listed = ", ".join(["id", *(() if known is None else known.by_name)])
+                raise QueryError(f"{type_name} has no field {name!r}; it has {listed}")
+
+    def _check_named(self, selection: Selection) -> None:
+        """Refuse a capability that names what its caller does not see, without naming it.
+
+        What does not exist at all is refused alike, or the difference would tell.
+        """
+        call = self._call
+        if call is None or call.kind != "runtime" or self.lens is None:
+            return
+        if not names_known(self.schema, selection):
+            raise ForbiddenError(
+                f"{call.name} reads what its caller may not see, or what does not exist; ask for "
+                "the right to read it, or use another tool"
+            )
 
     def _select(self, run: Callable[[Selector], T]) -> T:
         write = self._mine()
