@@ -115,6 +115,13 @@ def test_only_those_whom_the_issuer_knows_are_sent_to_it(credential):
     assert PLAIN.step_up(ADA, {"builder"}) is None
 
 
+@pytest.mark.parametrize("challenges", [PLAIN, CHALLENGES], ids=["no issuer", "not advertised"])
+def test_nothing_is_advertised_unasked(challenges):
+    """Who presents nothing learns that a bearer token is needed, and there is no metadata."""
+    assert challenges.ask(presented=False) == b"Bearer"
+    assert challenges.metadata("/.well-known/oauth-protected-resource") is None
+
+
 @pytest.mark.parametrize(
     ("resource", "audience", "url"),
     [

@@ -376,6 +376,17 @@ def test_whoever_gives_up_waiting_leaves_the_request_to_others(server):
     assert len(server.asked) == 1
 
 
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [("huge", "the answer has more than 524,288 bytes"), ("drip", "the answer takes too long")],
+)
+def test_a_request_is_bounded_by_itself(server, mode, why):
+    """Also where nobody waits for it any more, it takes neither all memory nor for ever."""
+    server.mode = mode
+    with pytest.raises(FetchError, match=why):
+        fetch(server.url, 3)
+
+
 # --- TLS -----------------------------------------------------------------------------------
 
 
@@ -490,7 +501,8 @@ def test_a_file_is_looked_at_once_a_second(tmp_path, monkeypatch):
             await source.keys()
         return time.monotonic() - began
 
-    assert len(looks) <= asyncio.run(visit()) + 1
+    seconds = asyncio.run(visit())
+    assert len(looks) <= seconds + 1
 
 
 def test_a_file_that_is_touched_is_read_without_the_loop(tmp_path, monkeypatch):
