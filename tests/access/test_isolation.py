@@ -617,6 +617,8 @@ def test_what_waits_in_one_graph_keeps_nobody_waiting_in_the_other(tmp_path):
             reply = await asyncio.wait_for(twins.mcp(ZEBRA, "resources/read", {"uri": uri}), 30)
             assert "result" in reply.message
         await asyncio.wait_for(write_one(twins, ZEBRA, "other"), 30)
+        load = twins.graphs[ZEBRA].transfers.load(ann, body(99), {"format": "ndjson"})
+        assert isinstance(await asyncio.wait_for(load, 30), Success)
         assert not any(each.done() for each in loads)
         free.set()
         assert all(isinstance(each, Success) for each in await asyncio.gather(*loads))
