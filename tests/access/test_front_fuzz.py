@@ -78,7 +78,8 @@ def converse(front, rng):
         step = rng.choice((len(data), len(data), 1 + len(data) // 3))
         for at in range(0, len(data), step or 1):
             sock.sendall(data[at : at + step])
-        sock.shutdown(socket.SHUT_WR)
+        with suppress(OSError):  # the other side has gone already
+            sock.shutdown(socket.SHUT_WR)
         while block := sock.recv(1 << 16):
             got += block
     return data, bytes(got)

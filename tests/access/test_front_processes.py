@@ -5,15 +5,18 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import socket
 import ssl
 import tempfile
 from urllib.parse import urlsplit
 
 import pytest
 from tests.access.certificates import make_certificate
+from tests.access.fronts import read_all
 from tests.serving.processes import Process, Web
 from tests.serving.projects import make_project
 
+from trails.app.serving.entrances import Arrival
 from trails.app.serving.owners import find_owner
 
 TOKEN = "canary-9d21-front"
@@ -60,6 +63,13 @@ def ask(url, path="/graphs/main/snapshot", *, context=None, **headers):
         return answer.status, json.loads(answer.read() or b"null")
     finally:
         connection.close()
+
+
+def speak(url, data):
+    """What comes back for some bytes."""
+    with socket.create_connection(("127.0.0.1", urlsplit(url).port), 60) as sock:
+        sock.sendall(data)
+        return read_all(sock)
 
 
 def run(*arguments, env=None):
@@ -109,6 +119,11 @@ def test_two_fronts_before_one_owner_keep_their_own_rules(folder):
             assert ask(there, **public, Origin="https://a.example", **BEARER)[0] == 200
             assert ask(here, **public, **BEARER)[0] == 403
             assert ask(here, Origin="http://localhost", **BEARER)[0] == 200
+            for url in (there, here):
+                large = b"GET / HTTP/1.1\r\nx: %b\r\n\r\n" % (b"y" * 20_000)
+                assert speak(url, b"garbage\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+                assert speak(url, large).startswith(b"HTTP/1.1 431 ")
+                assert speak(url, Arrival(operator="x").line() + large).startswith(b"HTTP/1.1 400 ")
             # The owner's own token is asked for at every port before it.
             assert ask(here)[0] == (200 if local_first else 401)
 
