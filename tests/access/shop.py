@@ -143,6 +143,12 @@ POLICIES = """
 @id("no salaries for porters") forbid(
   principal in Group::"porters", action == Action::"Read", resource == Field::"Person.canary_salary"
 );
+@id("devs") permit(
+  principal in Group::"devs", action == Action::"Read", resource == Graph::"main"
+) when { context.branch == "dev" };
+@id("devs know tasks") permit(
+  principal in Group::"devs", action == Action::"Read", resource in Type::"Task"
+);
 @id("runners") permit(
   principal in Group::"runners", action == Action::"InvokeCapability",
   resource == Capability::"tasks.count"

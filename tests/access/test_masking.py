@@ -406,6 +406,34 @@ def test_an_instance_by_its_own_iri_is_masked_too(shop):
     assert "result" in found.message
 
 
+def test_who_reads_one_branch_only_reads_nothing_elsewhere(shop):
+    """To see a type is not to read the branch it is on: not by URI, and not by completion."""
+    dev = actor("dev")
+    placed = "trails://branch/{branch}/kg/{type}/{id}"
+
+    def complete(**given):
+        return Ask(
+            "completion/complete",
+            {
+                "ref": {"type": "ref/resource", "uri": placed},
+                "argument": {"name": "id", "value": ""},
+                "context": {"arguments": {"type": "Task", **given}},
+            },
+        )
+
+    asked = [complete(), complete(branch="dev"), complete(branch="main")]
+    nowhere, there, denied = shop.ask("sdk", dev, asked)
+    assert nowhere.message["result"]["completion"]["values"] == []
+    assert "T-dev" in there.message["result"]["completion"]["values"]
+    assert "there is no branch 'main'" in denied.message["error"]["message"]
+    asked = [read("trails://kg/Task"), read("trails://branch/dev/kg/Task"), call("branch_list")]
+    nowhere, there, listed = shop.ask("sdk", dev, asked)
+    assert "error" in nowhere.message
+    assert "result" in there.message
+    found = listed.message["result"]["structuredContent"]["branches"]
+    assert [each["name"] for each in found] == ["dev"]
+
+
 def test_the_operator_is_not_judged(shop):
     """Whoever may read the project's own files may do everything."""
     names = {each.name for each in shop.kernel.tools(OPERATOR).tools}

@@ -61,7 +61,10 @@ def complete_variable(graph: Graph, known: Known, template: str, typed: Typed) -
         return Completions(())
     if variable == "name":
         return _starting(value, known.queries)
-    ctx = known.open_at(_place(given))
+    place = _place(given)
+    if place is HERE and not known.seen.has(MAIN):
+        return Completions(())
+    ctx = known.open_at(place)
     if variable == "type":
         return _starting(value, ctx.kg.schema.by_name)
     descriptor = _descriptor(ctx, template, given)
