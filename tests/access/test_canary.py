@@ -306,10 +306,9 @@ def test_no_token_leaves_a_trace_over_stdio(place, tmp_path):
     static, wrong, odd = canaries.odd(), canaries.wrong(), canaries.odd()
     env = {"TRAILS_MCP_TOKEN": static, "TRAILS_TOKEN": other, "PYTHONASYNCIODEBUG": "1"}
     with Recorded(place, env=env, cold=True) as one, Recorded(place, env=env, cold=True) as two:
-        for client in (one, two):
-            wait_until(lambda client=client: client.ping(good) == "ann", "a token that is known")
-            drive_lines(client, good, wrong, odd)
         first, second = owner_first(place, one, two)
+        assert [first.ping(good), first.ping(wrong)] == ["ann", -32001]
+        drive_lines(second, good, wrong, odd)
         first.kill()
         assert second.ping(good) == "ann"
         assert second.ping() == "bob"
