@@ -140,6 +140,7 @@ BAD_KEYS = {
     "odd name": (as_set({**PROVIDER.rsa.jwk, "kid": 1}), "it can't be read"),
     "off the curve": (as_set({**PROVIDER.ec.jwk, "y": PROVIDER.ec.jwk["x"]}), "can't be read"),
     "many": (as_set(*[PROVIDER.rsa.jwk] * 101), "more than 100 keys"),
+    "huge": (as_set({**PROVIDER.rsa.jwk, "x": "x" * (512 << 10)}), "more than 524,288 bytes"),
 }
 
 
