@@ -24,6 +24,8 @@ LIMITS = Limits(
     linger=5.0,
 )
 MAX_BODY = 64 * KB
+GET = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+CHUNKED = b"host: localhost\r\ntransfer-encoding: chunked\r\n"
 MCP = "POST /graphs/main/mcp HTTP/1.1"
 JSON = ("content-type: application/json", "accept: application/json, text/event-stream")
 BODIES = ["/graphs/main/mcp", "/graphs/main/query", "/graphs/main/invoke/graph_health", "/nothing"]
@@ -55,17 +57,26 @@ def test_headers_are_bounded(front):
         (b"GET /healthz HTTP/1.1\r\nx: ", 431),
         (b"GET /healthz HTTP/1.1\r\nx", 431),
         (b"GET /", 414),
+        (b"POST /graphs/main/query HTTP/1.1\r\n%b\r\n0\r\nx: " % CHUNKED, 431),
+        (GET * 300 + b"GET /healthz HTTP/1.1\r\nx: ", 431),
     ],
 )
 def test_a_head_without_end_is_refused_before_it_is_kept(front, begin, status):
-    """However it arrives: a header, a name or a URL that never ends."""
+    """However it arrives: a header, a name, a URL or what follows a body, if it never ends."""
     with front.connect() as sock:
         sock.sendall(begin)
         for _ in range(10):
             sock.sendall(b"a" * 40 * KB)
             time.sleep(0.01)
-        (found,) = read_answers(read_all(sock))
+        *before, found = read_answers(read_all(sock))
         assert found.status == status
+        assert {each.status for each in before} <= {200}
+
+
+def test_many_small_requests_at_once_are_no_large_one(front):
+    """Sent without waiting for answers, in blocks far larger than one head may be."""
+    found = front.send(GET * 3000)
+    assert [each.status for each in found] == [200] * 3000
 
 
 @pytest.mark.req("G14")
@@ -131,7 +142,6 @@ def silence(front, data, then=b""):
             sender.join()
 
 
-CHUNKED = b"host: localhost\r\ntransfer-encoding: chunked\r\n"
 SLOW = {
     "says nothing": (b"", b"", None),
     "sends empty lines": (b"", b"\r\n", None),

@@ -38,6 +38,9 @@ class _Stage(Enum):
     END = auto()
 
 
+_READING: Final = frozenset({_Stage.HEAD, _Stage.BODY})
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """A connection; on a Unix socket of the same user only, and begun by an Arrival there."""
 
@@ -56,7 +59,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._arrival = b""
         self._stage = _Stage.NOTHING
         self._due = 0.0
-        self._head = self._lines = self._blocks = 0
+        self._head = self._lines = 0
+        self._blocks = 0
+        """Bytes that were read without the beginning of a request or any of its body."""
+        self._progress = 0
         self._refusal: bytes | None = None
         self._unsent = 0
         self._stalled = 0.0
@@ -98,12 +104,14 @@ class BoundedProtocol(HttpToolsProtocol):
             data = self._arrive(data)
         if self._refusal is not None or not data or self.parser is None:
             return
-        reading_head = self._stage is _Stage.HEAD
+        before = self._progress
         super().data_received(data)
-        if reading_head and self._stage is _Stage.HEAD:
-            self._blocks += len(data)
-            if self._blocks > self._limits.head:
-                self._object(431, "too_large", "the headers are too large")
+        if self._progress != before or self._stage not in _READING:
+            self._blocks = 0
+            return
+        self._blocks += len(data)
+        if self._blocks > self._limits.head:
+            self._object(431, "too_large", "the headers are too large")
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - ours says what to do
         """Refuse what is not HTTP, if no better reason was found."""
@@ -114,7 +122,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
-        self._head = self._lines = self._blocks = 0
+        self._head = self._lines = 0
+        self._progress += 1
         self._wait(_Stage.HEAD, self._limits.head_seconds)
 
     def on_url(self, url: bytes) -> None:
@@ -162,6 +171,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
         super().on_body(body)
+        self._progress += 1
         if self._stage is _Stage.BODY:
             self._due += len(body) / self._limits.body_rate
 
