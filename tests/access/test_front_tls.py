@@ -54,6 +54,7 @@ def test_what_is_answered_over_tls_stays_there(front, files):
     (found,) = ask(front, trusting(files))
     assert found.status == 200
     assert found.header("strict-transport-security").startswith("max-age=")
+    assert found.header("vary") is None
     (refused,) = ask(front, trusting(files), b"garbage\r\n\r\n")
     assert refused.status == 400
 
@@ -92,4 +93,5 @@ def test_files_that_can_not_be_used_are_told(files, tmp_path):
             load_tls(folder, certificate, key)
         assert "PRIVATE KEY" not in raised.value.message
     assert load_tls(folder, "", "") is None
-    assert load_tls(tmp_path, *map(str, files)) is not None
+    context = load_tls(tmp_path, *map(str, files))
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
