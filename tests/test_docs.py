@@ -4,8 +4,6 @@ import contextlib
 import inspect
 import io
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -150,7 +148,6 @@ def test_all_public_names_can_be_imported():
 
 
 def test_a_subpackage_takes_no_public_name_away():
-    """``trails.policy`` is the decorator, before and after the package of that name is imported."""
-    told = "import trails; trails.policy('a'); import trails.policy.vocabulary; "
-    told += "from trails import policy; assert trails.policy is policy; policy('b')(lambda: 1)"
-    subprocess.run([sys.executable, "-W", "error", "-c", told], check=True)
+    """Python puts a subpackage under its name into the package around it, once it is imported."""
+    subpackages = {each.parent.name for each in Path(trails.__file__).parent.glob("*/__init__.py")}
+    assert subpackages.isdisjoint(trails.__all__)

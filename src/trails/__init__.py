@@ -5,8 +5,6 @@ Names are loaded when first used, so that ``import trails`` costs next to nothin
 
 from __future__ import annotations
 
-import sys
-
 # Type checkers know this name; importing typing for it would be most of the import's time.
 TYPE_CHECKING = False
 
@@ -81,25 +79,3 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return __all__
-
-
-class _Trails(type(sys)):  # type: ignore[misc]
-    """This package, in which ``policy`` is always the decorator.
-
-    Python puts a subpackage under its name into the package around it once it is imported, and
-    here that name is taken.
-    """
-
-    @property
-    def policy(self) -> object:
-        """``@policy``."""
-        from trails.authoring.capabilities import policy  # noqa: PLC0415 - when first used
-
-        return policy
-
-    @policy.setter
-    def policy(self, subpackage: object) -> None:
-        """Leave it as it is."""
-
-
-sys.modules[__name__].__class__ = _Trails

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from tests.policy.reference import KNOWN
 
 from trails.model.actors import Actor
-from trails.policy.vocabulary import GRAPH_ACTIONS
+from trails.policies.vocabulary import GRAPH_ACTIONS
 
 BRANCHES = ("main", "dev", "a", "a/b", "ada", "agents/ada", "agents/bo/x", "release-1", "bo")
 NAMES = ("ada", "bo", 'x"; permit(principal, action, resource); //', "line\nbreak", "ä")

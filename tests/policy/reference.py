@@ -10,11 +10,11 @@ from trails.authoring.context import Context
 from trails.model.actors import Actor
 from trails.model.capabilities import StoredQuery
 from trails.model.decisions import Resource
-from trails.policy.checks import Known
-from trails.policy.entities import World, actor_records
-from trails.policy.judge import CedarJudge
-from trails.policy.making import know_graph, make_judge
-from trails.policy.sources import Source
+from trails.policies.checks import Known
+from trails.policies.entities import World, actor_records
+from trails.policies.judge import CedarJudge
+from trails.policies.making import know_graph, make_judge
+from trails.policies.sources import Source
 from trails.registry.registry import Registry, with_queries
 
 

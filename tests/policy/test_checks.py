@@ -4,8 +4,8 @@ import pytest
 from tests.policy.reference import KNOWN, judge_by
 
 from trails.errors import PolicyError
-from trails.policy.making import know_server, make_judge
-from trails.policy.sources import Source, split_source
+from trails.policies.making import know_server, make_judge
+from trails.policies.sources import Source, split_source
 
 ALL = "permit(principal, action, resource)"
 MISTAKES = {

@@ -11,10 +11,10 @@ from tests.policy.reference import Bare, judge_by
 from trails.errors import PolicyError
 from trails.model.actors import Actor
 from trails.model.decisions import Resource
-from trails.policy.globs import compile_glob, is_branch_name, names_of_each_kind
-from trails.policy.judge import CedarJudge
-from trails.policy.places import join_conditions, places_for
-from trails.policy.vocabulary import GRAPH_ACTIONS
+from trails.policies.globs import compile_glob, is_branch_name, names_of_each_kind
+from trails.policies.judge import CedarJudge
+from trails.policies.places import join_conditions, places_for
+from trails.policies.vocabulary import GRAPH_ACTIONS
 
 GRAPH = Resource("Graph", "main")
 SINGLE = sorted(set(GRAPH_ACTIONS) - {"BranchMerge", "BranchCreate"})

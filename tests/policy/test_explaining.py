@@ -9,8 +9,8 @@ from tests.policy.test_equivalence import judged
 
 from trails.model.actors import Actor
 from trails.model.decisions import Resource
-from trails.policy.explaining import Question, explain
-from trails.policy.vocabulary import GRAPH_ACTIONS
+from trails.policies.explaining import Question, explain
+from trails.policies.vocabulary import GRAPH_ACTIONS
 
 GRAPH = Resource("Graph", "main")
 JUDGE = judge_by(

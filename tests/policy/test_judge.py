@@ -7,7 +7,7 @@ from tests.policy.reference import judge_by
 
 from trails.model.actors import Actor
 from trails.model.decisions import Resource
-from trails.policy import judge as judge_module
+from trails.policies import judge as judge_module
 
 GRAPH = Resource("Graph", "main")
 SALARY = Resource("Field", "Person.salary")

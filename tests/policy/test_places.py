@@ -7,8 +7,8 @@ from tests.policy.reference import judge_by
 
 from trails.model.actors import Actor
 from trails.model.decisions import Resource
-from trails.policy.globs import names_of_each_kind
-from trails.policy.places import OPAQUE, read_conditions
+from trails.policies.globs import names_of_each_kind
+from trails.policies.places import OPAQUE, read_conditions
 
 GRAPH = Resource("Graph", "main")
 ADA = Actor("ada", frozenset({"runtime", "dev"}), frozenset({"agents"}))

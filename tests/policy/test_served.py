@@ -12,7 +12,7 @@ from tests.policy.projects import READERS, make_project
 from trails import App
 from trails.app.kernels import kernel_of
 from trails.model.actors import Actor
-from trails.policy.vocabulary import ATTRIBUTES, GRAPH_ACTIONS, SERVER_ACTIONS
+from trails.policies.vocabulary import ATTRIBUTES, GRAPH_ACTIONS, SERVER_ACTIONS
 
 READER = Actor("bo", groups=frozenset({"readers"}), credential="t")
 AGENTS = (

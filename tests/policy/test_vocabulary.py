@@ -8,8 +8,8 @@ import pytest
 from tests.policy.reference import KNOWN, REGISTRY
 
 from trails.model.decisions import Resource
-from trails.policy.entities import graph_world, server_world
-from trails.policy.vocabulary import project_schema, server_schema
+from trails.policies.entities import graph_world, server_world
+from trails.policies.vocabulary import project_schema, server_schema
 
 GOLDEN = Path(__file__).parent / "golden"
 

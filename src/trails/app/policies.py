@@ -22,7 +22,7 @@ from trails.errors import PolicyError
 from trails.model.actors import Actor
 from trails.model.decisions import EVERYTHING, Judge, Resource
 from trails.model.tools import Action
-from trails.policy.sources import Source
+from trails.policies.sources import Source
 from trails.registry.registry import Registry
 
 Mode = Literal["open", "read only", "policies"]
@@ -244,7 +244,7 @@ class ProjectPolicies:
         if mode == "open":
             return EVERYTHING
         # Cedar takes a while to import, and most projects never need it.
-        from trails.policy.making import (  # noqa: PLC0415
+        from trails.policies.making import (  # noqa: PLC0415
             READ_ONLY,
             know_graph,
             know_server,
@@ -263,6 +263,6 @@ class ProjectPolicies:
         del registry
         if mode == "open":
             return EVERYTHING
-        from trails.policy.making import know_server, make_judge  # noqa: PLC0415
+        from trails.policies.making import know_server, make_judge  # noqa: PLC0415
 
         return make_judge(sources, know_server(self._settings.graphs), "")

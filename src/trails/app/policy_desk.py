@@ -33,11 +33,11 @@ from trails.model.policies import (
     PolicyQuestion,
     PolicyResult,
 )
-from trails.policy.advice import advise
-from trails.policy.explaining import Question, explain
-from trails.policy.judge import CedarJudge
-from trails.policy.resources import find_resource
-from trails.policy.vocabulary import SERVER, SERVER_ACTIONS
+from trails.policies.advice import advise
+from trails.policies.explaining import Question, explain
+from trails.policies.judge import CedarJudge
+from trails.policies.resources import find_resource
+from trails.policies.vocabulary import SERVER, SERVER_ACTIONS
 from trails.registry.registry import Registry
 from trails.request.rights import ActorAccess
 

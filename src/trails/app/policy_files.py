@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from trails.errors import PolicyError
-from trails.policy.sources import Source
+from trails.policies.sources import Source
 
 SUFFIX: Final = ".cedar"
 _SETTLED: Final = 250_000_000

@@ -12,9 +12,9 @@ from cedarpy import pst
 
 from trails.model.decisions import Resource
 from trails.model.tools import Action
-from trails.policy.heads import Constraint, read_actions, read_constraint
-from trails.policy.places import Conditions, read_conditions
-from trails.policy.sources import Statement
+from trails.policies.heads import Constraint, read_actions, read_constraint
+from trails.policies.places import Conditions, read_conditions
+from trails.policies.sources import Statement
 
 
 class Policy(msgspec.Struct, frozen=True, dict=True):

@@ -10,7 +10,7 @@ import msgspec
 from trails.model.actors import Actor
 from trails.model.decisions import Decision, Resource
 from trails.model.tools import Action
-from trails.policy.places import Place
+from trails.policies.places import Place
 
 
 def ask_cedar(

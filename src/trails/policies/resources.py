@@ -8,8 +8,8 @@ from trails.errors import NotFoundError, PolicyError
 from trails.model.decisions import Resource, ResourceKind
 from trails.model.names import suggest
 from trails.model.policies import PolicyQuestion
-from trails.policy.entities import World
-from trails.policy.vocabulary import GRAPH_ACTIONS, SERVER_ACTIONS
+from trails.policies.entities import World
+from trails.policies.vocabulary import GRAPH_ACTIONS, SERVER_ACTIONS
 
 _KINDS: Final = get_args(ResourceKind)
 

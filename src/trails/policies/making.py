@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from trails.policy.checks import Known
-from trails.policy.entities import graph_world, server_world
-from trails.policy.judge import CedarJudge
-from trails.policy.reading import read_policies
-from trails.policy.sources import Source
-from trails.policy.stage import Stage
-from trails.policy.vocabulary import (
+from trails.policies.checks import Known
+from trails.policies.entities import graph_world, server_world
+from trails.policies.judge import CedarJudge
+from trails.policies.reading import read_policies
+from trails.policies.sources import Source
+from trails.policies.stage import Stage
+from trails.policies.vocabulary import (
     GRAPH_ACTIONS,
     SERVER_ACTIONS,
     project_schema,

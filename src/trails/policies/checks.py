@@ -22,10 +22,10 @@ from trails.model.decisions import ResourceKind
 from trails.model.names import check_branch_name
 from trails.model.policies import PolicyProblem
 from trails.model.tools import Action
-from trails.policy.entities import World
-from trails.policy.policies import Policies, Policy
-from trails.policy.trees import context_texts, scope_texts
-from trails.policy.vocabulary import ATTRIBUTES, CONTEXT
+from trails.policies.entities import World
+from trails.policies.policies import Policies, Policy
+from trails.policies.trees import context_texts, scope_texts
+from trails.policies.vocabulary import ATTRIBUTES, CONTEXT
 
 _PEOPLE: Final = frozenset({"Actor", "Group"})
 _PREFIX: Final = re.compile(r"^for policy `[^`]*`, ")

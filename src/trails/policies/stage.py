@@ -15,9 +15,9 @@ import msgspec
 
 from trails.model.actors import Actor
 from trails.model.decisions import Resource
-from trails.policy.entities import DATA, FORGOTTEN, Entity, World, actor_records
-from trails.policy.heads import Uid
-from trails.policy.policies import Policies, Policy
+from trails.policies.entities import DATA, FORGOTTEN, Entity, World, actor_records
+from trails.policies.heads import Uid
+from trails.policies.policies import Policies, Policy
 
 
 class Stage:

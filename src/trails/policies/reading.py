@@ -8,9 +8,9 @@ import cedarpy
 
 from trails.errors import PolicyError
 from trails.model.policies import PolicyProblem
-from trails.policy.checks import Known, check_policies
-from trails.policy.policies import Policies, Policy
-from trails.policy.sources import Source, split_source
+from trails.policies.checks import Known, check_policies
+from trails.policies.policies import Policies, Policy
+from trails.policies.sources import Source, split_source
 
 
 def read_policies(sources: Iterable[Source], known: Known) -> Policies:

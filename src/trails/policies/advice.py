@@ -7,8 +7,8 @@ from difflib import get_close_matches
 
 from cedarpy import pst
 
-from trails.policy.entities import World
-from trails.policy.policies import Policies, Policy
+from trails.policies.entities import World
+from trails.policies.policies import Policies, Policy
 
 
 def advise(policies: Policies, world: World, groups: frozenset[str] | None) -> Iterator[str]:

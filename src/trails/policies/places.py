@@ -16,9 +16,9 @@ from cedarpy import pst
 
 from trails.model.actors import Actor
 from trails.model.tools import Action
-from trails.policy.globs import Glob, compile_glob, names_of_each_kind
-from trails.policy.trees import children, context_name
-from trails.policy.vocabulary import PAIRS
+from trails.policies.globs import Glob, compile_glob, names_of_each_kind
+from trails.policies.trees import children, context_name
+from trails.policies.vocabulary import PAIRS
 
 Place = tuple[str, str]
 """A branch, and the other one where there are two."""

@@ -18,11 +18,11 @@ from trails.model.actors import Actor
 from trails.model.decisions import Decision, Resource
 from trails.model.kept import Kept
 from trails.model.tools import Action
-from trails.policy.asking import ask_cedar, deny
-from trails.policy.places import Place, join_conditions, kinds_of, places_for
-from trails.policy.policies import Policies, Policy
-from trails.policy.stage import Stage
-from trails.policy.vocabulary import PAIRS
+from trails.policies.asking import ask_cedar, deny
+from trails.policies.places import Place, join_conditions, kinds_of, places_for
+from trails.policies.policies import Policies, Policy
+from trails.policies.stage import Stage
+from trails.policies.vocabulary import PAIRS
 
 Standing = tuple[str, frozenset[str], frozenset[str]]
 

@@ -14,7 +14,7 @@ import msgspec
 
 from trails.model.actors import Actor
 from trails.model.decisions import Resource
-from trails.policy.vocabulary import SERVER
+from trails.policies.vocabulary import SERVER
 from trails.registry.registry import Registry
 
 DATA: Final = frozenset({"Type", "Field"})

@@ -18,12 +18,12 @@ from trails.model.actors import Actor
 from trails.model.decisions import Decision, Resource
 from trails.model.policies import Explanation, PolicyVerdict
 from trails.model.tools import Action
-from trails.policy.asking import ask_cedar
-from trails.policy.heads import spell_uid
-from trails.policy.judge import CedarJudge
-from trails.policy.places import Place
-from trails.policy.policies import Policy
-from trails.policy.trees import walk
+from trails.policies.asking import ask_cedar
+from trails.policies.heads import spell_uid
+from trails.policies.judge import CedarJudge
+from trails.policies.places import Place
+from trails.policies.policies import Policy
+from trails.policies.trees import walk
 
 _NEEDLESS: Final = re.compile(r"(?<!\w)\(((?:context|principal|resource)(?:\.\w+)*)\)")
 _PART: Final = "permit(principal, action, resource) when {"
