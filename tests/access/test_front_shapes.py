@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.access.fronts import Front, read_all
+from tests.access.fronts import Front, read_all, read_answers
 
 from trails.app.serving.limits import Limits
 
@@ -129,4 +129,4 @@ def test_a_body_that_is_not_asked_for_is_no_request(front):
         first = sock.recv(1 << 16)
         assert first.startswith(b"HTTP/1.1 403 ")
         sock.sendall(inside)
-        assert read_all(sock) == b""
+        assert len(read_answers(first + read_all(sock))) == 1

@@ -58,6 +58,11 @@ class Hiding:
         }
         self.version = str(sorted(self._hidden))
 
+    @property
+    def current(self) -> "Hiding":
+        """Itself: it never changes."""
+        return self
+
     def allows(
         self, actor: Actor, action: Action, resource: Resource, branch: str = "", target: str = ""
     ) -> bool:
@@ -297,7 +302,12 @@ def test_calls(pair):
     """Results, refused arguments and what is suggested instead are those of the twin."""
     for name, arguments in calls(("alias", "age", "boss", "badge", "room", "code")):
         found, wanted = (each.call(name, **arguments) for each in pair)
-        assert found == wanted, (name, arguments)
+        if name in DEEDS and isinstance(wanted, Mapping) and wanted.get("code") == "query":
+            # The twin's author names a field that its types do not have: that is told here in
+            # the words for what the caller may not see.
+            assert found["code"] == "forbidden", (name, arguments)
+        else:
+            assert found == wanted, (name, arguments)
 
 
 @pytest.mark.req("E11a")

@@ -29,6 +29,11 @@ class Hides:
     def __init__(self, sight: Sight) -> None:
         self._sight = sight
 
+    @property
+    def current(self) -> Hides:
+        """Itself: it never changes."""
+        return self
+
     def allows(
         self, actor: Actor, action: Action, resource: Resource, branch: str = "", target: str = ""
     ) -> bool:
