@@ -77,7 +77,7 @@ class App:
         """The graphs that are not served, each with the reason."""
         self._services: dict[str, GraphService] = {}
         self._cells: dict[str, RegistryCell] = {}
-        self.policies = ProjectPolicies(folder, self.settings, self.registry)
+        self.policies = ProjectPolicies(folder, self.settings, self._declared_now)
         """Who decides what an actor may do."""
         if folder is not None and ownership is None:
             ownership = Ownership(folder / DATA_FOLDER)
@@ -129,7 +129,7 @@ class App:
             apply_schema=apply_schema,
             progress=progress,
         )
-        registry = app.registry if declarations else undeclared
+        registry = app._declared_now if declarations else undeclared
         app.policies = ProjectPolicies(folder, settings, registry, guarded)
         try:
             for graph in settings.graphs if declarations else ():
@@ -226,6 +226,10 @@ class App:
     def registry(self, graph: str = "main") -> Registry:
         """The registry snapshot of a graph that is current now."""
         return self._cell(graph).current
+
+    def _declared_now(self, graph: str) -> Registry:
+        """The same, for whoever asks at every request: it knows that the graph is served."""
+        return self._cells[graph].current
 
     def listen(
         self, listener: Callable[[Registry], None], graph: str = "main"

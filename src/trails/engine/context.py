@@ -43,6 +43,8 @@ class GraphContext:
         """What the actor may do."""
         self.branches = branches or (line.name,)
         """Where its sight is decided: the branch, or those that contain the snapshot."""
+        # A cached property would take a lock at its first use, which is at every call.
+        self._declared: Registry | Declared | None = registry if access is OPEN else None
         self.graph = graph.name
         self.names = graph.names
         """How its IRIs are spelled."""
@@ -66,18 +68,21 @@ class GraphContext:
         """What the actor sees of the types here."""
         return self.kg.sight
 
-    @cached_property
+    @property
     def declared(self) -> Registry | Declared:
         """The declarations of the registry, as far as the actor sees them."""
-        if self.access is OPEN:
-            return self.registry
-        sight = self.access.sight(self.registry.schema, self.branches)
-        return self.registry if sight.reads_all else see_declared(self.registry, sight)
+        found = self._declared
+        if found is None:
+            sight = self.access.sight(self.registry.schema, self.branches)
+            found = self.registry if sight.reads_all else see_declared(self.registry, sight)
+            self._declared = found
+        return found
 
     @property
     def shown(self) -> Declared | None:
         """What results may show of instances; None where that is everything."""
-        return self.declared if isinstance(self.declared, Declared) else None
+        found = self._declared or self.declared
+        return found if isinstance(found, Declared) else None
 
     @property
     def branch(self) -> str:

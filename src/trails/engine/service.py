@@ -78,11 +78,13 @@ class GraphService:
         what this is for: None where on all. At a past commit those count that contain it.
         """
         graph = self.graph
-        seen = Seen(graph, permits, tells=reader(access))
         branches: tuple[str, ...] = ()
-        if snapshot is None:
-            line = seen.line(branch)
+        if snapshot is None and permits is None:
+            line = graph.line(branch)
+        elif snapshot is None:
+            line = Seen(graph, permits, tells=reader(access)).line(branch)
         else:
+            seen = Seen(graph, permits, tells=reader(access))
             commit = seen.commit(snapshot)
             line = snapshot_line(graph, commit)
             branches = () if access is OPEN else tuple(seen.branches_of(commit))

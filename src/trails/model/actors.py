@@ -12,7 +12,7 @@ from trails.model.capabilities import SCOPES, Scope
 _LONGEST: Final = 256
 
 
-class Actor(msgspec.Struct, frozen=True):
+class Actor(msgspec.Struct, frozen=True, cache_hash=True):
     """A resolved caller; surfaces hand it on, and never a token."""
 
     name: str

@@ -16,7 +16,7 @@ from trails.model.tools import Action
 ResourceKind = Literal["Server", "Graph", "Type", "Field", "Query", "Capability"]
 
 
-class Resource(msgspec.Struct, frozen=True):
+class Resource(msgspec.Struct, frozen=True, cache_hash=True):
     """What something is done to; a field is ``Type.field``."""
 
     kind: ResourceKind

@@ -11,7 +11,7 @@ MISPLACED: Final = (
     "have seen this one, revoke it"
 )
 """What is said of a request that has a token in it."""
-_BEGINNING: Final = b"trails_"
+BEGINNING: Final = b"trails_"
 _TOKEN: Final = re.compile(rb"trails_[0-9a-f]{12}_[A-Za-z0-9_-]{43}")
 
 
@@ -40,4 +40,4 @@ class Secret:
 
 def holds_token(data: bytes) -> bool:
     """Whether a token of a project stands somewhere in it."""
-    return _BEGINNING in data and _TOKEN.search(data) is not None
+    return BEGINNING in data and _TOKEN.search(data) is not None

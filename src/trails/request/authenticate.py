@@ -25,6 +25,7 @@ STATIC: Final = "static"
 _ALL: Final = frozenset(SCOPES)
 _OPEN: Final[frozenset[Scope]] = frozenset({"runtime"})
 """What may be used without a credential."""
+_RECENT: Final = 1024
 _LONGEST: Final = 16 << 10
 """Characters of a token; whatever is longer is none."""
 _MISSING: Final = (
@@ -62,6 +63,9 @@ class Authenticator:
         self._hashes = frozenset[bytes]() if token is None else frozenset({hash_of(token)})
         self._tokens = tokens
         self._oauth = oauth
+        self._anybody = self._unnamed(process.scopes)
+        self._recent: dict[bytes, Actor] = {}
+        """Who sent which header, in memory alone; each time it is asked whether that holds."""
 
     @property
     def required(self) -> bool:
@@ -91,9 +95,20 @@ class Authenticator:
     async def bearer(self, header: bytes | None) -> Actor | Failure:
         """Who sends an ``Authorization`` header; None where it was not sent."""
         if not self.required:
-            return self._unnamed(self._process.scopes)
+            return self._anybody
         if header is None:
             return _failure(_MISSING)
+        recent = self._recent.get(header)
+        if recent is not None and self.is_current(recent):
+            return recent
+        found = await self._read(header)
+        if isinstance(found, Actor) and not is_vouched_for(found):
+            if len(self._recent) >= _RECENT:
+                self._recent.clear()
+            self._recent[header] = found
+        return found
+
+    async def _read(self, header: bytes) -> Actor | Failure:
         scheme, _, token = header.strip().partition(b" ")
         text = token.strip().decode(errors="surrogateescape")
         if scheme.lower() != b"bearer" or not text:

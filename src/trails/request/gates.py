@@ -14,14 +14,14 @@ from trails.model.decisions import Resource
 from trails.model.tools import Action
 
 
-class Need(msgspec.Struct, frozen=True):
+class Need(msgspec.Struct, frozen=True, cache_hash=True):
     """One question: an action on a resource."""
 
     action: Action
     resource: Resource
 
 
-class Gate(msgspec.Struct, frozen=True):
+class Gate(msgspec.Struct, frozen=True, cache_hash=True):
     """What has to be allowed on some branch; where a call names one, on that one."""
 
     needs: tuple[Need, ...] = ()

@@ -63,6 +63,7 @@ class ActorAccess:
         """Replaced as a whole when the branches change."""
         self._declared: tuple[Registry, int, Registry | Declared] | None = None
         self._sights: Kept[tuple[str, frozenset[str]], Sight] = Kept(_SIGHTS)
+        self._last_sight: tuple[tuple[str, frozenset[str]], Sight] | None = None
 
     # --- the engine's questions ----------------------------------------------------------
 
@@ -73,7 +74,12 @@ class ActorAccess:
     def sight(self, schema: Schema, branches: Iterable[str]) -> Sight:
         """What is seen of some types on a branch; of a snapshot, on any branch that has it."""
         where = frozenset(branches)
-        return self._sights.get((schema.digest, where), lambda: self._look(schema, where))
+        key = schema.digest, where
+        found = self._last_sight
+        if found is None or found[0] != key:
+            sight = self._sights.get(key, lambda: self._look(schema, where))
+            self._last_sight = found = key, sight
+        return found[1]
 
     def _look(self, schema: Schema, where: frozenset[str]) -> Sight:
         hidden: set[str] = set()
@@ -146,6 +152,9 @@ class ActorAccess:
         return lambda branch: self._passes_on(gate, branch)
 
     def _passes_on(self, gate: Gate, branch: str) -> bool:
+        needs = gate.needs
+        if len(needs) == 1 and gate.among is None and not gate.whole and not gate.text:
+            return self.allows(needs[0], branch)
         allowed = all(self.allows(each, branch) for each in gate.needs)
         if allowed and gate.among is not None:
             allowed = any(self.allows(each, branch) for each in gate.among)

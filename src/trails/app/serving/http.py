@@ -7,7 +7,7 @@ surface that answers it. Every response has the headers of ``responses``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
@@ -25,7 +25,7 @@ from trails.identity.oauth.challenges import PLAIN, Challenges
 from trails.model.decisions import EVERYTHING, Judge
 from trails.model.outages import tell_outage
 from trails.model.outcomes import Failure
-from trails.model.secrets import MISPLACED
+from trails.model.secrets import BEGINNING, MISPLACED
 from trails.request.authenticate import Authenticator
 from trails.request.authorize import lists_graphs
 from trails.request.pipeline import Kernel
@@ -76,6 +76,10 @@ class HttpInterface:
             for name, graph in graphs.items()
             if not isinstance(graph, Failure)
         }
+        self._known = {
+            f"/graphs/{name}/mcp".encode(): each for name, each in self._endpoints.items()
+        }
+        """Endpoints by the path that nearly every request has."""
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[ASGIApp]:
@@ -97,22 +101,24 @@ class HttpInterface:
             return
         entrance: Entrance = scope.get("state", {}).get(ENTRANCE, self.entrance)
         send = Dressed(send, _common_headers(entrance.policy, scope["headers"]))
-        reply = (
-            _check_host(entrance.policy, scope)
-            or self._check_size(scope)
-            or _answer_preflight(entrance.policy, scope)
-            or self._describe(scope)
-            or await self._identify(entrance, scope)
-            or _refuse_misplaced(scope)
-        )
+        reply = _check_host(entrance.policy, scope)
+        if reply is None:
+            length, authorization, doubtful = _take_authorization(scope)
+            reply = (
+                self._check_size(scope, length)
+                or _answer_preflight(entrance.policy, scope)
+                or self._describe(scope)
+                or await self._identify(entrance, scope, authorization)
+                or (_refuse_misplaced(scope) if doubtful else None)
+            )
         if reply is not None:
             await reply.send(send)
         else:
             await self._route(scope, receive, send)
 
-    def _check_size(self, scope: Scope) -> Reply | None:
+    def _check_size(self, scope: Scope, length: int) -> Reply | None:
         """Refuse a body that is told to be too large; one that turns out to be is refused later."""
-        if _told_length(scope["headers"]) <= self._max_body or _parts(scope)[3:] == [_LOAD]:
+        if length <= self._max_body or _parts(scope)[3:] == [_LOAD]:
             return None
         message = f"the body is too large; at most {self._max_body:,} bytes are read here"
         return Reply(413, error_body("too_large", message))
@@ -122,15 +128,15 @@ class HttpInterface:
         found = self._challenges.metadata(scope["path"])
         return None if found is None or scope["method"] not in _READING else Reply(200, found)
 
-    async def _identify(self, entrance: Entrance, scope: Scope) -> Reply | None:
+    async def _identify(
+        self, entrance: Entrance, scope: Scope, authorization: bytes | None
+    ) -> Reply | None:
         """Put into the scope who asks, or ask for a credential."""
         if scope["path"] == _HEALTH:
             return None
-        authorization = _authorization(scope["headers"])
         actor = await entrance.identify(authorization)
         if not isinstance(actor, Failure):
             scope["trails.actor"] = actor
-            scope["headers"] = [each for each in scope["headers"] if each[0] != AUTHORIZATION]
             held = entrance.authenticator.scopes
             scope["trails.challenge"] = self._challenges.step_up(actor, held)
             return None
@@ -142,6 +148,10 @@ class HttpInterface:
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request to the surface that it is for."""
+        known = self._known.get(_raw_path(scope))
+        if known is not None:
+            await known(scope, receive, send)
+            return
         parts = _parts(scope)
         if len(parts) == 4 and parts[1] == "graphs" and parts[3] in _MCP_PATHS:
             await self._answer_mcp(parts[2], scope, receive, send)
@@ -192,25 +202,41 @@ def _common_headers(policy: HostPolicy, headers: Headers) -> Headers:
     return (*SECURITY, *secure, *shared_headers(policy, headers))
 
 
+def _raw_path(scope: Scope) -> bytes:
+    """The path as it was sent."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    return raw
+
+
 def _parts(scope: Scope) -> list[str]:
     """The path's segments, cut before they are decoded."""
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    raw = _raw_path(scope)
     parts = raw.partition(b"?")[0].decode("latin-1").split("/")
     return [unquote(part) for part in parts] if b"%" in raw else parts
 
 
-def _told_length(headers: Headers) -> int:
-    """How long a body is said to be; 0 where that is not told."""
-    for name, value in headers:
-        if name == b"content-length":
-            return int(value) if value.isdigit() else 0
-    return 0
+def _take_authorization(scope: Scope) -> tuple[int, bytes | None, bool]:
+    """How long a body is said to be; the credential, which nobody else sees; any doubt.
 
-
-def _authorization(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
-    """The one header of that name; of several, none can be trusted."""
-    found = [value for name, value in headers if name == AUTHORIZATION]
-    return found[0] if len(found) == 1 else (b"" if found else None)
+    Of several credentials none can be trusted. There is doubt where a token may stand elsewhere.
+    """
+    length, found, rest = 0, [], []
+    target = _raw_path(scope) + scope["query_string"]
+    doubtful = b"%" in target or BEGINNING in target
+    for each in scope["headers"]:
+        name, value = each
+        if name == AUTHORIZATION:
+            found.append(value)
+            continue
+        rest.append(each)
+        if BEGINNING in value:
+            doubtful = True
+        elif name == b"content-length" and value.isdigit():
+            length = int(value)
+    scope["headers"] = rest
+    if not found:
+        return length, None, doubtful
+    return length, found[0] if len(found) == 1 else b"", doubtful
 
 
 async def _refuse_other(scope: Scope, send: Send) -> None:

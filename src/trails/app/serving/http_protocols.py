@@ -38,7 +38,19 @@ class _Stage(Enum):
     END = auto()
 
 
-_READING: Final = frozenset({_Stage.HEAD, _Stage.BODY})
+_HEAD: Final = _Stage.HEAD
+_BODY: Final = _Stage.BODY
+_READING: Final = frozenset({_HEAD, _BODY})
+_CODING: Final = b"transfer-encoding"
+
+
+class Clock:
+    """The time as of the last tick: near enough for what is looked at once a second."""
+
+    __slots__ = ("now",)
+
+    def __init__(self, now: float) -> None:
+        self.now = now
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -51,9 +63,12 @@ class BoundedProtocol(HttpToolsProtocol):
         limits: Limits,
         entrance: Entrance | None,
         admit: Callable[[bytes], Entrance | None],
+        clock: Clock,
     ) -> None:
         super().__init__(config, state, {})
+        self._clock = clock
         self._limits = limits
+        self._longest, self._largest, self._most = limits.line, limits.head, limits.lines
         self._entrance = entrance
         self._admit = admit
         self._arrival = b""
@@ -124,7 +139,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._head = self._lines = 0
         self._progress += 1
-        self._wait(_Stage.HEAD, self._limits.head_seconds)
+        self._wait(_HEAD, self._limits.head_seconds)
 
     def on_url(self, url: bytes) -> None:
         """Take a part of what it is for."""
@@ -134,27 +149,29 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; one that follows a body counts, and says nothing."""
-        if self._stage is _Stage.HEAD:
-            super().on_header(name, value)
         size = len(name) + len(value) + 4
-        self._head += size
-        self._lines += 1
-        limits = self._limits
-        if size > limits.line or self._head > limits.head or self._lines > limits.lines:
+        self._head = head = self._head + size
+        self._lines = lines = self._lines + 1
+        if size > self._longest or head > self._largest or lines > self._most:
             self._refuse(431, "too_large", "the headers are too many or too large; send less")
+        if self._stage is _HEAD:
+            name = name.lower()
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
+            self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Begin to answer."""
         self._check_head()
         super().on_headers_complete()
-        self._wait(_Stage.BODY, self._limits.body_seconds)
+        self._wait(_BODY, self._limits.body_seconds)
 
     def _check_head(self) -> None:
         """Refuse what two readers might read differently."""
         version = self.parser.get_http_version()
         if version not in _VERSIONS:
             self._refuse(400, "bad_request", "HTTP/1.1 is spoken here")
-        codings = [value.lower() for name, value in self.headers if name == b"transfer-encoding"]
+        codings = [value.lower() for name, value in self.headers if name == _CODING]
         if codings and (version == "1.0" or codings != [b"chunked"]):
             self._refuse(400, "bad_request", "the Transfer-Encoding can only be 'chunked'")
         if b"#" in self.url or not self.url.startswith(b"/"):
@@ -172,7 +189,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Take a part of the body."""
         super().on_body(body)
         self._progress += 1
-        if self._stage is _Stage.BODY:
+        if self._stage is _BODY:
             self._due += len(body) / self._limits.body_rate
 
     def on_message_complete(self) -> None:
@@ -231,7 +248,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _wait(self, stage: _Stage, seconds: float) -> None:
         self._stage = stage
-        self._due = self.loop.time() + seconds
+        self._due = self._clock.now + seconds
 
     def _refuse(self, status: int, code: str, message: str) -> Never:
         """Stop reading, from within the parser."""

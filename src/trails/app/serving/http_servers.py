@@ -16,7 +16,7 @@ from uvicorn import Config, Server
 
 from trails.app.serving.certificates import HANDSHAKE
 from trails.app.serving.entrances import Entrance, Entrances
-from trails.app.serving.http_protocols import BoundedProtocol
+from trails.app.serving.http_protocols import BoundedProtocol, Clock
 from trails.app.serving.limits import Limits
 
 _GRACE: Final = 3
@@ -55,6 +55,7 @@ class HttpServer(Server):
         self._entrances = entrances
         self._limits = limits or Limits()
         self._ports: Sequence[Port] = ()
+        self._clock = Clock(0.0)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -69,6 +70,7 @@ class HttpServer(Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         """Listen; each socket has its own way in, and TLS or not."""
         loop = asyncio.get_running_loop()
+        self._clock.now = loop.time()
         self.servers = [
             await loop.create_server(
                 lambda entrance=port.entrance: self._connect(entrance),
@@ -82,13 +84,18 @@ class HttpServer(Server):
 
     def _connect(self, entrance: Entrance | None) -> BoundedProtocol:
         return BoundedProtocol(
-            self.config, self.server_state, self._limits, entrance, self._entrances.admit
+            self.config,
+            self.server_state,
+            self._limits,
+            entrance,
+            self._entrances.admit,
+            self._clock,
         )
 
     async def on_tick(self, counter: int) -> bool:
         """Look at the time, once a second."""
+        self._clock.now = now = asyncio.get_running_loop().time()
         if counter % _TICKS == 0:
-            now = asyncio.get_running_loop().time()
             for connection in list(self.server_state.connections):
                 if isinstance(connection, BoundedProtocol):
                     connection.expire(now)

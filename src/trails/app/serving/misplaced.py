@@ -13,9 +13,9 @@ AUTHORIZATION: Final = b"authorization"
 
 
 def has_misplaced_token(scope: Scope) -> bool:
-    """Whether a token stands anywhere but where it belongs, bodies apart."""
+    """Whether a token stands anywhere else, bodies apart, once the credential is taken out."""
     query: bytes = scope["query_string"]
-    given = [value for name, value in scope["headers"] if name != AUTHORIZATION]
+    given = [value for _, value in scope["headers"]]
     if b"%" in query:
         given.append(unquote_to_bytes(query))
     return holds_token(b"\n".join((scope["path"].encode(errors="replace"), query, *given)))

@@ -15,6 +15,7 @@ from trails.surfaces.mcp.bodies import BodyError, parse
 from trails.surfaces.mcp.wire import encode
 
 _MEMBER: Final = "authorization"
+_SAID: Final = _MEMBER.encode()
 _ESCAPE: Final = b"\\u"
 """Whoever escapes letters could hide the member's name."""
 
@@ -36,7 +37,7 @@ def take_bearer(message: object) -> Secret | None:
 
 def without_bearer(body: bytes) -> bytes:
     """A body without the token that its client info carries; one elsewhere is refused."""
-    suspect = _MEMBER.encode() in body or holds_token(body)
+    suspect = _SAID in body or holds_token(body)
     if not suspect and _ESCAPE not in body:
         return body
     try:
