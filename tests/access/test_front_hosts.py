@@ -8,6 +8,7 @@ import pytest
 from tests.access.fronts import Front
 from tests.mcp.doors import ask_app
 
+from trails.app.serving.heads import Head
 from trails.app.serving.hosts import Bind, HostPolicy
 from trails.errors import SettingsError
 
@@ -27,11 +28,17 @@ GARBAGE = [
 """Neither name nor address, or written as nobody writes it who means well."""
 
 
+def refuse(policy, headers, version="1.1"):
+    """What a policy says of a request with some headers."""
+    head = Head({"path": "/", "query_string": b"", "headers": headers})
+    return policy.refuse(head.hosts, head.origins, version)
+
+
 def passes(policy, host=b"localhost", *origins, version="1.1"):
     """Whether a request with some Host and Origins is let in."""
     hosts = () if host is None else ((b"host", _bytes(host)),)
     headers = [*hosts, *((b"origin", _bytes(each)) for each in origins)]
-    return policy.refuse(headers, version) is None
+    return refuse(policy, headers, version) is None
 
 
 def _bytes(text):
@@ -75,11 +82,11 @@ def test_a_request_has_one_host(local):
     """None or two is no HTTP/1.1; HTTP/1.0 may leave it out, where any name passes."""
     anything = HostPolicy.for_bind(REMOTE, credentials=True)
     for policy in (local, anything):
-        assert policy.refuse([], "1.1").status == 400
-        assert policy.refuse([(b"host", b"localhost")] * 2, "1.1").status == 400
-        assert policy.refuse([(b"host", b"localhost")] * 2, "1.0").status == 400
-    assert local.refuse([], "1.0").status == 403
-    assert anything.refuse([], "1.0") is None
+        assert refuse(policy, [], "1.1").status == 400
+        assert refuse(policy, [(b"host", b"localhost")] * 2, "1.1").status == 400
+        assert refuse(policy, [(b"host", b"localhost")] * 2, "1.0").status == 400
+    assert refuse(local, [], "1.0").status == 403
+    assert refuse(anything, [], "1.0") is None
 
 
 @pytest.mark.req("G14")
@@ -174,7 +181,7 @@ def test_an_absent_origin_passes_and_a_configured_one_does():
 def test_any_other_origin_is_refused_everywhere(bind, origin):
     """What is no page of a configured origin, or of this machine on loopback, is 403."""
     policy = HostPolicy.for_bind(bind, ["localhost"], credentials=True)
-    objection = policy.refuse([(b"host", b"localhost"), (b"origin", _bytes(origin))])
+    objection = refuse(policy, [(b"host", b"localhost"), (b"origin", _bytes(origin))])
     assert objection.status == 403
 
 

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.conformance.extras import APART, install
 from tests.conformance.fixture import FixtureBackend
 
+from trails.app.serving.heads import Head
 from trails.app.serving.hosts import HostPolicy
 from trails.surfaces.mcp import fast, http, sessions
 from trails.surfaces.mcp.http import McpApp
@@ -67,7 +68,8 @@ def guard(app: McpApp) -> ASGIApp:
         if scope["type"] == "lifespan":
             await live(scope, receive, send)
             return
-        refused = policy.refuse(scope["headers"])
+        head = Head(scope)
+        refused = policy.refuse(head.hosts, head.origins)
         answer = app if refused is None else PlainTextResponse(refused.message, refused.status)
         await answer(scope, receive, send)
 

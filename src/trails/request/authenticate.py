@@ -94,19 +94,24 @@ class Authenticator:
 
     async def bearer(self, header: bytes | None) -> Actor | Failure:
         """Who sends an ``Authorization`` header; None where it was not sent."""
-        if not self.required:
-            return self._anybody
+        recognised = self.recognise(header)
+        if recognised is not None:
+            return recognised
         if header is None:
             return _failure(_MISSING)
-        recent = self._recent.get(header)
-        if recent is not None and self.is_current(recent):
-            return recent
         found = await self._read(header)
         if isinstance(found, Actor) and not is_vouched_for(found):
             if len(self._recent) >= _RECENT:
                 self._recent.clear()
             self._recent[header] = found
         return found
+
+    def recognise(self, header: bytes | None) -> Actor | None:
+        """Who is known at once: whoever was here before, or anybody where nothing is asked for."""
+        if not self.required:
+            return self._anybody
+        recent = None if header is None else self._recent.get(header)
+        return recent if recent is not None and self.is_current(recent) else None
 
     async def _read(self, header: bytes) -> Actor | Failure:
         scheme, _, token = header.strip().partition(b" ")

@@ -48,6 +48,15 @@ class Entrance:
         self.authenticator = authenticator
         self._operator = operator
 
+    def recognise(self, authorization: bytes | None) -> Actor | None:
+        """Who asks, where that is known at once; None where it has to be found out."""
+        if self._operator and authorization is None:
+            return OPERATOR
+        actor = self.authenticator.recognise(authorization)
+        if actor is None or actor.credential or not self.policy.bind.credentials:
+            return actor
+        return None
+
     async def identify(self, authorization: bytes | None) -> Actor | Failure:
         """Who asks; where credentials were promised to be asked for, nobody without one."""
         if self._operator and authorization is None:

@@ -11,7 +11,7 @@ Several fronts may stand before one owner, each with its own policy: it travels 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final, Self
 
@@ -113,15 +113,9 @@ class HostPolicy:
         return told
 
     def refuse(
-        self, headers: Iterable[tuple[bytes, bytes]], version: str = "1.1"
+        self, hosts: Sequence[bytes], origins: Sequence[bytes], version: str = "1.1"
     ) -> Objection | None:
-        """Why a request is not answered, or None."""
-        hosts, origins = [], []
-        for name, value in headers:
-            if name == b"host":
-                hosts.append(value)
-            elif name == b"origin":
-                origins.append(value)
+        """Why a request with such headers is not answered, or None."""
         if len(hosts) != 1:
             if hosts or version != "1.0":
                 return Objection(400, _NO_HOST)

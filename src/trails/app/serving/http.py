@@ -17,15 +17,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trails.app.serving.cors import is_preflight, preflight_headers, shared_headers
 from trails.app.serving.entrances import Entrance
+from trails.app.serving.heads import Head
 from trails.app.serving.hosts import HostPolicy
-from trails.app.serving.misplaced import AUTHORIZATION, has_misplaced_token
+from trails.app.serving.misplaced import has_misplaced_token
 from trails.app.serving.responses import HSTS, SECURITY, Dressed, Headers, Reply, error_body
 from trails.app.settings import GraphSettings
 from trails.identity.oauth.challenges import PLAIN, Challenges
 from trails.model.decisions import EVERYTHING, Judge
 from trails.model.outages import tell_outage
 from trails.model.outcomes import Failure
-from trails.model.secrets import BEGINNING, MISPLACED
+from trails.model.secrets import MISPLACED
 from trails.request.authenticate import Authenticator
 from trails.request.authorize import lists_graphs
 from trails.request.pipeline import Kernel
@@ -40,6 +41,7 @@ _LOAD: Final = "load"
 _HEALTH: Final = "/healthz"
 """Whether the server lives is told to everybody."""
 _READING: Final = frozenset({"GET", "HEAD"})
+_READING_OR_ASKING: Final = frozenset({*_READING, "OPTIONS"})
 MAX_BODY: Final = 32 << 20
 
 
@@ -76,10 +78,8 @@ class HttpInterface:
             for name, graph in graphs.items()
             if not isinstance(graph, Failure)
         }
-        self._known = {
-            f"/graphs/{name}/mcp".encode(): each for name, each in self._endpoints.items()
-        }
-        """Endpoints by the path that nearly every request has."""
+        self._names = {f"/graphs/{name}/mcp".encode(): name for name in self._endpoints}
+        """Which endpoint the path means that nearly every request has."""
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[ASGIApp]:
@@ -100,25 +100,23 @@ class HttpInterface:
             await _refuse_other(scope, send)
             return
         entrance: Entrance = scope.get("state", {}).get(ENTRANCE, self.entrance)
-        send = Dressed(send, _common_headers(entrance.policy, scope["headers"]))
-        reply = _check_host(entrance.policy, scope)
+        policy, head = entrance.policy, Head(scope)
+        send = Dressed(send, _common_headers(policy, scope["headers"]))
+        reply = _check_host(policy, scope, head) or self._check_size(scope, head)
+        if reply is None and scope["method"] in _READING_OR_ASKING:
+            reply = _answer_preflight(policy, scope) or self._describe(scope)
         if reply is None:
-            length, authorization, doubtful = _take_authorization(scope)
-            reply = (
-                self._check_size(scope, length)
-                or _answer_preflight(entrance.policy, scope)
-                or self._describe(scope)
-                or await self._identify(entrance, scope, authorization)
-                or (_refuse_misplaced(scope) if doubtful else None)
-            )
+            reply = await self._identify(entrance, scope, head.authorization)
+        if reply is None and head.doubtful:
+            reply = _refuse_misplaced(scope)
         if reply is not None:
             await reply.send(send)
         else:
             await self._route(scope, receive, send)
 
-    def _check_size(self, scope: Scope, length: int) -> Reply | None:
+    def _check_size(self, scope: Scope, head: Head) -> Reply | None:
         """Refuse a body that is told to be too large; one that turns out to be is refused later."""
-        if length <= self._max_body or _parts(scope)[3:] == [_LOAD]:
+        if head.length <= self._max_body or _parts(scope)[3:] == [_LOAD]:
             return None
         message = f"the body is too large; at most {self._max_body:,} bytes are read here"
         return Reply(413, error_body("too_large", message))
@@ -134,7 +132,7 @@ class HttpInterface:
         """Put into the scope who asks, or ask for a credential."""
         if scope["path"] == _HEALTH:
             return None
-        actor = await entrance.identify(authorization)
+        actor = entrance.recognise(authorization) or await entrance.identify(authorization)
         if not isinstance(actor, Failure):
             scope["trails.actor"] = actor
             held = entrance.authenticator.scopes
@@ -148,9 +146,9 @@ class HttpInterface:
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request to the surface that it is for."""
-        known = self._known.get(_raw_path(scope))
-        if known is not None:
-            await known(scope, receive, send)
+        named = self._names.get(_raw_path(scope))
+        if named is not None:
+            await self._endpoints[named](scope, receive, send)
             return
         parts = _parts(scope)
         if len(parts) == 4 and parts[1] == "graphs" and parts[3] in _MCP_PATHS:
@@ -172,9 +170,9 @@ class HttpInterface:
         await Reply(404, error_body("not_found", message)).send(send)
 
 
-def _check_host(policy: HostPolicy, scope: Scope) -> Reply | None:
+def _check_host(policy: HostPolicy, scope: Scope, head: Head) -> Reply | None:
     """Refuse a Host or an Origin that this way in does not allow."""
-    objection = policy.refuse(scope["headers"], scope.get("http_version", "1.1"))
+    objection = policy.refuse(head.hosts, head.origins, scope.get("http_version", "1.1"))
     if objection is None:
         return None
     code = "forbidden" if objection.status == 403 else "bad_request"
@@ -213,30 +211,6 @@ def _parts(scope: Scope) -> list[str]:
     raw = _raw_path(scope)
     parts = raw.partition(b"?")[0].decode("latin-1").split("/")
     return [unquote(part) for part in parts] if b"%" in raw else parts
-
-
-def _take_authorization(scope: Scope) -> tuple[int, bytes | None, bool]:
-    """How long a body is said to be; the credential, which nobody else sees; any doubt.
-
-    Of several credentials none can be trusted. There is doubt where a token may stand elsewhere.
-    """
-    length, found, rest = 0, [], []
-    target = _raw_path(scope) + scope["query_string"]
-    doubtful = b"%" in target or BEGINNING in target
-    for each in scope["headers"]:
-        name, value = each
-        if name == AUTHORIZATION:
-            found.append(value)
-            continue
-        rest.append(each)
-        if BEGINNING in value:
-            doubtful = True
-        elif name == b"content-length" and value.isdigit():
-            length = int(value)
-    scope["headers"] = rest
-    if not found:
-        return length, None, doubtful
-    return length, found[0] if len(found) == 1 else b"", doubtful
 
 
 async def _refuse_other(scope: Scope, send: Send) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from starlette.types import Scope
 
 from trails.model.secrets import holds_token
-
-AUTHORIZATION: Final = b"authorization"
 
 
 def has_misplaced_token(scope: Scope) -> bool:
