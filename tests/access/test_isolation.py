@@ -7,12 +7,12 @@ import json
 import os
 import signal
 import threading
-from pathlib import Path
 from random import Random
 
 import pytest
 from tests.access.twins import GRAPHS, IBIS, ZEBRA, make_project, run
 from tests.mcp.doors import LEGACY, MODERN
+from tests.sandbox.descriptors import files_opened_by
 
 from trails import App, Context, Node, capability, node_type, predicate
 from trails.app.kernels import kernel_of
@@ -456,11 +456,6 @@ def workers_of(app, graph):
     return {worker.pid for line in sandbox._lines.values() for worker in line._idle}
 
 
-def files_of(pid):
-    """What a process has open."""
-    return [str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()]
-
-
 @pytest.mark.req("G16")
 def test_graphs_have_workers_of_their_own(tmp_path):
     """Killing those of one leaves the other's as they are, and none opens the other's files."""
@@ -476,7 +471,7 @@ def test_graphs_have_workers_of_their_own(tmp_path):
         assert all(pids.values())
         assert not pids[IBIS] & pids[ZEBRA]
         for graph in GRAPHS:
-            opened = [each for pid in pids[graph] for each in files_of(pid)]
+            opened = [each for pid in pids[graph] for each in files_opened_by(pid)]
             assert not [each for each in opened if f"/graphs/{OTHER[graph]}" in each]
         for pid in pids[ZEBRA]:
             os.kill(pid, signal.SIGKILL)

@@ -4,10 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.sandbox.descriptors import files_opened_by
 
 from trails.errors import UnavailableError
 from trails.sandbox.confine import Confinement
@@ -135,15 +135,6 @@ def test_a_confined_process_has_its_folder_and_nothing_else(attempts):
 def test_a_break_out_is_deadly(attempts, last):
     """Calls that no query leads to end the process."""
     assert attempts(last)[1].returncode == -31  # SIGSYS
-
-
-def files_opened_by(pid: int) -> list[str]:
-    """What the descriptors of a process stand for; a store closes some in the background."""
-    opened = []
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):
-            opened.append(str(entry.readlink()))
-    return opened
 
 
 def test_real_workers_are_confined(branch, sandbox):
