@@ -28,12 +28,13 @@ def test_each_request_sees_one_registry_snapshot():
     """A handler's context has the registry that the handler itself is from."""
     with App(numbered(0)) as app:
         kernel = kernel_of(app)
-        stop = threading.Event()
+        stop, answered = threading.Event(), threading.Event()
 
         def register():
-            for number in range(1, 60):
+            for number in range(1, 30):
+                answered.clear()
                 app.register(numbered(number))
-                stop.wait(0.002)
+                answered.wait(5)
             stop.set()
 
         async def call():
@@ -48,6 +49,7 @@ def test_each_request_sees_one_registry_snapshot():
                 names = [tool.name for tool in kernel.tools(LOCAL).tools]
                 assert "versions.tell" in names
                 seen.add(mine)
+                answered.set()
             return seen
 
         async def main():
