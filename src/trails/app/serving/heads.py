@@ -25,7 +25,7 @@ class Head:
         self.length = 0
         """How long the body is said to be; 0 where that is not told."""
         self._authorizations: list[bytes] = []
-        target: bytes = (scope.get("raw_path") or scope["path"].encode()) + scope["query_string"]
+        target = raw_path(scope) + scope["query_string"]
         doubtful = BEGINNING in target or b"%" in target
         headers = scope["headers"]
         for name, value in headers:
@@ -52,3 +52,9 @@ class Head:
         if not found:
             return None
         return found[0] if len(found) == 1 else b""
+
+
+def raw_path(scope: Scope) -> bytes:
+    """The path as it was sent."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    return raw

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trails.app.serving.cors import is_preflight, preflight_headers, shared_headers
 from trails.app.serving.entrances import Entrance
-from trails.app.serving.heads import Head
+from trails.app.serving.heads import Head, raw_path
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.misplaced import has_misplaced_token
 from trails.app.serving.responses import HSTS, SECURITY, Dressed, Headers, Reply, error_body
@@ -146,7 +146,7 @@ class HttpInterface:
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request to the surface that it is for."""
-        named = self._names.get(_raw_path(scope))
+        named = self._names.get(raw_path(scope))
         if named is not None:
             await self._endpoints[named](scope, receive, send)
             return
@@ -200,15 +200,9 @@ def _common_headers(policy: HostPolicy, headers: Headers) -> Headers:
     return (*SECURITY, *secure, *shared_headers(policy, headers))
 
 
-def _raw_path(scope: Scope) -> bytes:
-    """The path as it was sent."""
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    return raw
-
-
 def _parts(scope: Scope) -> list[str]:
     """The path's segments, cut before they are decoded."""
-    raw = _raw_path(scope)
+    raw = raw_path(scope)
     parts = raw.partition(b"?")[0].decode("latin-1").split("/")
     return [unquote(part) for part in parts] if b"%" in raw else parts
 
