@@ -108,6 +108,10 @@ class FixtureBackend:
         """All tools, for anybody."""
         return ToolList(f"tools-{self._turns}", self._tools)
 
+    def schema_of(self, name: str) -> Mapping[str, object] | None:
+        """What a tool takes."""
+        return next((each.input_schema for each in self._tools if each.name == name), None)
+
     async def execute(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
         """Answer as the suite's descriptions ask."""
         if name == "test_error_handling":

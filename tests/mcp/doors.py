@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from tests.mcp.trivial import TrivialBackend
 
-from trails.model.actors import LOCAL
 from trails.surfaces.mcp.http import McpApp
 
 Headers = list[tuple[bytes, bytes]]
@@ -146,4 +145,4 @@ class Doors:
     def is_fast(self, headers: Headers, body: bytes) -> bool:
         """Whether the fast door takes a request."""
         door = self.apps[0]._fast
-        return door.admit({"headers": headers}, body, LOCAL) is not None
+        return door.admit({"headers": headers}, body) is not None

@@ -484,6 +484,10 @@ class Private(Backend):
         tools = super().tools(actor)
         return tools if actor.name == "ada" else ToolList("2", tools.tools[:1])
 
+    def schema_of(self, name):
+        """Of any of them."""
+        return Backend().schema_of(name)
+
 
 def test_mirrored_arguments_are_those_of_the_caller(plain_doors):
     """The schema that headers are compared by is one that the caller may see."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from trails.model.actors import Actor
+from trails.model.actors import LOCAL, Actor
 from trails.model.outcomes import Failure, Outcome, Success
 from trails.model.resources import Completions, Content, Resource, ResourceList, ResourceTemplate
 from trails.model.tools import Hints, Tool, ToolList
@@ -64,6 +64,11 @@ class TrivialBackend:
     def tools(self, actor: Actor) -> ToolList:
         """One tool."""
         return ToolList("1", (ECHO,))
+
+    def schema_of(self, name: str) -> Mapping[str, object] | None:
+        """What a tool takes."""
+        tools = self.tools(LOCAL).tools
+        return next((each.input_schema for each in tools if each.name == name), None)
 
     async def execute(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
         """Echo, or fail as the name says."""

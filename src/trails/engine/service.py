@@ -79,7 +79,7 @@ class GraphService:
         """
         graph = self.graph
         branches: tuple[str, ...] = ()
-        if snapshot is None and permits is None:
+        if snapshot is None and (permits is None or (branch == MAIN and permits(branch))):
             line = graph.line(branch)
         elif snapshot is None:
             line = Seen(graph, permits, tells=reader(access)).line(branch)

@@ -77,6 +77,11 @@ class Kernel:
         """The tools that an actor may use."""
         return self._pin().tools(actor)
 
+    def schema_of(self, name: str) -> Mapping[str, object] | None:
+        """What a tool takes, whoever may use it; None where there is none. Told to nobody."""
+        entry = self._pin().find(name)
+        return None if entry is None else entry.tool.input_schema
+
     async def execute(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
         """Call a tool. Never raises but for cancellation."""
         catalog = self._pin()

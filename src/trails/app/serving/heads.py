@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from starlette.types import Scope
 
+from trails.app.serving.responses import Headers
 from trails.model.secrets import BEGINNING
 
 AUTHORIZATION: Final = b"authorization"
+_HOST: Final = b"host"
+_ORIGIN: Final = b"origin"
+_LENGTH: Final = b"content-length"
 
 
 class Head:
@@ -20,30 +25,21 @@ class Head:
     __slots__ = ("_authorizations", "doubtful", "hosts", "length", "origins")
 
     def __init__(self, scope: Scope) -> None:
-        self.hosts: list[bytes] = []
-        self.origins: list[bytes] = []
-        self.length = 0
-        """How long the body is said to be; 0 where that is not told."""
-        self._authorizations: list[bytes] = []
-        target = raw_path(scope) + scope["query_string"]
-        doubtful = BEGINNING in target or b"%" in target
         headers = scope["headers"]
-        for name, value in headers:
-            if name == AUTHORIZATION:
-                self._authorizations.append(value)
-                continue
-            if BEGINNING in value:
-                doubtful = True
-            if name == b"host":
-                self.hosts.append(value)
-            elif name == b"origin":
-                self.origins.append(value)
-            elif name == b"content-length" and value.isdigit():
-                self.length = int(value)
-        self.doubtful = doubtful
-        """Whether a token may stand where none belongs."""
+        found = dict(headers)
+        once = len(found) == len(headers)
+        self.hosts = _values(_HOST, found, headers, once=once)
+        self.origins = _values(_ORIGIN, found, headers, once=once)
+        self._authorizations = _values(AUTHORIZATION, found, headers, once=once)
         if self._authorizations:
-            scope["headers"] = [each for each in headers if each[0] != AUTHORIZATION]
+            scope["headers"] = headers = [each for each in headers if each[0] != AUTHORIZATION]
+        length = found.get(_LENGTH, b"")
+        self.length = int(length) if length.isdigit() else 0
+        """How long the body is said to be; 0 where that is not told."""
+        target = raw_path(scope) + scope["query_string"]
+        said = b"\n".join([value for _, value in headers])
+        self.doubtful = BEGINNING in target or b"%" in target or BEGINNING in said
+        """Whether a token may stand where none belongs."""
 
     @property
     def authorization(self) -> bytes | None:
@@ -52,6 +48,15 @@ class Head:
         if not found:
             return None
         return found[0] if len(found) == 1 else b""
+
+
+def _values(
+    name: bytes, found: Mapping[bytes, bytes], headers: Headers, *, once: bool
+) -> Sequence[bytes]:
+    """What a header says, each time that it is there; ``once`` is whether none is there twice."""
+    if name not in found:
+        return ()
+    return (found[name],) if once else [value for each, value in headers if each == name]
 
 
 def raw_path(scope: Scope) -> bytes:

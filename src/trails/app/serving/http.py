@@ -34,7 +34,7 @@ from trails.surfaces.mcp.http import McpApp
 from trails.surfaces.rest.app import build_app
 
 ENTRANCE: Final = "trails.entrance"
-"""Where the state of a connection carries its way in."""
+"""Where a request carries the way in of its connection."""
 _MCP_PATHS: Final = frozenset({"mcp", "sse", "messages"})
 _LOAD: Final = "load"
 """The one body that is not read as a whole."""
@@ -99,7 +99,7 @@ class HttpInterface:
         if scope["type"] != "http":
             await _refuse_other(scope, send)
             return
-        entrance: Entrance = scope.get("state", {}).get(ENTRANCE, self.entrance)
+        entrance: Entrance = scope.get(ENTRANCE, self.entrance)
         policy, head = entrance.policy, Head(scope)
         send = Dressed(send, _common_headers(policy, scope["headers"]))
         reply = _check_host(policy, scope, head) or self._check_size(scope, head)

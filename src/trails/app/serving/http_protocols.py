@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Final, Never
+from typing import Final, Never, cast
+from urllib.parse import unquote
 
-from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from starlette.types import ASGIApp, Scope
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 from uvicorn.server import ServerState
 
 from trails.app.serving.entrances import Entrance
 from trails.app.serving.http import ENTRANCE
+from trails.app.serving.http_exchanges import Exchange
 from trails.app.serving.limits import Limits
 from trails.app.serving.responses import write_refusal
 from trails.app.serving.socket_folders import is_same_user
 
+_ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
 _ARRIVAL: Final = 64 << 10
 """Bytes of the line with which a connection to a Unix socket begins."""
@@ -38,10 +44,14 @@ class _Stage(Enum):
     END = auto()
 
 
+_NOTHING: Final = _Stage.NOTHING
 _HEAD: Final = _Stage.HEAD
 _BODY: Final = _Stage.BODY
+_PATIENCE: Final = _Stage.PATIENCE
+_END: Final = _Stage.END
 _READING: Final = frozenset({_HEAD, _BODY})
 _CODING: Final = b"transfer-encoding"
+_NOTED: Final = frozenset({_CODING, b"expect"})
 
 
 class Clock:
@@ -53,26 +63,41 @@ class Clock:
         self.now = now
 
 
-class BoundedProtocol(HttpToolsProtocol):
+class BoundedProtocol(asyncio.Protocol):
     """A connection; on a Unix socket of the same user only, and begun by an Arrival there."""
 
     def __init__(
         self,
-        config: Config,
+        app: ASGIApp,
         state: ServerState,
         limits: Limits,
         entrance: Entrance | None,
         admit: Callable[[bytes], Entrance | None],
         clock: Clock,
     ) -> None:
-        super().__init__(config, state, {})
+        self._app = app
+        self.server_state = state
         self._clock = clock
         self._limits = limits
         self._longest, self._largest, self._most = limits.line, limits.head, limits.lines
         self._entrance = entrance
         self._admit = admit
         self._arrival = b""
-        self._stage = _Stage.NOTHING
+        self._parser = HttpRequestParser(self)
+        # What follows the last request of a connection is not read, and is no fault of that one.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._is_coded = self._expects = False
+        self._exchange: Exchange | None = None
+        """Of the request that was read last."""
+        self._next: Exchange | None = None
+        """The one that begins when what has come is read."""
+        self._running: Exchange | None = None
+        """The one that is being answered."""
+        self._waiting: deque[Exchange] = deque()
+        """Those that begin when the ones before them are answered."""
+        self._stage = _NOTHING
         self._due = 0.0
         self._head = self._lines = 0
         self._blocks = 0
@@ -86,21 +111,42 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, or refuse somebody else."""
-        super().connection_made(transport)
-        self._wait(_Stage.NOTHING, self._limits.head_seconds)
+        self.transport = transport
+        self.flow = FlowControl(transport)
+        self._server, self._client = get_local_addr(transport), get_remote_addr(transport)
+        connections = cast(set[object], self.server_state.connections)
+        connections.add(self)
+        self._wait(_NOTHING, self._limits.head_seconds)
         sock: socket.socket = transport.get_extra_info("socket")
         if sock.family == socket.AF_UNIX and not is_same_user(sock):
             transport.abort()
-        elif len(self.connections) > self._limits.connections:
+        elif len(connections) > self._limits.connections:
             self._object(503, "busy", "too many clients are connected; try again in a while")
         elif self._entrance is not None:
             self._enter(self._entrance)
 
     def _enter(self, entrance: Entrance) -> None:
         self._entrance = entrance
-        self.app_state = {ENTRANCE: entrance}
-        if entrance.policy.bind.tls:
-            self.scheme = "https"
+        self._scheme = "https" if entrance.policy.bind.tls else "http"
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell whoever works on a request."""
+        cast(set[object], self.server_state.connections).discard(self)
+        if self._running is not None and not self._running.complete:
+            self._running.lose()
+        self._exchange = self._next = self._running = None
+        self._waiting.clear()
+        self.flow.resume_writing()
+        if exc is None:
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        """The client takes less than is sent."""
+        self.flow.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client has taken enough."""
+        self.flow.resume_writing()
 
     def _arrive(self, data: bytes) -> bytes:
         """Take the first line of a connection to a Unix socket; what follows it."""
@@ -117,10 +163,18 @@ class BoundedProtocol(HttpToolsProtocol):
         """Read on; what follows something that could not be read is not."""
         if self._refusal is None and self._entrance is None:
             data = self._arrive(data)
-        if self._refusal is not None or not data or self.parser is None:
+        if self._refusal is not None or not data:
             return
         before = self._progress
-        super().data_received(data)
+        try:
+            self._parser.feed_data(data)
+        except HttpParserError:  # no better reason was found
+            self._object(400, "bad_request", "this is not an HTTP request that can be read")
+        except HttpParserUpgrade:
+            pass  # nothing else is spoken here; the request is answered as it is
+        begun, self._next = self._next, None
+        if begun is not None and not begun.disconnected:
+            self._begin(begun)
         if self._progress != before or self._stage not in _READING:
             self._blocks = 0
             return
@@ -128,23 +182,21 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._blocks > self._limits.head:
             self._object(431, "too_large", "the headers are too large")
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - ours says what to do
-        """Refuse what is not HTTP, if no better reason was found."""
-        self._object(400, "bad_request", "this is not an HTTP request that can be read")
-
     # --- one request
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        super().on_message_begin()
+        self._url = b""
+        self._headers = []
+        self._is_coded = self._expects = False
         self._head = self._lines = 0
         self._progress += 1
         self._wait(_HEAD, self._limits.head_seconds)
 
     def on_url(self, url: bytes) -> None:
         """Take a part of what it is for."""
-        super().on_url(url)
-        if len(self.url) > self._limits.target:
+        self._url += url
+        if len(self._url) > self._limits.target:
             self._refuse(414, "too_large", "the URL is too long; send what it says in a body")
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -156,64 +208,106 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(431, "too_large", "the headers are too many or too large; send less")
         if self._stage is _HEAD:
             name = name.lower()
-            if name == b"expect" and value.lower() == b"100-continue":
-                self.expect_100_continue = True
-            self.headers.append((name, value))
+            self._headers.append((name, value))
+            if name in _NOTED:
+                if name == _CODING:
+                    self._is_coded = True
+                elif value.lower() == b"100-continue":
+                    self._expects = True
 
     def on_headers_complete(self) -> None:
-        """Begin to answer."""
-        self._check_head()
-        super().on_headers_complete()
+        """Begin to answer, when what has come is read or those before are answered."""
+        parser, url = self._parser, self._url
+        version = parser.get_http_version()
+        if version != "1.1" or self._is_coded:
+            self._check_coding(version)
+        if b"#" in url or url[:1] != b"/":
+            url = self._check_target(url)
+        raw_path, _, query = url.partition(b"?")
+        path = raw_path.decode("ascii")
+        scope: Scope = {
+            "type": "http",
+            "asgi": _ASGI,
+            "http_version": version,
+            "method": parser.get_method().decode("ascii"),
+            "scheme": self._scheme,
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": raw_path,
+            "query_string": query,
+            "root_path": "",
+            "headers": self._headers,
+            "server": self._server,
+            "client": self._client,
+            ENTRANCE: self._entrance,
+        }
+        kept = version != "1.0" and parser.should_keep_alive()
+        before = self._exchange
+        self._exchange = made = Exchange(self, scope, keep_alive=kept, expects=self._expects)
+        if before is None or before.complete:
+            self._next = made
+        else:
+            self.flow.pause_reading()
+            self._waiting.append(made)
         self._wait(_BODY, self._limits.body_seconds)
 
-    def _check_head(self) -> None:
+    def _begin(self, exchange: Exchange) -> None:
+        self._running = exchange
+        exchange.begin(self._app)
+
+    def _check_coding(self, version: str) -> None:
         """Refuse what two readers might read differently."""
-        version = self.parser.get_http_version()
         if version not in _VERSIONS:
             self._refuse(400, "bad_request", "HTTP/1.1 is spoken here")
-        codings = [value.lower() for name, value in self.headers if name == _CODING]
+        codings = [value.lower() for name, value in self._headers if name == _CODING]
         if codings and (version == "1.0" or codings != [b"chunked"]):
             self._refuse(400, "bad_request", "the Transfer-Encoding can only be 'chunked'")
-        if b"#" in self.url or not self.url.startswith(b"/"):
-            self._check_target()
 
-    def _check_target(self) -> None:
-        """Refuse what is for a proxy; a whole URL must name the host that the header names."""
-        authority = self.url.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0]
-        hosts = [value for name, value in self.headers if name == b"host"]
-        named = b"#" not in self.url and [authority.lower()] == [host.lower() for host in hosts]
-        if not authority or not named:
+    def _check_target(self, url: bytes) -> bytes:
+        """The target in a whole URL, which must name the host that the header names.
+
+        What is for a proxy is refused.
+        """
+        rest = url.partition(b"://")[2]
+        authority = rest.partition(b"/")[0].partition(b"?")[0]
+        hosts = [value for name, value in self._headers if name == b"host"]
+        named = b"#" not in url and [authority.lower()] == [host.lower() for host in hosts]
+        target = rest[len(authority) :]
+        if not authority or not named or not target.startswith(b"/"):
             self._refuse(400, "bad_request", "a request must be for a path of this server")
+        return target
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
-        super().on_body(body)
         self._progress += 1
+        exchange = self._exchange
+        assert exchange is not None  # noqa: S101 - its head is complete
+        if not exchange.complete and exchange.feed(body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
         if self._stage is _BODY:
             self._due += len(body) / self._limits.body_rate
 
     def on_message_complete(self) -> None:
         """Have all of it."""
-        super().on_message_complete()
-        if self._stage is not _Stage.END:
-            answered = self.cycle.response_complete
-            self._wait(_Stage.NOTHING if answered else _Stage.PATIENCE, self._limits.idle)
+        exchange = self._exchange
+        assert exchange is not None  # noqa: S101 - its head is complete
+        if not exchange.complete:
+            exchange.feed_end()
+        if self._stage is not _END:
+            self._wait(_NOTHING if exchange.complete else _PATIENCE, self._limits.idle)
 
     def on_response_complete(self) -> None:
         """Go on with the next request, if there is one."""
-        self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
-        if self.pipeline:
-            cycle, app = self.pipeline.pop()
-            self._start_asgi_task(cycle, app)
+        if self._waiting:
+            self._begin(self._waiting.popleft())
         elif self._refusal is not None:
             self._end(self._refusal)
-        elif self._stage is _Stage.BODY:
+        elif self._stage is _BODY:
             self._end(b"")
-        elif self._stage is _Stage.PATIENCE:
-            self._wait(_Stage.NOTHING, self._limits.idle)
+        elif self._stage is _PATIENCE:
+            self._wait(_NOTHING, self._limits.idle)
 
     # --- its end
 
@@ -221,23 +315,24 @@ class BoundedProtocol(HttpToolsProtocol):
         """Refuse a client that takes too long to send, or to take what it asked for."""
         if self.flow.write_paused:
             self._expire_answer(now)
-        elif self._stage is _Stage.PATIENCE or self.flow.read_paused:
+        elif self._stage is _PATIENCE or self.flow.read_paused:
             self._stalled = now
         elif now < self._due:
             return
-        elif self._stage is _Stage.NOTHING:
+        elif self._stage is _NOTHING:
             self.transport.close()
-        elif self._stage is _Stage.END:
+        elif self._stage is _END:
             self.transport.abort()
         else:
             self._object(408, "timeout", "the request did not arrive in time; send it again")
 
     def shutdown(self) -> None:
         """Finish what is being answered, and end."""
-        if self._stage is _Stage.END:
+        exchange = self._exchange
+        if self._stage is _END or exchange is None or exchange.complete:
             self.transport.close()
         else:
-            super().shutdown()
+            exchange.keep_alive = False
 
     def _expire_answer(self, now: float) -> None:
         unsent = self.transport.get_write_buffer_size()
@@ -260,22 +355,22 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._refusal is not None:
             return
         self._refusal = write_refusal(status, code, message)
-        cycle: RequestResponseCycle | None = self.cycle
-        if self._stage is _Stage.BODY and cycle is not None and not cycle.response_complete:
-            if self.pipeline and self.pipeline[0][0] is cycle:
-                self.pipeline.popleft()
-                return
-            self._abandon(cycle)
-        elif cycle is not None and not cycle.response_complete:
-            return
-        self._end(self._refusal)
+        exchange = self._exchange
+        if exchange is None or exchange.complete:
+            self._end(self._refusal)
+        elif self._stage is not _BODY:
+            pass  # its turn comes when the requests before it are answered
+        elif self._waiting and self._waiting[-1] is exchange:
+            self._waiting.pop()
+        else:
+            self._abandon(exchange)
+            self._end(self._refusal)
 
-    def _abandon(self, cycle: RequestResponseCycle) -> None:
+    def _abandon(self, exchange: Exchange) -> None:
         """Tell whoever works on a request that its client is gone."""
-        if cycle.response_started:
+        if exchange.started:
             self._refusal = b""
-        cycle.disconnected = True
-        cycle.message_event.set()
+        exchange.lose()
 
     def _end(self, last: bytes) -> None:
         """Say the last, and read on for a while: closing at once might take the answer away."""
@@ -284,7 +379,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refusal = last
         if last:
             self.transport.write(last)
-        self._wait(_Stage.END, self._limits.linger)
+        self._wait(_END, self._limits.linger)
         if self.transport.can_write_eof():
             self.transport.write_eof()
         else:

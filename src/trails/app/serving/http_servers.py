@@ -52,6 +52,7 @@ class HttpServer(Server):
         )
         # What clients get wrong is told to them; it would fill a log.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+        self._app = app
         self._entrances = entrances
         self._limits = limits or Limits()
         self._ports: Sequence[Port] = ()
@@ -84,7 +85,7 @@ class HttpServer(Server):
 
     def _connect(self, entrance: Entrance | None) -> BoundedProtocol:
         return BoundedProtocol(
-            self.config,
+            self._app,
             self.server_state,
             self._limits,
             entrance,

@@ -51,6 +51,9 @@ class Backend(Protocol):
     def tools(self, actor: Actor) -> ToolList:
         """The tools that an actor may use."""
 
+    def schema_of(self, name: str) -> Mapping[str, object] | None:
+        """What a tool takes, whoever may use it; None where there is none. Told to nobody."""
+
     async def execute(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
         """Call a tool. Never raises but for cancellation."""
 

@@ -7,7 +7,7 @@ refused here, because refusing is the SDK's business.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -50,6 +50,9 @@ _ENVELOPE: Final = frozenset(
 _PROGRESS: Final = b'"progressToken"'
 _MAX_META: Final = 4096
 _MAX_KNOWN: Final = 1024
+_MAX_NAMES: Final = 32
+
+Headers = Sequence[tuple[bytes, bytes]]
 
 
 class _Filter(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
@@ -96,17 +99,14 @@ class Envelopes:
 
     def __init__(self) -> None:
         self._known: set[tuple[str, Method, bytes]] = set()
+        self._plain_names: set[tuple[bytes, ...]] = set()
+        """Names of headers that came together before, and leave no doubt."""
 
-    def admit(self, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> Ticket | None:
+    def admit(self, headers: Headers, body: bytes) -> Ticket | None:
         """A ticket for a request that leaves no doubt."""
-        found: dict[bytes, bytes] = {}
-        for name, value in headers:
-            if name in _HEADERS:
-                if name in found:
-                    return None
-                found[name] = value
-            elif name.startswith(b"mcp-"):
-                return None
+        found = self._read(headers)
+        if found is None:
+            return None
         revision = _REVISIONS.get(found.get(b"mcp-protocol-version"))
         if (
             revision is None
@@ -125,6 +125,23 @@ class Envelopes:
         if not self._is_plain(ticket, meta):
             return None
         return None if may_be_deep(body) and is_deep([[ticket.arguments]]) else ticket
+
+    def _read(self, headers: Headers) -> Mapping[bytes, bytes] | None:
+        """Headers by name; None where one that counts is there twice, or is not known here."""
+        found = dict(headers)
+        names = tuple(found)
+        if len(names) != len(headers):
+            counted = [name for name, _ in headers if name in _HEADERS]
+            if len(counted) != len(set(counted)):
+                return None
+        if names not in self._plain_names:
+            if any(name.startswith(b"mcp-") and name not in _HEADERS for name in names):
+                return None
+            if len(self._plain_names) >= _MAX_KNOWN:
+                self._plain_names.clear()
+            if len(names) <= _MAX_NAMES:
+                self._plain_names.add(names)
+        return found
 
     def _is_plain(self, ticket: Ticket, meta: bytes) -> bool:
         """Whether ``_meta`` is what the revision asks for, and no wish that only the SDK grants."""

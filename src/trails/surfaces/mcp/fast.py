@@ -7,6 +7,7 @@ failures are mapped by the table that the other door uses.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -26,6 +27,7 @@ from trails.surfaces.mcp.splices import Splices, shape
 from trails.surfaces.mcp.wire import LEGACY, MODERN, ValidationErrors, encode, error_message
 
 _MAX_LISTS: Final = 64
+_MAX_TOOLS: Final = 4096
 
 
 class Answer(NamedTuple):
@@ -47,18 +49,14 @@ class FastDoor:
         self._envelopes = Envelopes()
         self._splices = {revision: Splices(server, revision) for revision in LEGACY | MODERN}
         self._lists: dict[tuple[str, str], bytes] = {}
-        self._mirrored: dict[str, frozenset[str]] = {}
+        self._mirrored: dict[str, tuple[Mapping[str, object], bool]] = {}
 
-    def admit(self, scope: Scope, body: bytes, actor: Actor) -> Ticket | None:
+    def admit(self, scope: Scope, body: bytes) -> Ticket | None:
         """A ticket for a request that is answered here, or None."""
         ticket = self._envelopes.admit(scope["headers"], body)
         if ticket is None or ticket.method != "tools/call" or ticket.revision in LEGACY:
             return ticket
-        try:
-            tools = self._backend.tools(actor)
-        except Exception:  # noqa: BLE001 -- the other door meets it again, and says it
-            return None
-        return None if ticket.name in self._mirrored_of(tools) else ticket
+        return None if self._is_mirrored(ticket.name) else ticket
 
     async def answer(self, ticket: Ticket, actor: Actor) -> Answer:
         """Answer an admitted request."""
@@ -105,19 +103,17 @@ class FastDoor:
             encoded = self._lists[key] = encode(shaped)
         return encoded
 
-    def _mirrored_of(self, tools: ToolList) -> frozenset[str]:
-        """Tools with arguments that are repeated in headers, which the SDK compares."""
-        mirrored = self._mirrored.get(tools.version)
-        if mirrored is None:
-            mirrored = frozenset(
-                tool.name
-                for tool in tools.tools
-                if X_MCP_HEADER_KEY.encode() in encode(tool.input_schema)
-            )
-            if len(self._mirrored) >= _MAX_LISTS:
+    def _is_mirrored(self, name: str) -> bool:
+        """Whether a tool has arguments that are repeated in headers, which the SDK compares."""
+        schema = self._backend.schema_of(name)
+        if schema is None:
+            return False
+        known = self._mirrored.get(name)
+        if known is None or known[0] is not schema:
+            if len(self._mirrored) >= _MAX_TOOLS:
                 self._mirrored.clear()
-            self._mirrored[tools.version] = mirrored
-        return mirrored
+            known = self._mirrored[name] = schema, X_MCP_HEADER_KEY.encode() in encode(schema)
+        return known[1]
 
 
 def _result(ticket: Ticket, result: bytes) -> bytes:

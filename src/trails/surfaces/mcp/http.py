@@ -126,7 +126,7 @@ class McpApp:
     async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Answer at the fast door, or let the SDK do it."""
         actor = caller_of(scope)
-        ticket = None if self._fast is None else self._fast.admit(scope, body, actor)
+        ticket = None if self._fast is None else self._fast.admit(scope, body)
         if self._fast is None or ticket is None:
             await self._ask_sdk(scope, body, receive, send)
         elif ticket.method != "subscriptions/listen":

@@ -1,0 +1,254 @@
+"""One request and its answer: what an ASGI application sees of a connection.
+
+A body is usually there when the application asks for it, and an answer that says its length
+usually follows its head at once: the one is handed over without waiting, the other is written
+in one piece.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Final, Protocol
+
+from starlette.types import ASGIApp, Message, Scope
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.server import ServerState
+
+from trails.app.serving.responses import write_refusal
+
+_logger: Final = logging.getLogger("trails")
+_STATUS: Final = {
+    each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus
+}
+_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"connection"})
+_BODILESS: Final = frozenset({204, 304})
+_CONTROLS: Final = bytes({*range(32), 127} - {*b"\t\r\n"})
+_SMALL: Final = 16 << 10
+"""Bytes of a body that are copied to be sent together with its head."""
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_FAILED: Final = "something went wrong here, which is our fault; the server's log says more"
+
+
+class Connection(Protocol):
+    """What an exchange takes place on."""
+
+    transport: asyncio.Transport
+    flow: FlowControl
+    server_state: ServerState
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request."""
+
+
+class Exchange:
+    """A request, and what has become of its answer."""
+
+    __slots__ = (
+        "_arrived",
+        "_body",
+        "_connection",
+        "_expected",
+        "_head",
+        "_is_chunked",
+        "_left",
+        "_news",
+        "_task",
+        "complete",
+        "disconnected",
+        "keep_alive",
+        "scope",
+        "started",
+        "waits_to_continue",
+    )
+
+    def __init__(
+        self, connection: Connection, scope: Scope, *, keep_alive: bool, expects: bool
+    ) -> None:
+        self._connection = connection
+        self.scope = scope
+        self.keep_alive = keep_alive
+        self.disconnected = False
+        self.waits_to_continue = expects
+        """Whether the client sends its body when it is told to."""
+        self._body: bytes | bytearray = b""
+        self._expected = True
+        """Whether more of the body is to come."""
+        self._arrived = False
+        """Whether there is something that the application was not told yet."""
+        self._news: asyncio.Event | None = None
+        self.started = False
+        self.complete = False
+        self._head = b""
+        """What was not written yet, because the first of the body goes with it."""
+        self._is_chunked = False
+        self._left = 0
+        """Bytes of the body that the head has promised."""
+        self._task: asyncio.Task[None] | None = None
+
+    # --- the request
+
+    def feed(self, data: bytes) -> int:
+        """Take a part of the body; how much waits to be read."""
+        if not self._body:
+            self._body = data
+        else:
+            self._body = bytearray(self._body) if isinstance(self._body, bytes) else self._body
+            self._body += data
+        self.wake()
+        return len(self._body)
+
+    def feed_end(self) -> None:
+        """Have all of it."""
+        self._expected = False
+        self.wake()
+
+    def lose(self) -> None:
+        """The client is gone."""
+        self.disconnected = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Tell the application that there is something new."""
+        self._arrived = True
+        if self._news is not None:
+            self._news.set()
+
+    async def receive(self) -> Message:
+        """What comes next from the client."""
+        connection = self._connection
+        if self.waits_to_continue and not connection.transport.is_closing():
+            connection.transport.write(_CONTINUE)
+            self.waits_to_continue = False
+        if not self.disconnected and not self.complete:
+            connection.flow.resume_reading()
+            if not self._arrived:
+                if self._news is None:
+                    self._news = asyncio.Event()
+                self._news.clear()
+                await self._news.wait()
+            self._arrived = False
+        if self.disconnected or self.complete:
+            return {"type": "http.disconnect"}
+        body, self._body = self._body, b""
+        return {"type": "http.request", "body": bytes(body), "more_body": self._expected}
+
+    # --- the answer
+
+    def begin(self, app: ASGIApp) -> None:
+        """Have it answered."""
+        self._task = task = asyncio.get_running_loop().create_task(self._run(app))
+        self._connection.server_state.tasks.add(task)
+
+    async def _run(self, app: ASGIApp) -> None:
+        try:
+            await app(self.scope, self.receive, self.send)
+            if not self.complete and not self.disconnected:
+                _logger.error("a request was not answered to the end")
+                self._fail()
+        except asyncio.CancelledError:
+            self._fail()
+        except Exception:
+            _logger.exception("a request could not be answered")
+            self._fail()
+        finally:
+            if self._task is not None:
+                self._connection.server_state.tasks.discard(self._task)
+
+    def _fail(self) -> None:
+        """End a connection whose request is not answered; if nothing was written yet, say so."""
+        transport = self._connection.transport
+        written = self.started and not self._head
+        if not written and not self.disconnected and not transport.is_closing():
+            transport.write(write_refusal(500, "internal", _FAILED))
+        transport.close()
+
+    async def send(self, message: Message) -> None:
+        """Take what the application answers."""
+        connection = self._connection
+        if connection.flow.write_paused and not self.disconnected:
+            await connection.flow.drain()
+        if self.disconnected:
+            return
+        kind = message["type"]
+        if kind == "http.response.start" and not self.started:
+            self._start(message["status"], message.get("headers", ()))
+        elif kind == "http.response.body" and self.started and not self.complete:
+            self._write(message.get("body", b""), last=not message.get("more_body", False))
+        else:
+            raise RuntimeError(f"{kind} can't be sent now")
+
+    def _start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self.started = True
+        self.waits_to_continue = False
+        framed = said = False
+        lines = [_STATUS[status]]
+        for name, value in (*self._connection.server_state.default_headers, *headers):
+            lines.append(b"%b: %b\r\n" % (name, value))
+            if name in _FRAMING:
+                if name == b"connection":
+                    said = said or b"close" in value.lower()
+                else:
+                    framed = True
+                    self._frame(name, value)
+        if said:
+            self.keep_alive = False
+        elif not self.keep_alive:
+            lines.append(b"connection: close\r\n")
+        if not framed and self.scope["method"] != "HEAD" and status not in _BODILESS:
+            self._is_chunked = True
+            lines.append(b"transfer-encoding: chunked\r\n")
+        head = b"".join(lines)
+        _check(head, len(lines))
+        head += b"\r\n"
+        if self._left:
+            self._head = head
+        else:
+            self._connection.transport.write(head)
+
+    def _frame(self, name: bytes, value: bytes) -> None:
+        """Note how the answer says where its body ends."""
+        if name == b"content-length":
+            self._left = 0 if self.scope["method"] == "HEAD" else int(value)
+        else:
+            self._is_chunked = value.lower() == b"chunked"
+
+    def _write(self, body: bytes, *, last: bool) -> None:
+        transport = self._connection.transport
+        if self.scope["method"] == "HEAD":
+            pass
+        elif self._is_chunked:
+            chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            transport.write(chunk + b"0\r\n\r\n" if last else chunk)
+        elif body or self._left:
+            self._write_promised(body, last=last)
+        if last:
+            self._finish()
+
+    def _write_promised(self, body: bytes, *, last: bool) -> None:
+        """Write a part of a body whose length was told."""
+        transport = self._connection.transport
+        self._left -= len(body)
+        if self._left < 0 or (last and self._left):
+            raise RuntimeError("a body has not the length that its head says")
+        head, self._head = self._head, b""
+        if head and len(body) > _SMALL:
+            transport.write(head)
+            head = b""
+        transport.write(head + body)
+
+    def _finish(self) -> None:
+        self.complete = True
+        self.wake()
+        if not self.keep_alive:
+            self._connection.transport.close()
+        self._connection.on_response_complete()
+
+
+def _check(head: bytes, lines: int) -> None:
+    """Refuse to send what would be read as other lines than were meant."""
+    whole = len(head.translate(None, _CONTROLS)) == len(head)
+    if not whole or head.count(b"\r") != lines or head.count(b"\n") != lines:
+        raise RuntimeError("a header has a character that no header has")
