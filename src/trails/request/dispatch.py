@@ -42,12 +42,15 @@ class Dispatch:
         self._activities = service.graph.activities
         self._threads = threads
 
-    async def run(self, request: Request) -> Outcome:
+    def run(self, request: Request) -> Awaitable[Outcome]:
         """What comes of a request; raises nothing but a cancellation."""
-        place = request.entry.place
-        if place == "loop":
-            return await self._await(request)
-        if place == "inline" and self._is_near(request):
+        if request.entry.place == "loop":
+            return self._await(request)
+        return self._run(request)
+
+    async def _run(self, request: Request) -> Outcome:
+        """Run a plain handler where it keeps nobody waiting."""
+        if request.entry.place == "inline" and self._is_near(request):
             return self._call(request)
         return await self._in_thread(request.call, self._call, request)
 

@@ -32,12 +32,13 @@ class Head:
         self.origins = _values(_ORIGIN, found, headers, once=once)
         self._authorizations = _values(AUTHORIZATION, found, headers, once=once)
         if self._authorizations:
+            del found[AUTHORIZATION]
             scope["headers"] = headers = [each for each in headers if each[0] != AUTHORIZATION]
         length = found.get(_LENGTH, b"")
         self.length = int(length) if length.isdigit() else 0
         """How long the body is said to be; 0 where that is not told."""
         target = raw_path(scope) + scope["query_string"]
-        said = b"\n".join([value for _, value in headers])
+        said = b"\n".join(found.values() if once else [value for _, value in headers])
         self.doubtful = BEGINNING in target or b"%" in target or BEGINNING in said
         """Whether a token may stand where none belongs."""
 

@@ -112,7 +112,11 @@ class HttpInterface:
         if reply is not None:
             await reply.send(send)
         else:
-            await self._route(scope, receive, send)
+            named = self._names.get(raw_path(scope))
+            if named is not None:
+                await self._endpoints[named](scope, receive, send)
+            else:
+                await self._route(scope, receive, send)
 
     def _check_size(self, scope: Scope, head: Head) -> Reply | None:
         """Refuse a body that is told to be too large; one that turns out to be is refused later."""
@@ -146,10 +150,6 @@ class HttpInterface:
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request to the surface that it is for."""
-        named = self._names.get(raw_path(scope))
-        if named is not None:
-            await self._endpoints[named](scope, receive, send)
-            return
         parts = _parts(scope)
         if len(parts) == 4 and parts[1] == "graphs" and parts[3] in _MCP_PATHS:
             await self._answer_mcp(parts[2], scope, receive, send)

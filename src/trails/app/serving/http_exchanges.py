@@ -23,7 +23,6 @@ _logger: Final = logging.getLogger("trails")
 _STATUS: Final = {
     each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus
 }
-_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"connection"})
 _BODILESS: Final = frozenset({204, 304})
 _CONTROLS: Final = bytes({*range(32), 127} - {*b"\t\r\n"})
 _SMALL: Final = 16 << 10
@@ -38,6 +37,7 @@ class Connection(Protocol):
     transport: asyncio.Transport
     flow: FlowControl
     server_state: ServerState
+    loop: asyncio.AbstractEventLoop
 
     def on_response_complete(self) -> None:
         """Go on with the next request."""
@@ -139,8 +139,9 @@ class Exchange:
 
     def begin(self, app: ASGIApp) -> None:
         """Have it answered."""
-        self._task = task = asyncio.get_running_loop().create_task(self._run(app))
-        self._connection.server_state.tasks.add(task)
+        connection = self._connection
+        self._task = task = connection.loop.create_task(self._run(app))
+        connection.server_state.tasks.add(task)
 
     async def _run(self, app: ASGIApp) -> None:
         try:
@@ -154,8 +155,9 @@ class Exchange:
             _logger.exception("a request could not be answered")
             self._fail()
         finally:
-            if self._task is not None:
-                self._connection.server_state.tasks.discard(self._task)
+            task, self._task = self._task, None
+            if task is not None:
+                self._connection.server_state.tasks.discard(task)
 
     def _fail(self) -> None:
         """End a connection whose request is not answered; if nothing was written yet, say so."""
@@ -183,37 +185,26 @@ class Exchange:
     def _start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         self.started = True
         self.waits_to_continue = False
-        framed = said = False
-        lines = [_STATUS[status]]
-        for name, value in (*self._connection.server_state.default_headers, *headers):
-            lines.append(b"%b: %b\r\n" % (name, value))
-            if name in _FRAMING:
-                if name == b"connection":
-                    said = said or b"close" in value.lower()
-                else:
-                    framed = True
-                    self._frame(name, value)
-        if said:
-            self.keep_alive = False
+        headers = [*self._connection.server_state.default_headers, *headers]
+        said = dict(headers)
+        if b"connection" in said:
+            self.keep_alive = self.keep_alive and b"close" not in said[b"connection"].lower()
         elif not self.keep_alive:
-            lines.append(b"connection: close\r\n")
-        if not framed and self.scope["method"] != "HEAD" and status not in _BODILESS:
+            headers.append((b"connection", b"close"))
+        bodiless = self.scope["method"] == "HEAD" or status in _BODILESS
+        if b"content-length" in said:
+            self._left = 0 if bodiless else int(said[b"content-length"])
+        elif not bodiless:
             self._is_chunked = True
-            lines.append(b"transfer-encoding: chunked\r\n")
-        head = b"".join(lines)
-        _check(head, len(lines))
+            if b"transfer-encoding" not in said:
+                headers.append((b"transfer-encoding", b"chunked"))
+        head = b"".join([_STATUS[status], *[b"%b: %b\r\n" % each for each in headers]])
+        _check(head, len(headers) + 1)
         head += b"\r\n"
         if self._left:
             self._head = head
         else:
             self._connection.transport.write(head)
-
-    def _frame(self, name: bytes, value: bytes) -> None:
-        """Note how the answer says where its body ends."""
-        if name == b"content-length":
-            self._left = 0 if self.scope["method"] == "HEAD" else int(value)
-        else:
-            self._is_chunked = value.lower() == b"chunked"
 
     def _write(self, body: bytes, *, last: bool) -> None:
         transport = self._connection.transport

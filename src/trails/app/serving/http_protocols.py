@@ -51,6 +51,7 @@ _PATIENCE: Final = _Stage.PATIENCE
 _END: Final = _Stage.END
 _READING: Final = frozenset({_HEAD, _BODY})
 _CODING: Final = b"transfer-encoding"
+_TOO_LARGE: Final = "the headers are too many or too large; send less"
 _NOTED: Final = frozenset({_CODING, b"expect"})
 
 
@@ -79,7 +80,6 @@ class BoundedProtocol(asyncio.Protocol):
         self.server_state = state
         self._clock = clock
         self._limits = limits
-        self._longest, self._largest, self._most = limits.line, limits.head, limits.lines
         self._entrance = entrance
         self._admit = admit
         self._arrival = b""
@@ -99,6 +99,7 @@ class BoundedProtocol(asyncio.Protocol):
         """Those that begin when the ones before them are answered."""
         self._stage = _NOTHING
         self._due = 0.0
+        self._is_measured = False
         self._head = self._lines = 0
         self._blocks = 0
         """Bytes that were read without the beginning of a request or any of its body."""
@@ -112,6 +113,7 @@ class BoundedProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, or refuse somebody else."""
         self.transport = transport
+        self.loop = asyncio.get_running_loop()  # asking each time is a system call
         self.flow = FlowControl(transport)
         self._server, self._client = get_local_addr(transport), get_remote_addr(transport)
         connections = cast(set[object], self.server_state.connections)
@@ -165,6 +167,8 @@ class BoundedProtocol(asyncio.Protocol):
             data = self._arrive(data)
         if self._refusal is not None or not data:
             return
+        # Whatever ends within one small block is within all bounds but the number of headers.
+        self._is_measured = len(data) > self._limits.line or self._stage in _READING
         before = self._progress
         try:
             self._parser.feed_data(data)
@@ -180,7 +184,7 @@ class BoundedProtocol(asyncio.Protocol):
             return
         self._blocks += len(data)
         if self._blocks > self._limits.head:
-            self._object(431, "too_large", "the headers are too large")
+            self._object(431, "too_large", _TOO_LARGE)
 
     # --- one request
 
@@ -201,11 +205,8 @@ class BoundedProtocol(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; one that follows a body counts, and says nothing."""
-        size = len(name) + len(value) + 4
-        self._head = head = self._head + size
-        self._lines = lines = self._lines + 1
-        if size > self._longest or head > self._largest or lines > self._most:
-            self._refuse(431, "too_large", "the headers are too many or too large; send less")
+        if self._is_measured:
+            self._measure(len(name) + len(value) + 4)
         if self._stage is _HEAD:
             name = name.lower()
             self._headers.append((name, value))
@@ -215,8 +216,17 @@ class BoundedProtocol(asyncio.Protocol):
                 elif value.lower() == b"100-continue":
                     self._expects = True
 
+    def _measure(self, size: int) -> None:
+        limits = self._limits
+        self._head += size
+        self._lines += 1
+        if size > limits.line or self._head > limits.head or self._lines > limits.lines:
+            self._refuse(431, "too_large", _TOO_LARGE)
+
     def on_headers_complete(self) -> None:
         """Begin to answer, when what has come is read or those before are answered."""
+        if len(self._headers) > self._limits.lines:
+            self._refuse(431, "too_large", _TOO_LARGE)
         parser, url = self._parser, self._url
         version = parser.get_http_version()
         if version != "1.1" or self._is_coded:

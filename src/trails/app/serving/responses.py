@@ -39,10 +39,7 @@ class Dressed:
         """Pass a message on."""
         if message["type"] == "http.response.start":
             headers = [*message.get("headers", ()), *self._more]
-            for name, _ in headers:
-                if name == _PRIVATE[0]:
-                    break
-            else:
+            if _PRIVATE[0] not in dict(headers):
                 headers.append(_PRIVATE)
             message = {**message, "headers": headers}
         return self._send(message)

@@ -24,7 +24,7 @@ async def send_json(send: Send, status: int, body: bytes, more: Headers | None =
             "status": status,
             "headers": [
                 (b"content-type", b"application/json"),
-                (b"content-length", str(len(body)).encode()),
+                (b"content-length", b"%d" % len(body)),
                 *(more or []),
             ],
         }
