@@ -183,8 +183,6 @@ class Exchange:
             raise RuntimeError(f"{kind} can't be sent now")
 
     def _start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        self.started = True
-        self.waits_to_continue = False
         headers = [*self._connection.server_state.default_headers, *headers]
         said = dict(headers)
         if b"connection" in said:
@@ -200,6 +198,8 @@ class Exchange:
                 headers.append((b"transfer-encoding", b"chunked"))
         head = b"".join([_STATUS[status], *[b"%b: %b\r\n" % each for each in headers]])
         _check(head, len(headers) + 1)
+        self.started = True
+        self.waits_to_continue = False
         head += b"\r\n"
         if self._left:
             self._head = head
