@@ -1,4 +1,4 @@
-"""One HTTP connection: uvicorn's, with bounds on what a client may send and how long it may take.
+"""One HTTP connection: how requests are read, with bounds on their size and their time.
 
 What can't be read is answered with the form of every error, and then the connection ends:
 where one request ends and the next begins is not certain any more. Requests that came before it

@@ -1,4 +1,7 @@
-"""uvicorn on sockets that are there already, without its signal handlers and its log."""
+"""uvicorn on sockets that are there already, with connections of our own.
+
+It begins, ticks and ends in order; signals and logs are left to the program.
+"""
 
 from __future__ import annotations
 
