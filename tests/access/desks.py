@@ -93,7 +93,7 @@ class Desk:
 
     def __init__(self, web):
         self.web = web
-        self.url = web.served["url"]
+        self.url = web.url
 
     def ask(self, method, path, token=None, body=None, headers=()):
         """Make a request; a token may be bytes of any kind."""

@@ -9,7 +9,8 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 from tests.access.lines import meta_of
-from tests.serving.processes import NEW, OLD, wait_until
+from tests.serving.processes import NEW, OLD
+from tests.waiting import wait_until
 
 JSON = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 WATCHED = {"resourceSubscriptions": ["trails://kg/Note"], "toolsListChanged": True}

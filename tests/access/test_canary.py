@@ -30,7 +30,8 @@ from tests.access.workshops import (
     tokens_of,
 )
 from tests.mcp.doors import ask_app
-from tests.serving.processes import NEW, OLD, Web, owner_first, wait_until
+from tests.serving.processes import NEW, OLD, Web, owner_first
+from tests.waiting import wait_until
 
 from trails import App
 from trails.app.access import access_of
@@ -273,7 +274,7 @@ def test_no_token_leaves_a_trace_over_http(place, tmp_path):
     tokens_of(place).revoke([id_of(dead)])
     env = {"TRAILS_MCP_TOKEN": static, "PYTHONASYNCIODEBUG": "1"}
     with Web(place, env=env, cold=True) as server:
-        url = server.served["url"]
+        url = server.url
         heard = []
         for token in (good, static):
             with Door(url, token) as door:

@@ -10,7 +10,8 @@ from tests.access.desks import make_desk, served
 from tests.access.forgeries import FORGERIES, parts, prepared
 from tests.access.lines import Client
 from tests.access.provider import AUDIENCE, ISSUER, KeyServer, Provider, spell
-from tests.serving.processes import META, NEW, PATIENCE, Process
+from tests.serving.processes import META, NEW, Process
+from tests.waiting import PATIENCE
 
 from trails.identity.tokens import make_token
 

@@ -10,7 +10,8 @@ from tests.access.streams import JSON, WATCHED, WAYS, Door, initialize, request
 from tests.access.workshops import code_of, dumps, give_token, id_of, make_workshop, tokens_of
 from tests.mcp.doors import ask_app
 from tests.mcp.trivial import TrivialBackend
-from tests.serving.processes import NEW, Web, wait_until
+from tests.serving.processes import NEW, Web
+from tests.waiting import wait_until
 
 from trails.model.actors import Actor
 from trails.model.tools import ToolList
@@ -37,7 +38,7 @@ def served(tmp_path_factory):
     folder = make_workshop(tmp_path_factory.mktemp("served") / "p", mcp=LEGACY)
     writer = give_token(folder, "writer")
     with Web(folder) as server:
-        yield folder, server.served["url"], writer
+        yield folder, server.url, writer
 
 
 def add(url, token, text):
@@ -179,7 +180,7 @@ def test_what_is_open_without_a_token_ends_with_the_first_one(tmp_path, door):
     """From then on it would not be opened any more."""
     folder = make_workshop(tmp_path / "p", mcp=LEGACY)
     with Web(folder) as server:
-        streams = [WAYS[way](door(server.served["url"], None)) for way in WAYS]
+        streams = [WAYS[way](door(server.url, None)) for way in WAYS]
         give_token(folder)
         assert all(each.has_ended(SECONDS + PATIENCE) for each in streams)
 

@@ -43,7 +43,7 @@ def world(tmp_path_factory):
         Web(folder, env=env) as server,
         Client(folder, env=env) as new,
     ):
-        yield folder, server.served["url"], new, tokens
+        yield folder, server.url, new, tokens
 
 
 def over_http(url, token, method, params, revision, headers):
@@ -128,7 +128,7 @@ def test_over_http_a_token_only_narrows(tmp_path, process):
     env = {"TRAILS_MCP_SCOPES": process, "TRAILS_MCP_TOKEN": "open sesame"}
     tokens = {give_token(folder, scopes=held): set(held) for held in HELD.values()}
     with Web(folder, env=env) as server:
-        url = server.served["url"]
+        url = server.url
         for token, held in [*tokens.items(), ("open sesame", scopes)]:
             effective = scopes & held
             listed = names_in(over_http(url, token, "tools/list", {}, OLD, {})[1])
@@ -147,7 +147,7 @@ def test_over_http_without_a_token_there_is_runtime_at_most(tmp_path):
     """As over stdio: the rest is hidden, and a call to it asks for a credential."""
     folder = make_workshop(tmp_path / "p")
     with Web(folder, env={"TRAILS_MCP_SCOPES": EVERY}) as server:
-        url = server.served["url"]
+        url = server.url
         for revision in (OLD, NEW):
             for headers in ({}, SDK):
                 listed = names_in(over_http(url, None, "tools/list", {}, revision, headers)[1])
@@ -190,7 +190,7 @@ def test_the_older_sse_transport_is_there_where_it_was_asked_for(tmp_path):
     """And nowhere else."""
     folder = make_workshop(tmp_path / "p")
     with Web(folder) as server:
-        door = Door(server.served["url"], None)
+        door = Door(server.url, None)
         for path in ("/graphs/main/sse", "/graphs/main/messages?session_id=1"):
             assert door.get(path) == 404
 
@@ -201,7 +201,7 @@ def test_over_http_development_tools_are_unknown_in_production(tmp_path):
     folder = make_workshop(tmp_path / "p", env="production")
     token = give_token(folder, scopes=("runtime", "builder", "dev"))
     with Web(folder, env={"TRAILS_MCP_SCOPES": EVERY}) as server:
-        url = server.served["url"]
+        url = server.url
         for revision in (OLD, NEW):
             for headers in ({}, SDK):
                 listed = names_in(over_http(url, token, "tools/list", {}, revision, headers)[1])

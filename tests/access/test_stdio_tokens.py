@@ -18,7 +18,8 @@ from tests.access.workshops import (
     tokens_of,
 )
 from tests.mcp.trivial import TrivialBackend
-from tests.serving.processes import META, OLD, Web, owner_first, wait_until
+from tests.serving.processes import META, OLD, Web, owner_first
+from tests.waiting import wait_until
 
 from trails.app.serving.callers import SessionCallers
 from trails.app.serving.greetings import Hello, read_hello, write_hello

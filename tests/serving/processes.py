@@ -9,15 +9,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from itertools import count
 
 from tests.serving.forks import Fork
+from tests.waiting import PATIENCE, wait_until
 
 from trails.app.serving.owners import find_owner
 
-PATIENCE = 120
-"""Seconds until something that should happen did not."""
 OLD = "2025-06-18"
 NEW = "2026-07-28"
 META = {
@@ -30,15 +28,6 @@ META = {
 def command(*arguments):
     """How a trails process is started."""
     return [sys.executable, "-m", "trails", *map(str, arguments)]
-
-
-def wait_until(condition, what="it"):
-    """Wait for something to become true."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(0.02)
-    return found
 
 
 class Process:
@@ -184,6 +173,7 @@ class Web(Process):
     def __init__(self, folder, *arguments, **options):
         super().__init__("serve", "-p", folder, "--port", "0", "--json", *arguments, **options)
         self.served = self.next_served()
+        self.url = self.served["url"]
 
     def next_served(self):
         """What it says when it is ready."""
