@@ -11,18 +11,11 @@ import tempfile
 import threading
 from itertools import count
 
+from tests.mcp.messages import INITIALIZED, hello, message_of
 from tests.serving.forks import Fork
 from tests.waiting import PATIENCE, wait_until
 
 from trails.app.serving.owners import find_owner
-
-OLD = "2025-06-18"
-NEW = "2026-07-28"
-META = {
-    "io.modelcontextprotocol/protocolVersion": NEW,
-    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 
 
 def command(*arguments):
@@ -121,8 +114,7 @@ class Stdio(Process):
     def ask(self, method, params=None):
         """Send a request; its id."""
         id_ = next(self._ids)
-        params = {} if params is None else params
-        self.send({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
+        self.send(message_of(None, method, {} if params is None else params, id_))
         return id_
 
     def answer(self, id_):
@@ -146,13 +138,8 @@ class Stdio(Process):
 
     def initialize(self):
         """Open a session of an older revision."""
-        asked = {
-            "protocolVersion": OLD,
-            "capabilities": {},
-            "clientInfo": {"name": "test", "version": "1"},
-        }
-        result = self.request("initialize", asked)
-        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        result = self.request("initialize", hello())
+        self.send(INITIALIZED)
         return result
 
     def call(self, name, **arguments):

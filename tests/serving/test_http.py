@@ -8,7 +8,8 @@ import threading
 from urllib.parse import urlsplit
 
 import pytest
-from tests.serving.processes import META, NEW, Process, Stdio, Web
+from tests.mcp.messages import MODERN, message_of
+from tests.serving.processes import Process, Stdio, Web
 from tests.serving.projects import make_project
 from tests.waiting import wait_until
 
@@ -37,9 +38,8 @@ def ask(url, method="POST", path="/graphs/main/mcp", body=None, **headers):
 
 def call(url, name, **arguments):
     """Call a tool with the newest revision."""
-    params = {"name": name, "arguments": arguments, "_meta": META}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    headers = {"Mcp_Method": "tools/call", "Mcp_Name": name, "MCP_Protocol_Version": NEW}
+    body = message_of(MODERN, "tools/call", {"name": name, "arguments": arguments})
+    headers = {"Mcp_Method": "tools/call", "Mcp_Name": name, "MCP_Protocol_Version": MODERN}
     return ask(url, body=body, **headers)
 
 

@@ -5,7 +5,8 @@ import os
 import signal
 
 import pytest
-from tests.serving.processes import META, Process, Stdio, owner_first
+from tests.mcp.messages import META
+from tests.serving.processes import Process, Stdio, owner_first
 from tests.serving.projects import make_project
 from tests.waiting import wait_until
 
