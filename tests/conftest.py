@@ -9,9 +9,12 @@ reports, so the recorder works the same whether tests run here or in xdist's wor
 from __future__ import annotations
 
 import json
+import os
 import signal
+import tempfile
 import tomllib
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
 
@@ -26,6 +29,23 @@ settings.load_profile("trails")
 # start would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _surroundings() -> Iterator[None]:
+    """A runtime folder of our own, with a short path, and no credentials of whoever runs the tests.
+
+    The sockets of processes that are killed go away with it.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="trails-", dir="/tmp") as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setitem(os.environ, "XDG_RUNTIME_DIR", folder)
+        for name in ("TRAILS_TOKEN", "TRAILS_MCP_TOKEN", "TRAILS_MCP_SCOPES", "TRAILS_SERVER"):
+            patch.delenv(name, raising=False)
+        yield
+
 
 HERE = Path(__file__).parent
 REQUIREMENTS = HERE / "requirements.toml"

@@ -27,12 +27,12 @@ from trails import (
     node_type,
     predicate,
 )
-from trails.engine.commit import Write
 from trails.engine.content import content_digest
 from trails.engine.export import FORMATS, export
 from trails.engine.graph import Graph
 from trails.engine.load.load import load_lines
 from trails.engine.load.rdf import load_rdf
+from trails.engine.write.write import Write
 from trails.errors import QueryError
 from trails.model.nodes import NodeState
 

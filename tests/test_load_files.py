@@ -23,7 +23,6 @@ from trails import (
     node_type,
     predicate,
 )
-from trails.engine.commit import Write
 from trails.engine.load import sort
 from trails.engine.load.files import How, format_of
 from trails.engine.load.files import load as load_any
@@ -31,6 +30,7 @@ from trails.engine.load.load import Loaded, Mode
 from trails.engine.load.rdf import load_rdf
 from trails.engine.load.sort import sorted_lines
 from trails.engine.load.table import load_table
+from trails.engine.write.write import Write
 from trails.errors import NotFoundError, QueryError, ValidationError
 
 BASE = "trails://app/main/"

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from trails import App, Context, Edge, Node, Ref, edge_type, node_type, predicate
-from trails.engine.commit import Write
 from trails.engine.graph import Graph
 from trails.engine.load.lines import MAX_LINE
 from trails.engine.load.load import Loaded, Mode, load_lines
+from trails.engine.write.write import Write
 from trails.errors import NotFoundError, ValidationError
 from trails.log.compression import zstd
 

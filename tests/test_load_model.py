@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trails import App, Edge, Node, Ref, edge_type, node_type, predicate
-from trails.engine.commit import Write
 from trails.engine.graph import Graph
 from trails.engine.load.load import load_lines
+from trails.engine.write.write import Write
 from trails.errors import ValidationError
 from trails.model.ids import edge_id
 

@@ -8,6 +8,7 @@ import socket
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
+from tests.mcp.messages import message_of
 from tests.serving.processes import Web
 
 APP = '''
@@ -93,7 +94,7 @@ class Desk:
 
     def __init__(self, web):
         self.web = web
-        self.url = web.served["url"]
+        self.url = web.url
 
     def ask(self, method, path, token=None, body=None, headers=()):
         """Make a request; a token may be bytes of any kind."""
@@ -117,8 +118,7 @@ class Desk:
 
     def call(self, name, token, revision="2025-06-18", **arguments):
         """Call a tool over MCP."""
-        params = {"name": name, "arguments": arguments}
-        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        body = message_of(None, "tools/call", {"name": name, "arguments": arguments})
         headers = [("MCP-Protocol-Version", revision)]
         return self.ask("POST", "/graphs/main/mcp", token, body, headers)
 

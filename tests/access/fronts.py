@@ -8,9 +8,10 @@ import re
 import socket
 import ssl
 import threading
-import time
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
+
+from tests.waiting import PATIENCE
 
 from trails import App
 from trails.app.kernels import kernel_of
@@ -25,8 +26,6 @@ from trails.model.actors import LOCAL
 from trails.model.secrets import Secret
 from trails.request.authenticate import Authenticator
 
-PATIENCE = 60
-"""Seconds until something that should happen did not."""
 KEY = "the-owners-key"
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) [^\r\n]*\r\n")
 
@@ -197,12 +196,3 @@ def _dechunk(data: bytes) -> tuple[bytes, bytes]:
         data = data[count + 2 :]
         if not count:
             return b"".join(parts), data
-
-
-def wait_until(condition, what="it"):
-    """Wait for something to become true."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(0.02)
-    return found

@@ -1,21 +1,20 @@
 """A client of ``trails serve --stdio`` that says by which token it asks."""
 
 from tests.access.workshops import code_of
-from tests.serving.processes import META, OLD, Stdio
+from tests.mcp.messages import INFO, INITIALIZED, MODERN, envelope, hello
+from tests.serving.processes import Stdio
 
 CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
-NEW = "2026-07-28"
 
 
 def said(token):
     """A client info, with a token or without."""
-    info = {"name": "test", "version": "1"}
-    return info if token is None else {**info, "authorization": {"bearer": token}}
+    return INFO if token is None else {**INFO, "authorization": {"bearer": token}}
 
 
 def meta_of(token):
     """The envelope of a request of the newest revision."""
-    return {**META, CLIENT_INFO: said(token)}
+    return envelope(MODERN, said(token))
 
 
 class Client(Stdio):
@@ -23,10 +22,9 @@ class Client(Stdio):
 
     def begin(self, token=None):
         """Open a session: the answer to ``initialize``."""
-        asked = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": said(token)}
-        answer = self.answer(self.ask("initialize", asked))
+        answer = self.answer(self.ask("initialize", hello(info=said(token))))
         if "result" in answer:
-            self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+            self.send(INITIALIZED)
         return answer
 
     def old(self, method, **params):

@@ -9,7 +9,9 @@ import json
 from typing import Any, NamedTuple
 
 import msgspec
-from tests.mcp.doors import MODERN, Doors, Reply, ask_app, headers_of, message_of
+from tests.mcp.doors import Doors, Reply, ask_app, headers_of
+from tests.mcp.messages import MODERN, message_of
+from tests.mcp.trivial import OneCaller
 
 from trails.app.app import App
 from trails.app.kernels import kernel_of
@@ -291,22 +293,6 @@ def read(uri):
 WIRES = ("fast", "sdk", "legacy", "lines", "rest")
 
 
-class _Caller:
-    """Says that everything on a stream is from one actor."""
-
-    def __init__(self, actor):
-        self._actor = actor
-
-    async def resolve(self, token, *, begins):
-        """Who it is."""
-        del token, begins
-        return self._actor
-
-    def is_current(self, actor):
-        """It stays so."""
-        return actor == self._actor
-
-
 class Surfaces:
     """A kernel on every surface."""
 
@@ -360,7 +346,7 @@ class Surfaces:
             said.append(Reply(200, [], line))
             answered.set()
 
-        await serve_stream(self.kernel, receive, send, callers=_Caller(actor))
+        await serve_stream(self.kernel, receive, send, callers=OneCaller(actor))
         return said
 
     async def _by_rest(self, wire, actor, asked):

@@ -9,7 +9,8 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 from tests.access.lines import meta_of
-from tests.serving.processes import NEW, OLD, wait_until
+from tests.mcp.messages import INITIALIZED, MODERN, OLD, hello, message_of
+from tests.waiting import wait_until
 
 JSON = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 WATCHED = {"resourceSubscriptions": ["trails://kg/Note"], "toolsListChanged": True}
@@ -109,8 +110,8 @@ class Stream:
 def listen(door, **headers):
     """A listen stream of the newest revision."""
     params = {"notifications": WATCHED, "_meta": meta_of(None)}
-    body = {"jsonrpc": "2.0", "id": 7, "method": "subscriptions/listen", "params": params}
-    given = {"mcp-protocol-version": NEW, "mcp-method": "subscriptions/listen", **headers}
+    body = message_of(None, "subscriptions/listen", params, 7)
+    given = {"mcp-protocol-version": MODERN, "mcp-method": "subscriptions/listen", **headers}
     stream = door.stream("POST", "/graphs/main/mcp", body, given)
     stream.wait_for("acknowledged")
     return stream
@@ -128,12 +129,12 @@ def listen_slow(door):
 
 def session(door):
     """The GET stream of a session of an older revision, with a subscription."""
-    status, _, headers = door.post(initialize())
+    status, _, headers = door.post(message_of(None, "initialize", hello()))
     assert status == 200
     known = {"mcp-session-id": headers["mcp-session-id"], "mcp-protocol-version": OLD}
-    door.post({"jsonrpc": "2.0", "method": "notifications/initialized"}, **known)
+    door.post(INITIALIZED, **known)
     stream = door.stream("GET", "/graphs/main/mcp", headers=known)
-    subscribe = request("resources/subscribe", {"uri": "trails://kg/Note"})
+    subscribe = message_of(None, "resources/subscribe", {"uri": "trails://kg/Note"})
     status, body, _ = door.post(subscribe, **known)
     assert status == 200, body
     assert b"result" in body
@@ -146,26 +147,14 @@ def sse(door):
     stream.wait_for("session_id=")
     path = next(line for line in stream.lines if "session_id=" in line).removeprefix("data: ")
     for message in (
-        initialize("2024-11-05"),
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        request("resources/subscribe", {"uri": "trails://kg/Note"}, 2),
+        message_of(None, "initialize", hello("2024-11-05")),
+        INITIALIZED,
+        message_of(None, "resources/subscribe", {"uri": "trails://kg/Note"}, 2),
     ):
         status, body, _ = door.post(message, path)
         assert status == 202, body
     stream.wait_for('"id":2')
     return stream
-
-
-def initialize(revision=OLD):
-    """How a session begins."""
-    info = {"name": "t", "version": "1"}
-    params = {"protocolVersion": revision, "capabilities": {}, "clientInfo": info}
-    return request("initialize", params)
-
-
-def request(method, params, id_=1):
-    """A request."""
-    return {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
 
 
 WAYS = {"fast": listen_fast, "sdk": listen_slow, "session": session, "sse": sse}

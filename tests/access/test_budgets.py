@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 from tests.access.wires import WIRES, Wires
-from tests.mcp.doors import LEGACY, MODERN
+from tests.mcp.messages import LEGACY, MODERN
 
 from trails import App, Context, capability
 from trails.app.kernels import kernel_of

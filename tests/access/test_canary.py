@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import pytest
 from tests.access.lines import CLIENT_INFO, Client, meta_of, said
-from tests.access.streams import WAYS, Door, initialize, request
+from tests.access.streams import WAYS, Door
 from tests.access.workshops import (
     APP,
     PING,
@@ -30,7 +30,9 @@ from tests.access.workshops import (
     tokens_of,
 )
 from tests.mcp.doors import ask_app
-from tests.serving.processes import NEW, OLD, Web, owner_first, wait_until
+from tests.mcp.messages import MODERN, OLD, hello, message_of
+from tests.serving.processes import Web, owner_first
+from tests.waiting import wait_until
 
 from trails import App
 from trails.app.access import access_of
@@ -141,15 +143,15 @@ def ask(door, params, headers, revision):
     """A call over HTTP; what was answered."""
     meta = {**meta_of(None), **params.get("_meta", {})}
     given = {"mcp-protocol-version": revision}
-    if revision == NEW:
+    if revision == MODERN:
         params = {**params, "_meta": meta}
         given |= {"mcp-method": "tools/call", "mcp-name": quote(params["name"])}
-    return door.post(request("tools/call", params), **{**given, **headers})
+    return door.post(message_of(None, "tools/call", params), **{**given, **headers})
 
 
 def drive_calls(door, wrong):
     """Calls with a token where none belongs, and calls that crash; what is answered."""
-    for revision in (OLD, NEW):
+    for revision in (OLD, MODERN):
         for name, params, headers in places(wrong):
             answer = ask(door, params, headers, revision)
             assert answer[0] in {200, 202, 400, 404, 406}, (name, answer)
@@ -166,7 +168,9 @@ def drive_rest(door, wrong):
             yield response.status, response.read(), response.getheaders()
             connection.close()
     escaped = f"\\u{ord(wrong[0]):04x}{wrong[1:]}"
-    hidden = json.dumps(request("tools/call", {"name": "notes.add", "arguments": {wrong: 1}}))
+    hidden = json.dumps(
+        message_of(None, "tools/call", {"name": "notes.add", "arguments": {wrong: 1}})
+    )
     for text in (hidden.replace(wrong, escaped), hidden[:-3], f"{wrong} {{"):
         connection = door.connect()
         connection.request("POST", "/graphs/main/mcp", text, door.headers())
@@ -182,15 +186,15 @@ def drive_sessions(door, canaries, wrong):
     streams = {name: way(door) for name, way in WAYS.items()}
     lines = streams["sse"].lines
     path = next(each for each in lines if "session_id=" in each).removeprefix("data: ")
-    begin = initialize()
+    begin = message_of(None, "initialize", hello())
     for token in (wrong, door.token, canaries.odd()):
         begin["params"]["clientInfo"] = said(token)
         yield door.post(begin)
         yield door.post(begin, path)
-        yield door.post(request("tools/list", {"_meta": meta_of(token)}), path)
+        yield door.post(message_of(None, "tools/list", {"_meta": meta_of(token)}), path)
     for odd in ("", "Bearer", "Basic {}", "Bearer {} {}", "{}", "Bearer\t{}", "Bearer {}\x01"):
         bad = canaries.odd()
-        yield door.post(request("tools/list", {}), authorization=odd.format(bad, bad))
+        yield door.post(message_of(None, "tools/list", {}), authorization=odd.format(bad, bad))
     for each in streams.values():
         yield "\n".join(each.lines)
 
@@ -273,7 +277,7 @@ def test_no_token_leaves_a_trace_over_http(place, tmp_path):
     tokens_of(place).revoke([id_of(dead)])
     env = {"TRAILS_MCP_TOKEN": static, "PYTHONASYNCIODEBUG": "1"}
     with Web(place, env=env, cold=True) as server:
-        url = server.served["url"]
+        url = server.url
         heard = []
         for token in (good, static):
             with Door(url, token) as door:
@@ -283,7 +287,7 @@ def test_no_token_leaves_a_trace_over_http(place, tmp_path):
         for token in (wrong, dead, canaries.odd()):
             door = Door(url, None)
             door.token = token
-            heard.append(repr(door.post(request("tools/list", {}))))
+            heard.append(repr(door.post(message_of(None, "tools/list", {}))))
         shown = list(titles())
         server.close()
         assert "Received JSON" in server.errors, "the SDK logs nothing"

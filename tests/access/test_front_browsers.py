@@ -7,7 +7,8 @@ import re
 
 import pytest
 from tests.access.fronts import LOCALHOST, Front
-from tests.mcp.doors import REVISIONS, headers_of, message_of
+from tests.mcp.doors import headers_of
+from tests.mcp.messages import REVISIONS, message_of
 
 from trails.app.serving.hosts import HostPolicy
 

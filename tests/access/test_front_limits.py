@@ -7,7 +7,8 @@ import threading
 import time
 
 import pytest
-from tests.access.fronts import LOCALHOST, Front, read_all, read_answers, wait_until
+from tests.access.fronts import LOCALHOST, Front, read_all, read_answers
+from tests.waiting import wait_until
 
 from trails.app.serving.limits import Limits, limits_of_process
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import socket
 import ssl
-import tempfile
 from urllib.parse import urlsplit
 
 import pytest
@@ -23,19 +21,6 @@ TOKEN = "canary-9d21-front"
 SECRET = {"TRAILS_MCP_TOKEN": TOKEN}
 ANYWHERE = ("--host", "0.0.0.0")  # noqa: S104 - the point of it
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _runtime_folder():
-    """A runtime folder of our own, with a short path."""
-    with (
-        tempfile.TemporaryDirectory(prefix="trails-", dir="/tmp") as folder,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setitem(os.environ, "XDG_RUNTIME_DIR", folder)
-        for name in ("TRAILS_TOKEN", "TRAILS_MCP_TOKEN", "TRAILS_SERVER"):
-            patch.delenv(name, raising=False)
-        yield
 
 
 @pytest.fixture
@@ -87,7 +72,7 @@ def test_a_server_that_others_reach_wants_tokens_and_tells_what_is_missing(folde
         assert "access control" in process.errors
         assert "trails token new" in process.errors
     with Web(folder, *ANYWHERE, env=SECRET) as web:
-        url = web.served["url"]
+        url = web.url
         assert url.startswith("http://0.0.0.0:")
         assert "public_hosts" in web.errors
         assert "TLS" in web.errors
@@ -110,7 +95,7 @@ def test_two_fronts_before_one_owner_keep_their_own_rules(folder):
         ):
             assert [each.served["owner"] for each in (one, two)] == [True, False]
             local, remote = (one, two) if local_first else (two, one)
-            there, here = remote.served["url"], local.served["url"]
+            there, here = remote.url, local.url
             public = {"Host": "kg.example.org"}
             assert ask(there, **public, **BEARER)[0] == 200
             assert ask(there, **public)[0] == 401
@@ -135,7 +120,7 @@ def test_tls_is_spoken_by_owners_and_fronts_and_understood_by_commands(folder, t
     context = ssl.create_default_context(cafile=certificate)
     with Web(folder) as owner, Web(folder) as front:
         for web in (owner, front):
-            url = web.served["url"].replace("127.0.0.1", "localhost")
+            url = web.url.replace("127.0.0.1", "localhost")
             assert url.startswith("https://")
             assert ask(url, context=context)[0] == 200
             trusting = {"SSL_CERT_FILE": str(certificate)}
@@ -158,7 +143,7 @@ def test_a_command_is_the_operator_unless_it_has_a_token(folder):
     with Web(folder, env=SECRET) as web:
         key = find_owner(folder).key.reveal()
         served = [run("branch", "list", *place, env=each) for each in ({}, wrong, right)]
-        assert ask(web.served["url"], Authorization=f"Bearer {key}")[0] == 401
+        assert ask(web.url, Authorization=f"Bearer {key}")[0] == 401
         assert key not in web.errors
         assert key not in str(served)
     for found in (alone, served):

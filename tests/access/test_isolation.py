@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 from tests.access.twins import GRAPHS, IBIS, ZEBRA, make_project, run
-from tests.mcp.doors import LEGACY, MODERN
+from tests.mcp.messages import LEGACY, MODERN, hello
 from tests.sandbox.descriptors import files_opened_by
 
 from trails import App, Context, Node, capability, node_type, predicate
@@ -372,7 +372,6 @@ def test_a_graph_is_named_by_the_path_alone(tmp_path):
 @pytest.mark.req("G16")
 def test_no_word_of_another_graph_over_mcp(tmp_path):
     """Not in greetings, lists, completions or errors, on any revision, nor at a wrong path."""
-    hello = {"capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     ref = {"type": "ref/resource", "uri": "trails://branch/{branch}/kg/types"}
     asked = [
         ("server/discover", {}),
@@ -393,7 +392,7 @@ def test_no_word_of_another_graph_over_mcp(tmp_path):
         await write(twins, ZEBRA, 1)
         await twins.rest(ZEBRA, "POST", "/branches", {"name": "stripes"})
         for revision in (*LEGACY, MODERN):
-            greeting = ("initialize", {"protocolVersion": revision, **hello})
+            greeting = ("initialize", hello(revision))
             for method, params in (*asked, greeting):
                 for actor in ("ann", "bob"):
                     reply = await twins.mcp(IBIS, method, params, revision, actor)

@@ -19,7 +19,8 @@ from tests.access.shop import (
     put_back,
     read,
 )
-from tests.mcp.doors import LEGACY, MODERN, ask_app
+from tests.mcp.doors import ask_app
+from tests.mcp.messages import LEGACY, MODERN
 
 from trails import Context, capability
 from trails.app.serving.hosts import HostPolicy

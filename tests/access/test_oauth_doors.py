@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.mcp.doors import LEGACY, MODERN, REVISIONS, Doors, headers_of, message_of
+from tests.mcp.doors import Doors, headers_of
+from tests.mcp.messages import LEGACY, MODERN, REVISIONS, message_of
 from tests.mcp.trivial import TrivialBackend
 
 from trails.identity.oauth.challenges import PLAIN, Challenges

@@ -10,7 +10,9 @@ from tests.access.desks import make_desk, served
 from tests.access.forgeries import FORGERIES, parts, prepared
 from tests.access.lines import Client
 from tests.access.provider import AUDIENCE, ISSUER, KeyServer, Provider, spell
-from tests.serving.processes import META, NEW, PATIENCE, Process
+from tests.mcp.messages import MODERN, message_of
+from tests.serving.processes import Process
+from tests.waiting import PATIENCE
 
 from trails.identity.tokens import make_token
 
@@ -253,9 +255,9 @@ def test_a_stream_ends_with_the_token_that_opened_it(tmp_path):
         jwks=spell(PROVIDER.keys).decode(),
         leeway=0,
     )
-    params = {"notifications": {"toolsListChanged": True}, "_meta": META}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
-    headers = [("MCP-Protocol-Version", NEW), ("Mcp-Method", "subscriptions/listen")]
+    wanted = {"notifications": {"toolsListChanged": True}}
+    body = message_of(MODERN, "subscriptions/listen", wanted)
+    headers = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "subscriptions/listen")]
     with served(folder) as desk:
         assert desk.call(PING, PROVIDER.token()).status == 200  # the keys were read, all is ready
         ends = int(time.time()) + 6

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 from tests.access.wires import WIRES, Wires
-from tests.mcp.doors import MODERN
+from tests.mcp.messages import MODERN
 
 from trails import (
     App,

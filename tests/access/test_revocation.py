@@ -6,11 +6,13 @@ from contextlib import ExitStack
 
 import pytest
 from tests.access.lines import Client, meta_of
-from tests.access.streams import JSON, WATCHED, WAYS, Door, initialize, request
+from tests.access.streams import JSON, WATCHED, WAYS, Door
 from tests.access.workshops import code_of, dumps, give_token, id_of, make_workshop, tokens_of
 from tests.mcp.doors import ask_app
+from tests.mcp.messages import MODERN, hello, message_of
 from tests.mcp.trivial import TrivialBackend
-from tests.serving.processes import NEW, Web, wait_until
+from tests.serving.processes import Web
+from tests.waiting import wait_until
 
 from trails.model.actors import Actor
 from trails.model.tools import ToolList
@@ -37,14 +39,14 @@ def served(tmp_path_factory):
     folder = make_workshop(tmp_path_factory.mktemp("served") / "p", mcp=LEGACY)
     writer = give_token(folder, "writer")
     with Web(folder) as server:
-        yield folder, server.served["url"], writer
+        yield folder, server.url, writer
 
 
 def add(url, token, text):
     """Add a note."""
     call = {"name": "notes.add", "arguments": {"text": text}, "_meta": meta_of(None)}
-    headers = {"mcp-protocol-version": NEW, "mcp-method": "tools/call", "mcp-name": "notes.add"}
-    status, body, _ = Door(url, token).post(request("tools/call", call), **headers)
+    headers = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": "notes.add"}
+    status, body, _ = Door(url, token).post(message_of(None, "tools/call", call), **headers)
     assert status == 200, body
     assert b"isError" not in body or b'"isError":false' in body, body
 
@@ -73,7 +75,7 @@ def test_a_stream_over_http_ends_with_its_token(served, door, way, end):
     lasting.wait_for("notifications/resources/updated")
     assert len(stream.lines) == told
     assert lasting.ended_at is None
-    status, body, _ = asked.post(request("tools/list", {}))
+    status, body, _ = asked.post(message_of(None, "tools/list", {}))
     assert status == 401
     assert token.encode() not in body
 
@@ -84,24 +86,17 @@ def test_a_session_belongs_to_the_credential_that_began_it(served, door, way):
     folder, url, _ = served
     one, two = (door(url, give_token(folder, "ann")) for _ in range(2))
     stream = WAYS[way](one)
-    listing = request("tools/list", {}, 9)
+    listing = message_of(None, "tools/list", {}, 9)
     if way == "sse":
         path = next(x for x in stream.lines if "session_id=" in x).removeprefix("data: ")
         assert two.post(listing, path)[0] in {403, 404}
         assert one.post(listing, path)[0] == 202
         return
-    status, _, headers = one.post(request("initialize", {**_OLD_CLIENT}))
+    status, _, headers = one.post(message_of(None, "initialize", hello()))
     known = {"mcp-session-id": headers["mcp-session-id"]}
     assert status == 200
     assert two.post(listing, **known)[0] in {403, 404}
     assert one.post(listing, **known)[0] == 200
-
-
-_OLD_CLIENT = {
-    "protocolVersion": "2025-06-18",
-    "capabilities": {},
-    "clientInfo": {"name": "t", "version": "1"},
-}
 
 
 def test_nothing_is_kept_for_a_session_whose_credential_is_gone(monkeypatch):
@@ -113,7 +108,7 @@ def test_nothing_is_kept_for_a_session_whose_credential_is_gone(monkeypatch):
 
     async def visit():
         async with app.run():
-            began = await ask_app(app, plain, [dumps(initialize())])
+            began = await ask_app(app, plain, [dumps(message_of(None, "initialize", hello()))])
             known = [*plain, (b"mcp-session-id", dict(began.headers)[b"mcp-session-id"])]
             initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
             await ask_app(app, known, [dumps(initialized)])
@@ -179,7 +174,7 @@ def test_what_is_open_without_a_token_ends_with_the_first_one(tmp_path, door):
     """From then on it would not be opened any more."""
     folder = make_workshop(tmp_path / "p", mcp=LEGACY)
     with Web(folder) as server:
-        streams = [WAYS[way](door(server.served["url"], None)) for way in WAYS]
+        streams = [WAYS[way](door(server.url, None)) for way in WAYS]
         give_token(folder)
         assert all(each.has_ended(SECONDS + PATIENCE) for each in streams)
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from tests.access.lines import Client, meta_of, said
-from tests.access.streams import Door, initialize, request
+from tests.access.streams import Door
 from tests.access.workshops import (
     ALL,
     BUILD,
@@ -15,7 +15,8 @@ from tests.access.workshops import (
     make_workshop,
     names_in,
 )
-from tests.serving.processes import NEW, OLD, Web
+from tests.mcp.messages import MODERN, OLD, hello, message_of
+from tests.serving.processes import Web
 
 EVERY = "runtime,builder,dev"
 EVE = 'forbid(principal == Actor::"eve", action == Action::"Admin", resource);\n'
@@ -43,23 +44,23 @@ def world(tmp_path_factory):
         Web(folder, env=env) as server,
         Client(folder, env=env) as new,
     ):
-        yield folder, server.served["url"], new, tokens
+        yield folder, server.url, new, tokens
 
 
 def over_http(url, token, method, params, revision, headers):
     """What a message over HTTP is answered."""
     given = {"mcp-protocol-version": revision, **headers}
-    if revision == NEW:
+    if revision == MODERN:
         params = {**params, "_meta": meta_of(None)}
         given |= {"mcp-method": method}
         given |= {"mcp-name": params["name"]} if "name" in params else {}
-    status, body, _ = Door(url, token).post(request(method, params), **given)
+    status, body, _ = Door(url, token).post(message_of(None, method, params), **given)
     return status, json.loads(body)
 
 
 def over_stdio(client, token, method, params, revision):
     """What a message over stdio is answered, in a session of its own for an older revision."""
-    if revision == NEW:
+    if revision == MODERN:
         return client.new(method, token, **params)
     return client.old(method, **params, _meta={"io.modelcontextprotocol/clientInfo": said(token)})
 
@@ -69,10 +70,10 @@ def everywhere(world, old, token, method, params):
     _, url, new, tokens = world
     found = {}
     for door, headers in (("fast", {}), ("sdk", SDK)):
-        for revision in (OLD, NEW):
+        for revision in (OLD, MODERN):
             _, answer = over_http(url, tokens[token], method, params, revision, headers)
             found[f"{door} {revision}"] = answer
-    found["stdio new"] = over_stdio(new, tokens[token], method, params, NEW)
+    found["stdio new"] = over_stdio(new, tokens[token], method, params, MODERN)
     found["stdio old"] = over_stdio(old, tokens[token], method, params, OLD)
     return found
 
@@ -128,7 +129,7 @@ def test_over_http_a_token_only_narrows(tmp_path, process):
     env = {"TRAILS_MCP_SCOPES": process, "TRAILS_MCP_TOKEN": "open sesame"}
     tokens = {give_token(folder, scopes=held): set(held) for held in HELD.values()}
     with Web(folder, env=env) as server:
-        url = server.served["url"]
+        url = server.url
         for token, held in [*tokens.items(), ("open sesame", scopes)]:
             effective = scopes & held
             listed = names_in(over_http(url, token, "tools/list", {}, OLD, {})[1])
@@ -137,7 +138,7 @@ def test_over_http_a_token_only_narrows(tmp_path, process):
             }
             for tool, scope in NEEDS.items():
                 call = {"name": tool, "arguments": {}}
-                answer = over_http(url, token, "tools/call", call, NEW, {})[1]
+                answer = over_http(url, token, "tools/call", call, MODERN, {})[1]
                 assert code_of(answer) == (0 if scope in effective else -32004)
 
 
@@ -147,8 +148,8 @@ def test_over_http_without_a_token_there_is_runtime_at_most(tmp_path):
     """As over stdio: the rest is hidden, and a call to it asks for a credential."""
     folder = make_workshop(tmp_path / "p")
     with Web(folder, env={"TRAILS_MCP_SCOPES": EVERY}) as server:
-        url = server.served["url"]
-        for revision in (OLD, NEW):
+        url = server.url
+        for revision in (OLD, MODERN):
             for headers in ({}, SDK):
                 listed = names_in(over_http(url, None, "tools/list", {}, revision, headers)[1])
                 assert {tool for tool in NEEDS if tool in listed} == {PING, "notes.count"}
@@ -168,16 +169,16 @@ def test_the_older_sse_transport_has_the_same_checks(world):
         stream.wait_for("session_id=")
         path = next(each for each in stream.lines if "session_id=" in each).removeprefix("data: ")
         nobody = Door(url, None)
-        assert nobody.post(initialize(), path)[0] == 401
+        assert nobody.post(message_of(None, "initialize", hello()), path)[0] == 401
         assert nobody.get("/graphs/main/sse") == 401
         nobody.token = "nope"
-        assert nobody.post(initialize(), path)[0] == 401
-        assert other.post(initialize(), path)[0] in {403, 404}
-        assert door.post(initialize("2024-11-05"), path)[0] == 202
+        assert nobody.post(message_of(None, "initialize", hello()), path)[0] == 401
+        assert other.post(message_of(None, "initialize", hello()), path)[0] in {403, 404}
+        assert door.post(message_of(None, "initialize", hello("2024-11-05")), path)[0] == 202
         door.post({"jsonrpc": "2.0", "method": "notifications/initialized"}, path)
         for number, tool in enumerate((PING, BUILD, DEBUG), 10):
             call = {"name": tool, "arguments": {}}
-            assert door.post(request("tools/call", call, number), path)[0] == 202
+            assert door.post(message_of(None, "tools/call", call, number), path)[0] == 202
             stream.wait_for(f'"id":{number}')
         answers = [json.loads(each[6:]) for each in stream.lines if '"id":1' in each]
         codes = {each["id"]: code_of(each) for each in answers}
@@ -190,7 +191,7 @@ def test_the_older_sse_transport_is_there_where_it_was_asked_for(tmp_path):
     """And nowhere else."""
     folder = make_workshop(tmp_path / "p")
     with Web(folder) as server:
-        door = Door(server.served["url"], None)
+        door = Door(server.url, None)
         for path in ("/graphs/main/sse", "/graphs/main/messages?session_id=1"):
             assert door.get(path) == 404
 
@@ -201,8 +202,8 @@ def test_over_http_development_tools_are_unknown_in_production(tmp_path):
     folder = make_workshop(tmp_path / "p", env="production")
     token = give_token(folder, scopes=("runtime", "builder", "dev"))
     with Web(folder, env={"TRAILS_MCP_SCOPES": EVERY}) as server:
-        url = server.served["url"]
-        for revision in (OLD, NEW):
+        url = server.url
+        for revision in (OLD, MODERN):
             for headers in ({}, SDK):
                 listed = names_in(over_http(url, token, "tools/list", {}, revision, headers)[1])
                 assert BUILD in listed

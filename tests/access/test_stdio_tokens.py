@@ -17,8 +17,10 @@ from tests.access.workshops import (
     names_in,
     tokens_of,
 )
+from tests.mcp.messages import INITIALIZED, META, hello, message_of
 from tests.mcp.trivial import TrivialBackend
-from tests.serving.processes import META, OLD, Web, owner_first, wait_until
+from tests.serving.processes import Web, owner_first
+from tests.waiting import wait_until
 
 from trails.app.serving.callers import SessionCallers
 from trails.app.serving.greetings import Hello, read_hello, write_hello
@@ -284,12 +286,9 @@ def test_a_hello_says_no_token_to_whoever_prints_it():
 # --- inside a message -------------------------------------------------------------------
 
 
-INIT = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-
-
 def message(method, **params):
     """A request."""
-    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    return message_of(None, method, params)
 
 
 @pytest.mark.parametrize(
@@ -347,8 +346,8 @@ def test_nothing_but_the_resolver_sees_a_token():
 
     backend = TrivialBackend()
     lines = [
-        message("initialize", **{**INIT, "clientInfo": said("canary")}),
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        message("initialize", **hello(info=said("canary"))),
+        INITIALIZED,
         message("tools/call", name="echo", arguments={}, _meta={CLIENT_INFO: said("canary")}),
     ]
     queue = [json.dumps(each).encode() for each in lines]
@@ -372,7 +371,7 @@ def test_a_notification_of_nobody_is_dropped(folder):
     """It has no answer, and does nothing."""
     token = give_token(folder)
     with Client(folder) as client:
-        client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        client.send(INITIALIZED)
         client.send({"jsonrpc": "2.0", "method": "no/such", "params": {"_meta": META}})
         client.send(b"garbage")
         assert client.receive()["error"]["code"] == -32700

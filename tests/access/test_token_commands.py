@@ -5,7 +5,8 @@ import subprocess
 
 import pytest
 from tests.access.workshops import code_of, give_token, id_of, make_workshop, tokens_of
-from tests.serving.processes import META, Process, Stdio, command
+from tests.mcp.messages import META
+from tests.serving.processes import Process, Stdio, command
 from typer.testing import CliRunner
 
 from trails.app.local import LocalOperations

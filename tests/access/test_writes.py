@@ -19,7 +19,7 @@ from tests.access.writers import ORM, OUTSIDE, WRITERS, Values, handle_of
 
 from trails.authoring.nodes import state_of
 from trails.engine.access import OPEN
-from trails.engine.mutate import local_effect, mutate_sparql
+from trails.engine.mutate.updates import local_effect, mutate_sparql
 from trails.errors import ForbiddenError, NotFoundError, TransactionError, ValidationError
 from trails.model.ids import edge_id
 from trails.model.merges import MergeRequest

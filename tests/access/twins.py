@@ -6,7 +6,8 @@ import asyncio
 import json
 from urllib.parse import quote
 
-from tests.mcp.doors import MODERN, ask_app, headers_of, message_of
+from tests.mcp.doors import ask_app, headers_of
+from tests.mcp.messages import MODERN, message_of
 
 from trails import App
 from trails.app.serving.graphs import ServedGraphs

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from tests.mcp.doors import LEGACY, MODERN, REVISIONS, Doors, ask_app, headers_of, message_of
-from tests.mcp.trivial import OneCaller
+from tests.mcp.doors import Doors, ask_app, headers_of
+from tests.mcp.messages import LEGACY, MODERN, REVISIONS, message_of, session_of
+from tests.mcp.talks import talk
 
 from trails.app.kernels import kernel_of
 from trails.model.actors import LOCAL
-from trails.surfaces.mcp.streams import serve_stream
 from trails.surfaces.rest.app import build_app
 
 WIRES = 2 * len(REVISIONS) + len(LEGACY) + 1
@@ -41,24 +41,7 @@ class Wires:
 
     def by_lines(self, revision, method, params, actor=LOCAL):
         """What a session of lines answers."""
-        info = {"name": "t", "version": "1"}
-        hello = {"protocolVersion": revision, "capabilities": {}, "clientInfo": info}
-        asked = [message_of(revision, method, params)]
-        if revision != MODERN:
-            asked = [
-                message_of(None, "initialize", hello, 0),
-                {"jsonrpc": "2.0", "method": "notifications/initialized"},
-                *asked,
-            ]
-        lines, said = iter([json.dumps(one).encode() for one in asked]), []
-
-        async def receive():
-            return next(lines, None)
-
-        async def send(line):
-            said.append(json.loads(line))
-
-        self.doors.run(serve_stream(self.kernel, receive, send, callers=OneCaller(actor)))
+        said = self.doors.run(talk(self.kernel, session_of(revision, method, params), actor))
         return [one for one in said if one.get("id") == 1]
 
     def everywhere(self, method, params, actor=LOCAL):

@@ -4,19 +4,18 @@ import json
 import shutil
 
 import pytest
-from tests.cli.processes import Commands
+from tests.serving.commands import run_command
 
 
 class Shell:
     """Runs ``trails`` in a project folder."""
 
-    def __init__(self, project, commands):
+    def __init__(self, project):
         self.project = project
-        self.commands = commands
 
-    def run(self, *arguments, code=0, stdin=None):
+    def run(self, *arguments, code=0, stdin=""):
         """Run a command and expect an exit code; what it printed."""
-        done = self.commands.run(list(map(str, arguments)), self.project, stdin)
+        done = run_command(arguments, self.project, stdin)
         assert done.returncode == code, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         return done
@@ -70,18 +69,10 @@ SELECT ?title ?p WHERE {
 
 
 @pytest.fixture(scope="session")
-def commands():
-    """Starts commands quickly."""
-    started = Commands()
-    yield started
-    started.close()
-
-
-@pytest.fixture(scope="session")
-def template(tmp_path_factory, commands):
+def template(tmp_path_factory):
     """A project with two people, two tasks and a stored query."""
     folder = tmp_path_factory.mktemp("cli") / "acme"
-    shell = Shell(folder.parent, commands)
+    shell = Shell(folder.parent)
     shell.run("new", "acme")
     shell.project = folder
     (folder / "queries").mkdir()
@@ -92,6 +83,6 @@ def template(tmp_path_factory, commands):
 
 
 @pytest.fixture
-def shell(template, tmp_path, commands):
+def shell(template, tmp_path):
     """A copy of that project for one test."""
-    return Shell(shutil.copytree(template, tmp_path / "acme"), commands)
+    return Shell(shutil.copytree(template, tmp_path / "acme"))

@@ -5,10 +5,11 @@ import json
 import os
 import shutil
 import socket
+from contextlib import nullcontext
 
 import pytest
 from tests.cli.conftest import Shell
-from tests.cli.serving import Served
+from tests.serving.processes import Web
 
 PLACES = ("local", "owner", "server")
 
@@ -16,10 +17,10 @@ PLACES = ("local", "owner", "server")
 class Place(Shell):
     """Runs ``trails`` where the data is, beside the process that serves it, or from afar."""
 
-    def __init__(self, kind, project, elsewhere, commands):
-        super().__init__(project, commands)
+    def __init__(self, kind, project, elsewhere, served):
+        super().__init__(project)
         self.kind = kind
-        self.served = None if kind == "local" else Served(project)
+        self.served = served
         self.more = []
         if kind == "server":
             self.project = elsewhere
@@ -31,16 +32,14 @@ class Place(Shell):
 
 
 @pytest.fixture(scope="module", params=PLACES)
-def place(request, template, tmp_path_factory, commands):
+def place(request, template, tmp_path_factory):
     """The same project in one of the places; each test leaves alone what others look at."""
     folder = tmp_path_factory.mktemp(request.param)
     project = shutil.copytree(template, folder / "acme")
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir()
-    opened = Place(request.param, project, elsewhere, commands)
-    yield opened
-    if opened.served is not None:
-        opened.served.close()
+    with nullcontext() if request.param == "local" else Web(project) as served:
+        yield Place(request.param, project, elsewhere, served)
 
 
 def test_instances_are_listed_and_shown(place):
@@ -177,16 +176,13 @@ def test_a_graph_that_is_not_served_says_why(shell):
     """Through the process that serves the folder, as without it."""
     (shell.project / "app.py").write_text("broken", encoding="utf-8")
     alone = shell.json("queries", code=2)["error"]
-    served = Served(shell.project)
-    try:
+    with Web(shell.project) as served:
         assert shell.json("queries", code=2)["error"] == alone
         said = shell.error("queries", "--server", served.url)
         assert "serves no graph" in said
         said = shell.error("queries", "--server", served.url, "--graph", "main")
         assert alone["message"][:40] in said
         assert "no graph 'other'" in shell.error("queries", "--graph", "other")
-    finally:
-        served.close()
     assert alone["code"] == "quarantined"
 
 

@@ -11,14 +11,8 @@ import pytest
 from trails import App, Edge, Node, Ref, edge_type, node_type, predicate
 from trails.engine.context import GraphContext
 from trails.engine.graph import Graph
-from trails.engine.mutate import (
-    MAX_OPERATIONS,
-    Effect,
-    Mutation,
-    local_effect,
-    mutate_sparql,
-    mutate_typed,
-)
+from trails.engine.mutate.operations import MAX_OPERATIONS, mutate_typed
+from trails.engine.mutate.updates import Effect, local_effect, mutate_sparql
 from trails.errors import (
     FIELD_CODES,
     ConflictError,
@@ -27,6 +21,7 @@ from trails.errors import (
     TransactionError,
     ValidationError,
 )
+from trails.model.mutations import Mutation
 
 # ruff: noqa: E501 - an operation reads best on one line
 NODES = "trails://app/main/"

@@ -8,16 +8,12 @@ import threading
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from tests.mcp.messages import MODERN
 from tests.mcp.trivial import TrivialBackend
 
 from trails.surfaces.mcp.http import McpApp
 
 Headers = list[tuple[bytes, bytes]]
-
-MODERN = "2026-07-28"
-LEGACY = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-REVISIONS = (None, *LEGACY, MODERN)
-"""None is an absent header."""
 
 PLAIN = [
     (b"host", b"127.0.0.1"),
@@ -39,17 +35,6 @@ class Reply(NamedTuple):
         return json.loads(self.body)
 
 
-def envelope(revision: str | None) -> dict[str, Any]:
-    """The ``_meta`` of a request."""
-    if revision != MODERN:
-        return {}
-    return {
-        "io.modelcontextprotocol/protocolVersion": revision,
-        "io.modelcontextprotocol/clientCapabilities": {},
-        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
-    }
-
-
 def headers_of(revision: str | None, method: str, params: dict[str, Any]) -> Headers:
     """The headers that a client sends with a request."""
     headers = list(PLAIN)
@@ -61,15 +46,6 @@ def headers_of(revision: str | None, method: str, params: dict[str, Any]) -> Hea
         if isinstance(name, str):
             headers.append((b"mcp-name", name.encode()))
     return headers
-
-
-def message_of(
-    revision: str | None, method: str, params: dict[str, Any], id_: object = 1
-) -> dict[str, Any]:
-    """A request."""
-    meta = envelope(revision)
-    full = {**params, "_meta": meta} if meta else params
-    return {"jsonrpc": "2.0", "id": id_, "method": method, "params": full}
 
 
 async def ask_app(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 
-from tests.mcp.doors import MODERN, REVISIONS, Headers, headers_of, message_of
+from tests.mcp.doors import Headers, headers_of
+from tests.mcp.messages import MODERN, REVISIONS, hello, message_of
 
 SEEDS = [
     ("tools/call", {"name": "echo", "arguments": {"a": [1, 2.5, None, "é"]}}),
@@ -20,14 +21,7 @@ SEEDS = [
             "argument": {"name": "n", "value": "1"},
         },
     ),
-    (
-        "initialize",
-        {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "f", "version": "1"},
-        },
-    ),
+    ("initialize", hello()),
     ("server/discover", {}),
     ("ping", {}),
     ("logging/setLevel", {"level": "debug"}),

@@ -11,16 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Literal, NamedTuple
 
+from tests.mcp.messages import META, MODERN, message_of
+
 Way = Literal["whole", "slow", "cut", "leave"]
 """At once; in pieces with pauses; never to the end; to the end, without waiting for an answer."""
 
-MODERN = "2026-07-28"
 REVISIONS = (MODERN, MODERN, MODERN, "2025-11-25", "2025-06-18", "2024-11-05", None)
-META = {
-    "io.modelcontextprotocol/protocolVersion": MODERN,
-    "io.modelcontextprotocol/clientInfo": {"name": "fuzz", "version": "1"},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 METHODS = (
     *("tools/list", "resources/list", "resources/templates/list", "prompts/list", "tools/CALL"),
     *("server/discover", "ping", "initialize", "logging/setLevel", "notifications/initialized"),
@@ -226,7 +222,7 @@ class Gun:
 
     def _body(self, method: str, params: Any) -> bytes:
         id = self._rng.choice((1, 2**53, "a", "\u00e9", 0, -5))
-        return json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).encode()
+        return json.dumps(message_of(None, method, params, id)).encode()
 
     def _headers(
         self, method: str, name: str | None, revision: str | None

@@ -8,16 +8,8 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.mcp.doors import (
-    LEGACY,
-    MODERN,
-    PLAIN,
-    REVISIONS,
-    Doors,
-    envelope,
-    headers_of,
-    message_of,
-)
+from tests.mcp.doors import PLAIN, Doors, headers_of
+from tests.mcp.messages import LEGACY, MODERN, REVISIONS, envelope, message_of
 from tests.mcp.trivial import ECHO, TrivialBackend
 
 from trails.model.actors import Actor

@@ -6,7 +6,8 @@ import asyncio
 import json
 
 import pytest
-from tests.mcp.doors import LEGACY, MODERN, REVISIONS, ask_app, headers_of, message_of
+from tests.mcp.doors import ask_app, headers_of
+from tests.mcp.messages import LEGACY, MODERN, REVISIONS, hello, message_of
 
 from trails import App
 from trails.app.kernels import kernel_of
@@ -16,8 +17,6 @@ from trails.model.actors import LOCAL
 from trails.request.authenticate import Authenticator
 
 PING = {"name": "trails_meta_ping", "arguments": {}}
-INFO = {"name": "t", "version": "1"}
-HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": INFO}
 
 
 @pytest.mark.req("G1")
@@ -49,7 +48,7 @@ async def visit(interface: HttpInterface) -> None:
             assert (await post(interface, revision, "tools/call", PING)).status == 400
         assert (await post(interface, None, "tools/call", PING, graph="none")).status == 404
         for revision in LEGACY:
-            greeting = {**HELLO, "protocolVersion": revision}
+            greeting = hello(revision)
             reply = await post(interface, revision, "initialize", greeting)
             offered = reply.message["result"]["capabilities"]
             assert offered["tools"] == {"listChanged": False}

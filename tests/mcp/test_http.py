@@ -6,17 +6,8 @@ import asyncio
 import json
 
 import pytest
-from tests.mcp.doors import (
-    LEGACY,
-    MODERN,
-    PLAIN,
-    REVISIONS,
-    Doors,
-    Reply,
-    ask_app,
-    headers_of,
-    message_of,
-)
+from tests.mcp.doors import PLAIN, Doors, Reply, ask_app, headers_of
+from tests.mcp.messages import LEGACY, MODERN, REVISIONS, hello, message_of
 from tests.mcp.trivial import ECHO, TrivialBackend
 
 from trails.model.actors import Actor
@@ -25,11 +16,7 @@ from trails.surfaces.mcp import bodies
 from trails.surfaces.mcp.http import McpApp
 
 CALL = {"name": "echo", "arguments": {"a": 1}}
-HELLO = {
-    "protocolVersion": "2025-11-25",
-    "capabilities": {},
-    "clientInfo": {"name": "test", "version": "1"},
-}
+HELLO = hello("2025-11-25")
 
 
 def body_of(revision: str | None, method: str, params: dict) -> bytes:
@@ -88,8 +75,7 @@ def capabilities(app: McpApp, revision: str) -> dict:
     """What an app says it can do."""
     if revision == MODERN:
         return ask(app, revision, "server/discover", {}).message["result"]["capabilities"]
-    hello = {**HELLO, "protocolVersion": revision}
-    return ask(app, revision, "initialize", hello).message["result"]["capabilities"]
+    return ask(app, revision, "initialize", hello(revision)).message["result"]["capabilities"]
 
 
 @pytest.mark.parametrize("revision", LEGACY)

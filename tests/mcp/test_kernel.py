@@ -6,14 +6,14 @@ import json
 
 import jsonschema
 import pytest
-from tests.mcp.doors import LEGACY, MODERN, REVISIONS, Doors, ask_app, headers_of, message_of
-from tests.mcp.trivial import OneCaller
+from tests.mcp.doors import Doors, ask_app, headers_of
+from tests.mcp.messages import LEGACY, MODERN, REVISIONS, message_of, session_of
+from tests.mcp.talks import talk
 
 from trails import App, Context, Node, Ref, capability, meta_capability, node_type, predicate
 from trails.app.kernels import kernel_of
 from trails.errors import BudgetError, CapabilityError, DeniedError
 from trails.model.actors import LOCAL, Actor
-from trails.surfaces.mcp.streams import serve_stream
 
 BUILDER = Actor("ada", frozenset({"runtime", "builder"}))
 
@@ -94,29 +94,8 @@ class Stage:
 
     def say(self, revision, method, params, actor=LOCAL):
         """What a session of lines answers."""
-        info = {"name": "t", "version": "1"}
-        hello = {"protocolVersion": revision, "capabilities": {}, "clientInfo": info}
-        asked = [message_of(revision, method, params)]
-        if revision != MODERN:
-            asked = [
-                message_of(None, "initialize", hello, 0),
-                {"jsonrpc": "2.0", "method": "notifications/initialized"},
-                *asked,
-            ]
-        lines, said = iter([json.dumps(one).encode() for one in asked]), []
-
-        async def receive():
-            return next(lines, None)
-
-        async def send(line):
-            said.append(json.loads(line))
-
-        async def serve():
-            await serve_stream(
-                self.doors.backends[0], receive, send, callers=OneCaller(actor), **self.options
-            )
-
-        self.doors.run(serve())
+        lines = session_of(revision, method, params)
+        said = self.doors.run(talk(self.doors.backends[0], lines, actor, **self.options))
         return [one for one in said if one.get("id") == 1]
 
     def everywhere(self, method, params, actor=LOCAL):

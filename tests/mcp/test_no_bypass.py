@@ -4,7 +4,8 @@ import json
 import re
 
 import pytest
-from tests.mcp.doors import MODERN, REVISIONS, Doors, headers_of, message_of
+from tests.mcp.doors import Doors, headers_of
+from tests.mcp.messages import MODERN, REVISIONS, message_of
 
 from trails import App, Context, Node, capability, node_type, predicate
 from trails.app.kernels import kernel_of

@@ -26,7 +26,8 @@ from mcp_types import methods
 from mcp_types.jsonrpc import JSONRPCRequest, jsonrpc_message_adapter
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
-from tests.mcp.doors import LEGACY, MODERN, REVISIONS, ask_app, headers_of, message_of
+from tests.mcp.doors import ask_app, headers_of
+from tests.mcp.messages import LEGACY, MODERN, OLD, REVISIONS, hello, message_of
 
 TOOL = {
     "name": "t",
@@ -335,10 +336,8 @@ def test_a_stream_is_served_in_the_era_it_opens_with():
 
     modern = asyncio.run(main(message_of(MODERN, "tools/list", {})))
     assert modern["result"]["resultType"] == "complete"
-    info = {"name": "n", "version": "1"}
-    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info}
-    legacy = asyncio.run(main(message_of(None, "initialize", hello)))
-    assert legacy["result"]["protocolVersion"] == "2025-06-18"
+    legacy = asyncio.run(main(message_of(None, "initialize", hello(OLD))))
+    assert legacy["result"]["protocolVersion"] == OLD
     assert list(legacy) == ["jsonrpc", "id", "result"]
 
 

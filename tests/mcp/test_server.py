@@ -5,43 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 
-from tests.mcp.trivial import OneCaller, TrivialBackend
+from tests.mcp import talks
+from tests.mcp.messages import hello, message_of
+from tests.mcp.trivial import TrivialBackend
 
-from trails.model.actors import LOCAL
 from trails.surfaces.mcp import streams
-from trails.surfaces.mcp.streams import serve_stream
-
-HELLO = {
-    "protocolVersion": "2025-06-18",
-    "capabilities": {},
-    "clientInfo": {"name": "test", "version": "1"},
-}
 
 
 def talk(*lines: bytes, backend: TrivialBackend | None = None) -> list[dict]:
     """Give a session some lines; what it answers."""
-    given = iter(lines)
-    said = []
-
-    async def receive():
-        return next(given, None)
-
-    async def send(line):
-        said.append(json.loads(line))
-
-    asyncio.run(serve_stream(backend or TrivialBackend(), receive, send, callers=OneCaller(LOCAL)))
-    return said
+    return asyncio.run(talks.talk(backend or TrivialBackend(), lines))
 
 
-def request(id_: int, method: str, params: object) -> bytes:
+def request(id_: int, method: str, params: dict[str, object]) -> bytes:
     """One line."""
-    return json.dumps({"jsonrpc": "2.0", "id": id_, "method": method, "params": params}).encode()
+    return json.dumps(message_of(None, method, params, id_)).encode()
 
 
 def test_a_stream_answers_what_was_asked_before_it_ended():
     """Requests that are in flight when the input ends are answered still."""
     said = talk(
-        request(1, "initialize", HELLO),
+        request(1, "initialize", hello()),
         b"",
         request(2, "tools/call", {"name": "echo", "arguments": {"a": 10**30}}),
     )
@@ -53,7 +37,7 @@ def test_a_line_that_is_not_json_is_answered_and_the_session_goes_on():
     """A parse error costs one line, not the session."""
     odd = b'{"jsonrpc":"2.0","id":[],"method":"ping"}'
     wrong = b'{"jsonrpc":"2.0","id":7,"method":5}'
-    said = talk(b"{", b"[]", odd, wrong, request(0, "initialize", HELLO))
+    said = talk(b"{", b"[]", odd, wrong, request(0, "initialize", hello()))
     codes = [message.get("error", {}).get("code") for message in said]
     assert codes == [-32700, -32600, -32600, -32600, None]
     assert [message["id"] for message in said] == [None, None, None, 7, 0]
@@ -78,7 +62,7 @@ def test_a_call_that_is_taken_back_is_ended_and_not_waited_for(monkeypatch):
     monkeypatch.setattr(streams, "GRACE", 60.0)
     backend = Stuck()
     said = talk(
-        request(1, "initialize", HELLO),
+        request(1, "initialize", hello()),
         request(2, "tools/call", {"name": "echo"}),
         b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}',
         request(3, "ping", {}),
@@ -93,7 +77,7 @@ def test_calls_that_do_not_end_are_not_waited_for_long(monkeypatch):
     monkeypatch.setattr(streams, "GRACE", 0.1)
     backend = Stuck()
     said = talk(
-        request(1, "initialize", HELLO), request(2, "tools/call", {"name": "x"}), backend=backend
+        request(1, "initialize", hello()), request(2, "tools/call", {"name": "x"}), backend=backend
     )
     assert backend.cancelled
     assert said[1:] == [] or said[1]["error"]["code"] == -32000
@@ -102,5 +86,5 @@ def test_calls_that_do_not_end_are_not_waited_for_long(monkeypatch):
 def test_a_line_that_is_too_long_is_refused(monkeypatch):
     """A line has a limit, and the next one is served."""
     monkeypatch.setattr(streams, "MAX_BODY", 1000)
-    said = talk(b"x" * 1001, request(1, "initialize", HELLO))
+    said = talk(b"x" * 1001, request(1, "initialize", hello()))
     assert [message.get("error", {}).get("code") for message in said] == [-32600, None]

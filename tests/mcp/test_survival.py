@@ -7,7 +7,8 @@ import json
 import random
 
 import pytest
-from tests.mcp.doors import MODERN, ask_app, headers_of, message_of
+from tests.mcp.doors import ask_app, headers_of
+from tests.mcp.messages import MODERN, hello, message_of
 from tests.mcp.nonsense import make
 from tests.mcp.trivial import OneCaller, TrivialBackend
 
@@ -64,9 +65,7 @@ def _fuzz(seed: int, count: int) -> None:
 def test_fuzzed_lines(seed, revision):
     """A session survives a thousand fuzzed lines and answers the next request."""
     rng = random.Random(seed)
-    info = {"name": "f", "version": "1"}
-    hello = {"protocolVersion": revision, "capabilities": {}, "clientInfo": info}
-    opening = ("tools/list", {}) if revision == MODERN else ("initialize", hello)
+    opening = ("tools/list", {}) if revision == MODERN else ("initialize", hello(revision))
     lines = [json.dumps(message_of(revision, *opening, id_="first")).encode()]
     lines += [make(rng)[1].replace(b"\n", b" ") for _ in range(1000)]
     lines.append(json.dumps(message_of(revision, "tools/call", CALL, id_="last")).encode())

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from tests.cli.processes import Commands
 from tests.policy.projects import READERS, make_project
+from tests.serving.commands import run_command
 
 from trails import App
 from trails.identity.token_files import TokenFile
@@ -40,14 +40,6 @@ expect = "deny"
 """
 
 
-@pytest.fixture(scope="module")
-def commands():
-    """Runs commands."""
-    running = Commands()
-    yield running
-    running.close()
-
-
 @pytest.fixture
 def folder(tmp_path):
     """A project with policies and cases, open in this process."""
@@ -58,11 +50,11 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def trails(commands, folder):
+def trails(folder):
     """Runs ``trails policy …`` there, expecting an exit code; what it printed."""
 
     def run(*arguments, code=0):
-        done = commands.run(["policy", *arguments], folder, None)
+        done = run_command(["policy", *arguments], folder)
         assert done.returncode == code, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         return done.stdout if code != 2 else done.stderr + done.stdout
@@ -186,27 +178,24 @@ def test_matrix_shows_who_may_use_what(trails, folder):
     assert "graph_health" in trails("matrix")
 
 
-def test_without_policies_all_is_told_to_be_open(commands, tmp_path):
+def test_without_policies_all_is_told_to_be_open(tmp_path):
     """An open project says so."""
     folder = make_project(tmp_path)
     asked = ["policy", "explain", "--actor", "a", "--action", "Admin"]
-    assert (
-        "allowed: open: there are no policies and no tokens"
-        in commands.run(asked, folder, None).stdout
-    )
-    assert "graph main: open" in commands.run(["policy", "check"], folder, None).stdout
+    assert "allowed: open: there are no policies and no tokens" in run_command(asked, folder).stdout
+    assert "graph main: open" in run_command(["policy", "check"], folder).stdout
 
 
-def test_doctor_tells_what_is_wrong_with_policies(commands, tmp_path):
+def test_doctor_tells_what_is_wrong_with_policies(tmp_path):
     """Before anybody serves the project."""
     folder = make_project(tmp_path, {"a.cedar": READERS.replace("Read", "Raed", 1)})
-    done = commands.run(["doctor"], folder, None)
+    done = run_command(["doctor"], folder)
     assert done.returncode == 1
     assert "✗ policies: policies/a.cedar:1: policy 1: there is no action 'Raed'" in done.stdout
 
 
 @pytest.mark.parametrize("way", [["--stdio"], ["--port", "0"]], ids=["stdio", "http"])
-def test_nothing_is_served_with_wrong_policies_of_the_server(commands, tmp_path, way):
+def test_nothing_is_served_with_wrong_policies_of_the_server(tmp_path, way):
     """The reason is told, and the process ends."""
     settings = '[project]\nname = "acme"\n[server]\npolicies = "server"\n'
     folder = make_project(tmp_path, settings=settings)
@@ -214,6 +203,6 @@ def test_nothing_is_served_with_wrong_policies_of_the_server(commands, tmp_path,
     (folder / "server" / "a.cedar").write_text(
         'permit(principal, action == Action::"X", resource);'
     )
-    done = commands.run(["serve", *way], folder, "")
+    done = run_command(["serve", *way], folder)
     assert done.returncode == 2
     assert "server/a.cedar:1: policy 1: there is no action 'X'; there is GraphList" in done.stderr

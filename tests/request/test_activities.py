@@ -6,11 +6,11 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from tests.request.library import DECLARED
+from tests.waiting import wait_until
 
 from trails import App
 from trails.app.kernels import kernel_of
@@ -115,9 +115,7 @@ def test_a_call_that_is_cancelled_before_it_began_leaves_an_activity(calls):
 def test_reads_are_written_in_batches_by_themselves(calls):
     """Nobody has to ask for it."""
     calls.result("graph_health")
-    deadline = time.monotonic() + 10
-    while not list(calls.graph.log.activities()) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: list(calls.graph.log.activities()), "the writing of an activity")
     assert [each.name for _, each in calls.graph.log.activities()] == ["graph_health"]
 
 

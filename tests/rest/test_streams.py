@@ -10,8 +10,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from tests.cli.serving import Served
 from tests.rest.project import APP
+from tests.serving.processes import Web
 
 from trails.request.spooling import drop, spool, stream
 
@@ -82,9 +82,8 @@ def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("streams")
     (folder / "trails.toml").write_text('[project]\nname = "acme"\n', encoding="utf-8")
     (folder / "app.py").write_text(APP, encoding="utf-8")
-    opened = Served(folder)
-    yield opened
-    opened.close()
+    with Web(folder, cold=True) as opened:
+        yield opened
 
 
 def peak_of(served):

@@ -15,6 +15,7 @@ import socket
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 _NUMBER = struct.Struct("i")
 
@@ -22,10 +23,14 @@ _NUMBER = struct.Struct("i")
 class Fork:
     """A process that was forked elsewhere, used like a Popen."""
 
-    def __init__(self, arguments, descriptors, environment):
+    def __init__(self, arguments, descriptors, environment, folder="."):
         self._status, told = os.pipe()
-        asked = json.dumps({"arguments": arguments, "environment": environment})
-        socket.send_fds(_parent(), [asked.encode()], [*descriptors, told])
+        asked = {
+            "arguments": arguments,
+            "environment": environment,
+            "folder": str(Path(folder).resolve()),
+        }
+        socket.send_fds(_parent(), [json.dumps(asked).encode()], [*descriptors, told])
         os.close(told)
         (self.pid,) = _NUMBER.unpack(os.read(self._status, _NUMBER.size))
         self.returncode = None
@@ -73,11 +78,12 @@ def _end(requests, process):
     process.wait()
 
 
-def be_command(arguments, environment, descriptors):
+def be_command(arguments, environment, folder, descriptors):
     """Be the command; never returns."""
     from trails.app.main import main
 
     os.environ.update(environment)
+    os.chdir(folder)
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
     os.closerange(3, 64)
@@ -100,7 +106,7 @@ def mind(asked, descriptors):
     *standard, told = descriptors
     pid = os.fork()
     if pid == 0:
-        be_command(asked["arguments"], asked["environment"], standard)
+        be_command(**asked, descriptors=standard)
     for descriptor in (0, *standard):
         os.close(descriptor)
     os.write(told, _NUMBER.pack(pid))
@@ -119,7 +125,8 @@ def serve():
     import trails.app.serving.http_servers
     import trails.app.serving.service
     import trails.app.serving.stdio
-    import trails.app.serving.web  # noqa: F401 - so that the forks need not
+    import trails.app.serving.web
+    import trails.surfaces.cli.commands  # noqa: F401 - so that the forks need not
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     requests = socket.socket(fileno=0)

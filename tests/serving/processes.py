@@ -9,36 +9,18 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from itertools import count
 
+from tests.mcp.messages import INITIALIZED, hello, message_of
 from tests.serving.forks import Fork
+from tests.waiting import PATIENCE, wait_until
 
 from trails.app.serving.owners import find_owner
-
-PATIENCE = 120
-"""Seconds until something that should happen did not."""
-OLD = "2025-06-18"
-NEW = "2026-07-28"
-META = {
-    "io.modelcontextprotocol/protocolVersion": NEW,
-    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 
 
 def command(*arguments):
     """How a trails process is started."""
     return [sys.executable, "-m", "trails", *map(str, arguments)]
-
-
-def wait_until(condition, what="it"):
-    """Wait for something to become true."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(0.02)
-    return found
 
 
 class Process:
@@ -132,8 +114,7 @@ class Stdio(Process):
     def ask(self, method, params=None):
         """Send a request; its id."""
         id_ = next(self._ids)
-        params = {} if params is None else params
-        self.send({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
+        self.send(message_of(None, method, {} if params is None else params, id_))
         return id_
 
     def answer(self, id_):
@@ -157,13 +138,8 @@ class Stdio(Process):
 
     def initialize(self):
         """Open a session of an older revision."""
-        asked = {
-            "protocolVersion": OLD,
-            "capabilities": {},
-            "clientInfo": {"name": "test", "version": "1"},
-        }
-        result = self.request("initialize", asked)
-        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        result = self.request("initialize", hello())
+        self.send(INITIALIZED)
         return result
 
     def call(self, name, **arguments):
@@ -184,6 +160,7 @@ class Web(Process):
     def __init__(self, folder, *arguments, **options):
         super().__init__("serve", "-p", folder, "--port", "0", "--json", *arguments, **options)
         self.served = self.next_served()
+        self.url = self.served["url"]
 
     def next_served(self):
         """What it says when it is ready."""

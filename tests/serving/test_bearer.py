@@ -8,7 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from tests.mcp.doors import REVISIONS, ask_app, headers_of, message_of
+from tests.mcp.doors import ask_app, headers_of
+from tests.mcp.messages import REVISIONS, message_of
 
 from trails import App
 from trails.app.access import access_of

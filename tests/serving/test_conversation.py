@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.serving.processes import META
+from tests.mcp.messages import META
 
 from trails.app.serving.conversation import Conversation
 

@@ -8,8 +8,10 @@ import threading
 from urllib.parse import urlsplit
 
 import pytest
-from tests.serving.processes import META, NEW, Process, Stdio, Web, wait_until
+from tests.mcp.messages import MODERN, message_of
+from tests.serving.processes import Process, Stdio, Web
 from tests.serving.projects import make_project
+from tests.waiting import wait_until
 
 from trails.app.serving.owners import find_owner
 
@@ -36,10 +38,15 @@ def ask(url, method="POST", path="/graphs/main/mcp", body=None, **headers):
 
 def call(url, name, **arguments):
     """Call a tool with the newest revision."""
-    params = {"name": name, "arguments": arguments, "_meta": META}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    headers = {"Mcp_Method": "tools/call", "Mcp_Name": name, "MCP_Protocol_Version": NEW}
+    body = message_of(MODERN, "tools/call", {"name": name, "arguments": arguments})
+    headers = {"Mcp_Method": "tools/call", "Mcp_Name": name, "MCP_Protocol_Version": MODERN}
     return ask(url, body=body, **headers)
+
+
+def test_a_person_is_told_where_it_is_served(folder):
+    """In words, with the address."""
+    with Process("serve", "-p", folder, "--port", 0) as web:
+        assert b"notebook is served at http://127.0.0.1:" in web.line()
 
 
 def test_the_owner_serves_its_port_itself(folder):
@@ -74,7 +81,7 @@ def test_a_port_is_passed_on_and_taken_over(folder, tmp_path):
     with Stdio(folder) as owner:
         owner.initialize()
         with Web(folder) as web:
-            url = web.served["url"]
+            url = web.url
             assert web.served["owner"] is False
             assert web.served["pid"] == owner.pid
             call(url, "notes.add", text="one")
@@ -106,7 +113,7 @@ def test_calls_are_finished_when_a_server_ends(folder, tmp_path):
             begun = tmp_path / f"begun{number}"
             answers = []
             arguments = {"text": f"slow{number}", "begun": str(begun)}
-            url = web.served["url"]
+            url = web.url
             slow = threading.Thread(
                 target=lambda u=url, a=arguments, to=answers: to.append(call(u, "notes.slow", **a))
             )
@@ -120,7 +127,7 @@ def test_calls_are_finished_when_a_server_ends(folder, tmp_path):
 def test_large_bodies_pass_both_ways(folder):
     """Backpressure, not memory, is what a slow side meets; a bad request does not end the front."""
     with Web(folder), Web(folder) as front:
-        url = front.served["url"]
+        url = front.url
         text = "x" * 10_000_000
         status, answer = call(url, "notes.measure", text=text)
         assert (status, answer["result"]["structuredContent"]) == (200, {"result": len(text)})
@@ -137,7 +144,7 @@ def test_a_broken_graph_is_named_and_the_others_are_served(tmp_path):
         for web in (owner, front):
             assert [each["graph"] for each in web.served["graphs"]] == ["main"]
             assert "nothing_like_this" in web.served["quarantined"]["other"]
-            url = web.served["url"]
+            url = web.url
             status, answer = ask(url, path="/graphs/other/mcp", body={})
             assert (status, answer["error"]["code"]) == (503, "quarantined")
             assert call(url, "notes.count")[0] == 200

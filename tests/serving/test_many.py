@@ -12,8 +12,9 @@ from pathlib import Path
 
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.shared.exceptions import MCPDeprecationWarning
-from tests.serving.processes import PATIENCE, Web, command, wait_until
+from tests.serving.processes import Web, command
 from tests.serving.projects import make_project
+from tests.waiting import PATIENCE, wait_until
 
 from trails import App
 from trails.app.local import LocalOperations

@@ -5,8 +5,10 @@ import os
 import signal
 
 import pytest
-from tests.serving.processes import META, Process, Stdio, owner_first, wait_until
+from tests.mcp.messages import META
+from tests.serving.processes import Process, Stdio, owner_first
 from tests.serving.projects import make_project
+from tests.waiting import wait_until
 
 from trails import App
 from trails.app.serving.owners import find_owner

@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+from tests.mcp.messages import hello
 from tests.watches.shelf import Book, make_app, save
 from tests.watches.stage import Stage, until
 from tests.watches.test_listening import Exchange
@@ -15,11 +16,6 @@ from trails.surfaces.mcp.http import McpApp
 
 BOOKS = "trails://kg/Book"
 BOOK = "trails://kg/Book/b"
-HELLO = {
-    "protocolVersion": "2025-06-18",
-    "capabilities": {},
-    "clientInfo": {"name": "test", "version": "1"},
-}
 
 
 @pytest.fixture
@@ -60,7 +56,7 @@ class Session:
 
     async def begin(self, *uris: str) -> None:
         """Initialize, and subscribe."""
-        await self.post("initialize", HELLO)
+        await self.post("initialize", hello())
         await self.post("notifications/initialized", id_=None)
         for uri in uris:
             assert "result" in await self.post("resources/subscribe", {"uri": uri})

@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+from tests.mcp.messages import MODERN, message_of
 from tests.watches.shelf import Book, Shelf, branch, make_app, save
 from tests.watches.stage import Stage, until
 from tests.watches.test_subscriptions import make_capability, make_type
@@ -14,16 +15,10 @@ from trails import App
 from trails.surfaces.mcp import listening
 from trails.surfaces.mcp.http import McpApp
 
-REVISION = "2026-07-28"
-META = {
-    "io.modelcontextprotocol/protocolVersion": REVISION,
-    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 HEADERS = {
     "content-type": "application/json",
     "accept": "application/json, text/event-stream",
-    "mcp-protocol-version": REVISION,
+    "mcp-protocol-version": MODERN,
     "mcp-method": "subscriptions/listen",
 }
 BOOKS = "trails://kg/Book"
@@ -98,9 +93,8 @@ class Exchange:
 
 def request(id_: object, **notifications: object) -> bytes:
     """A listen request."""
-    params = {"notifications": notifications, "_meta": META}
-    message = {"jsonrpc": "2.0", "id": id_, "method": "subscriptions/listen", "params": params}
-    return json.dumps(message).encode()
+    params = {"notifications": notifications}
+    return json.dumps(message_of(MODERN, "subscriptions/listen", params, id_)).encode()
 
 
 REQUESTS = {
@@ -130,9 +124,7 @@ REQUESTS = {
     "a number for a flag": request(6, toolsListChanged=1),
     "something unknown": request(7, taskIds=["x"]),
     "a URI that is none": request(8, resourceSubscriptions=[5]),
-    "no filter": json.dumps(
-        {"jsonrpc": "2.0", "id": 9, "method": "subscriptions/listen", "params": {"_meta": META}}
-    ).encode(),
+    "no filter": json.dumps(message_of(MODERN, "subscriptions/listen", {}, 9)).encode(),
     "no id": b'{"jsonrpc":"2.0","method":"subscriptions/listen","params":{"notifications":{}}}',
 }
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from trails.engine.commit import Write
 from trails.engine.graph import Graph
 from trails.engine.lines import Line
 from trails.engine.schema_change import check_change, describe_changes
+from trails.engine.write.write import Write
 from trails.errors import SchemaMismatchError
 from trails.model.history import GENESIS
 from trails.model.types import Schema

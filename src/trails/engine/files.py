@@ -13,8 +13,8 @@ from trails.engine.load.joined import Joined, common_format
 from trails.engine.load.load import Loaded
 from trails.engine.load.rdf import Parse
 from trails.engine.load.source import Progress
-from trails.engine.mutate import Opening
 from trails.engine.snapshots import snapshot_line
+from trails.engine.write.opened import Opening
 from trails.errors import NotFoundError, QueryError, ValidationError
 from trails.model.history import GENESIS
 from trails.model.lenses import Lens
@@ -43,13 +43,12 @@ def load_files(
     given = request.files[0] if several is None else several.blocks()
     loaded = Loaded(0)
     with opening() as opened:
-        write = opened.write
-        replayed = write.replayed is not None
-        if not replayed:
+        if not opened.replayed:
+            write = opened.write
             try:
                 loaded = load(
                     write,
-                    write.seen.schema,
+                    write.nodes.seen.schema,
                     graph.names,
                     given,
                     how,
@@ -60,8 +59,9 @@ def load_files(
                 if several is None:
                     raise
                 raise several.placed(error) from None
-    commit = None if opened.commit is None else opened.commit.id
-    return LoadResult(line.name, commit, loaded.nodes, loaded.deleted, replayed=replayed)
+    return LoadResult(
+        line.name, opened.commit_id, loaded.nodes, loaded.deleted, replayed=opened.replayed
+    )
 
 
 def export_line(

@@ -19,7 +19,7 @@ from trails.engine.context import GraphContext
 from trails.engine.costs import describe_cost
 from trails.engine.graph import Graph
 from trails.engine.lines import Line
-from trails.engine.mutate import Effect, local_effect, mutate_sparql
+from trails.engine.mutate.updates import Effect, local_effect, mutate_sparql
 from trails.engine.policy_rules import judge
 from trails.engine.query_reach import reach_of, touches_hidden
 from trails.engine.results import conformer, plain

@@ -11,7 +11,6 @@ from typing import Final, TypeVar
 from trails.authoring.nodes import Node, is_unfolded, state_of, unfold
 from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
-from trails.engine.commit import Write
 from trails.engine.evolve import adopt_on_branch
 from trails.engine.graph import Graph
 from trails.engine.guards import refuse_text
@@ -22,6 +21,10 @@ from trails.engine.puts import Put
 from trails.engine.seen import Seen, reader
 from trails.engine.sparql import ask_line, bind
 from trails.engine.statements import apply_statements, data_statements
+from trails.engine.write.bulk import put_all
+from trails.engine.write.edits import put, remove
+from trails.engine.write.opened import Opened
+from trails.engine.write.write import Write
 from trails.errors import (
     FieldError,
     ForbiddenError,
@@ -244,7 +247,7 @@ class Knowledge:
     @contextmanager
     def _connection(self, nodes: NodeIndex, write: Write | None) -> Iterator[sqlite3.Connection]:
         if write is not None:
-            yield write.db
+            yield write.nodes.db
         else:
             with nodes.file.reader() as db:
                 yield db
@@ -258,7 +261,7 @@ class Knowledge:
         if self.lens is not None:
             raise ForbiddenError(NO_SPARQL)
         write = self._mine()
-        if write is not None and write.changed:
+        if write is not None and write.nodes.changed:
             raise TransactionError(
                 "SPARQL reads what is committed, and this transaction has changes that are not; "
                 "query before the first change, or use objects()"
@@ -289,9 +292,9 @@ class Knowledge:
     ) -> Commit | None:
         """Write one instance; see ``Node.save``."""
         alone = self._mine() is None
-        with self._writing(message, expected_head, idempotency_key) as outcome:
-            self._put(outcome.write, node, upsert=upsert, alone=alone)
-        return outcome.commit
+        with self._writing(message, expected_head, idempotency_key) as opened:
+            self._put(opened.write, node, upsert=upsert, alone=alone)
+        return opened.commit
 
     def save_all(
         self,
@@ -312,25 +315,25 @@ class Knowledge:
                 except ValidationError as error:
                     errors.extend(error.fields)
             if errors:
-                write.spoil()
+                write.nodes.spoil()
                 raise ValidationError(errors)
             return None
-        with self._writing(message, expected_head, idempotency_key) as outcome:
-            if outcome.write.replayed is None:
+        with self._writing(message, expected_head, idempotency_key) as opened:
+            if not opened.replayed:
                 waiting: dict[int, object] = {}
 
                 def puts() -> Iterator[Put]:
                     for node in nodes:
-                        change = _change(outcome.write, node, upsert=upsert)
+                        change = _change(opened.write, node, upsert=upsert)
                         if change is not None:
                             waiting[id(change)] = node
                             yield change
 
                 def done(change: Put, state: NodeState) -> None:
-                    _remember(waiting.pop(id(change)), state, outcome.write)
+                    _remember(waiting.pop(id(change)), state, opened.write)
 
-                outcome.write.put_all(puts(), done)
-        return outcome.commit
+                put_all(opened.write.nodes, puts(), done)
+        return opened.commit
 
     def _put(
         self,
@@ -346,7 +349,7 @@ class Knowledge:
         change = _change(write, node, upsert=upsert)
         if change is not None:
             prefix = f"{change.type}/{getattr(node, 'id', '?')}." if batch else ""
-            state = write.put(change, prefix=prefix, alone=alone)
+            state = put(write.nodes, change, prefix=prefix, alone=alone)
             if state is not None:
                 _remember(node, state, write)
 
@@ -363,14 +366,14 @@ class Knowledge:
         handle = getattr(node, "handle", None)
         if handle is None:
             raise NotFoundError(f"{node!r} was never saved, so it can't be deleted")
-        with self._writing(message, expected_head, idempotency_key) as outcome:
-            if outcome.write.replayed is None:
-                outcome.write.remove(handle, cascade=cascade)
+        with self._writing(message, expected_head, idempotency_key) as opened:
+            if not opened.replayed:
+                remove(opened.write.nodes, handle, cascade=cascade)
                 unfold(node)  # type: ignore[arg-type]
                 state_of(node).remember(  # type: ignore[arg-type]
-                    stored=False, values=None, fate=outcome.write.fate
+                    stored=False, values=None, fate=opened.write.fate
                 )
-        return outcome.commit
+        return opened.commit
 
     @contextmanager
     def transaction(
@@ -379,19 +382,19 @@ class Knowledge:
         message: str = "",
         expected_head: str | None = None,
         idempotency_key: str | None = None,
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[Opened]:
         """One commit for everything written in the block, or none when it raises.
 
         Other writers wait. Reads in the block see its changes; a transaction inside a
         transaction joins it.
         """
-        with self._writing(message, expected_head, idempotency_key) as outcome:
-            yield outcome
+        with self._writing(message, expected_head, idempotency_key) as opened:
+            yield opened
 
     @contextmanager
     def _writing(
         self, message: str, expected_head: str | None, idempotency_key: str | None
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[Opened]:
         mine = self._mine()
         if mine is not None:
             if expected_head is not None or idempotency_key is not None:
@@ -399,7 +402,7 @@ class Knowledge:
                     "expected_head and idempotency_key belong to the whole transaction; "
                     "pass them to transaction()"
                 )
-            yield Outcome(mine)
+            yield Opened(mine)
             return
         if self._call is not None and self._call.reads:
             raise TransactionError(
@@ -418,10 +421,10 @@ class Knowledge:
         )
         self._adopt()
         write.begin()
-        outcome = Outcome(write)
+        opened = Opened(write)
         self._open, self._thread = write, threading.get_ident()
         try:
-            yield outcome
+            yield opened
         except BaseException:
             self._open = None
             write.abandon()
@@ -430,7 +433,7 @@ class Knowledge:
         if self._call is not None:
             # Said before, since a write that fails here may be in the log all the same.
             self._call.committed = True
-        told = outcome.commit = self._told(write.finish())
+        told = opened.commit = self._told(write.finish())
         if self._call is not None and told is not None:
             self._call.statements += told.added + told.removed
 
@@ -479,25 +482,15 @@ class Knowledge:
             raise refuse_text()
         removed, added = data_statements(text, {"": self._graph.names.vocabulary})
         alone = self._mine() is None
-        with self._writing(message, None, None) as outcome:
+        with self._writing(message, None, None) as opened:
             apply_statements(
-                outcome.write,
+                opened.write,
                 removed,
                 added,
                 validate=not skip_validation,
                 alone=alone,
             )
-        return outcome.commit
-
-
-class Outcome:
-    """A write in progress and, once its block has ended, its commit."""
-
-    __slots__ = ("commit", "write")
-
-    def __init__(self, write: Write) -> None:
-        self.write = write
-        self.commit: Commit | None = None
+        return opened.commit
 
 
 def _change(write: Write, node: object, *, upsert: bool) -> Put | None:
@@ -510,7 +503,7 @@ def _change(write: Write, node: object, *, upsert: bool) -> Put | None:
         return None
     own = node.__dict__
     values = {name: value for name in descriptor.by_name if (value := own.get(name)) is not None}
-    if not write.sees_all:
+    if not write.nodes.sees_all:
         values = _said(write, descriptor, values)
     if state.stored:
         return Put(descriptor.name, values, state.id, "update", state.loaded)
@@ -519,7 +512,7 @@ def _change(write: Write, node: object, *, upsert: bool) -> Put | None:
 
 def _said(write: Write, descriptor: TypeDescriptor, values: dict[str, object]) -> dict[str, object]:
     """The values of an instance without those that it has by itself and its actor can't see."""
-    seen = write.seen.schema.by_name.get(descriptor.name)
+    seen = write.nodes.seen.schema.by_name.get(descriptor.name)
     if seen is None:
         return values
     return {

@@ -14,7 +14,6 @@ import msgspec
 
 from trails.engine.access import OPEN, Access
 from trails.engine.changes import Net, NodeNet, Plain, net_between
-from trails.engine.commit import Write
 from trails.engine.common_state import common_state
 from trails.engine.containment import Permits
 from trails.engine.graph import Graph, now
@@ -26,6 +25,8 @@ from trails.engine.schema_merge import merge_schemas
 from trails.engine.seen import Seen, reader
 from trails.engine.snapshots import snapshot_line
 from trails.engine.three_way import Clash, Edit, Merge, three_way
+from trails.engine.write.states import judge
+from trails.engine.write.write import Write
 from trails.errors import ConflictError, FieldError, NotFoundError, ValidationError
 from trails.log.protocol import head_moved
 from trails.model.history import GENESIS, Move
@@ -191,7 +192,7 @@ class _Merging:
         )
 
     def _states(self, line: Line, handles: list[str]) -> dict[str, NodeState | None]:
-        found = line.nodes.find_all(self._write.db, handles)
+        found = line.nodes.find_all(self._write.nodes.db, handles)
         return {
             handle: found[handle].state if handle in found else None
             for handle in dict.fromkeys(handles)
@@ -241,7 +242,7 @@ class _Merging:
     def _lost(self, line: Line, merged: Schema) -> Iterator[str]:
         """Types and fields that a side uses and the merged schema has not."""
         for name, declared in line.schema.by_name.items():
-            if not line.nodes.live(self._write.db, (name,)):
+            if not line.nodes.live(self._write.nodes.db, (name,)):
                 continue
             after = merged.by_name.get(name)
             if after is None:
@@ -249,7 +250,7 @@ class _Merging:
                 continue
             gone = {field for field in declared.by_name if field not in after.by_name}
             if gone:
-                for stored in line.nodes.stored(self._write.db, (name,)):
+                for stored in line.nodes.stored(self._write.nodes.db, (name,)):
                     yield from (f"{name}.{each}" for each in gone & stored.state.values.keys())
 
     # --- fields --------------------------------------------------------------------------
@@ -324,9 +325,9 @@ class _Merging:
             self._add(self._conflict_at(_violation_id(violation), violation))
 
     def _violations(self, states: Mapping[str, NodeState | None]) -> Iterator[RuleError]:
-        yield from self._write.judge(states)
+        yield from judge(self._write.nodes, states)
         nodes, validator = self._ours.nodes, self._ours.validator
-        for stored in nodes.stored(self._write.db, self._changed_types):
+        for stored in nodes.stored(self._write.nodes.db, self._changed_types):
             state = stored.state
             if state.handle not in states:
                 errors: list[FieldError] = []
@@ -366,7 +367,8 @@ class _Merging:
     def _ours_before(self, handles: list[str]) -> dict[str, NodeState | None]:
         """Nodes as they were before this write, which its own index no longer shows."""
         now_there = self._states(self._ours, handles)
-        return {handle: self._write.before(handle, now_there[handle]) for handle in handles}
+        touches = self._write.nodes.touches
+        return {handle: touches.before(handle, now_there[handle]) for handle in handles}
 
     # --- conflicts -------------------------------------------------------------------------
 

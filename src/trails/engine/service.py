@@ -22,7 +22,8 @@ from trails.engine.guards import refuse_text
 from trails.engine.invoke import invoke, invoke_query, recording
 from trails.engine.knowledge import NO_SPARQL
 from trails.engine.load.source import Progress, no_progress
-from trails.engine.mutate import mutate_sparql, mutate_typed
+from trails.engine.mutate.operations import mutate_typed
+from trails.engine.mutate.updates import mutate_sparql
 from trails.engine.seen import Seen, reader
 from trails.engine.snapshots import snapshot_line
 from trails.engine.untrusted import Untrusted

@@ -11,8 +11,9 @@ from typing import Final
 
 import pyoxigraph as ox
 
-from trails.engine.commit import Write
 from trails.engine.guards import refuse_text
+from trails.engine.write.states import apply_states, bypass
+from trails.engine.write.write import Write
 from trails.errors import FieldError, QueryError, ValidationError
 from trails.model.constraints import showable
 from trails.model.iris import RDF_TYPE
@@ -32,10 +33,11 @@ def apply_statements(
 
     Without ``validate`` the statements are logged as they are.
     """
-    terms = write.seen.terms
+    nodes = write.nodes
+    terms = nodes.seen.terms
     gone, come = list(terms.parse(removed)), list(terms.parse(added))
     outside = [quad for quad in (*gone, *come) if not terms.describes(quad)]
-    if outside and not write.sees_all:
+    if outside and not nodes.sees_all:
         raise refuse_text()
     if outside and validate:
         _refuse_kinds(terms, outside)
@@ -46,7 +48,7 @@ def apply_statements(
     states: dict[str, NodeState | None] = {}
     errors: list[FieldError] = []
     for handle, change in terms.changes(gone, come).items():
-        stored = write.find(handle)
+        stored = nodes.find(handle)
         before = None if stored is None else stored.state
         state = states[handle] = terms.state_after(handle, before, change)
         if validate:
@@ -56,12 +58,12 @@ def apply_statements(
     if validate:
         _check_classes(terms, gone, come, states)
     try:
-        write.apply_states(states, errors, validate=validate, alone=alone)
+        apply_states(nodes, states, errors, validate=validate, alone=alone)
     except ValidationError:
-        write.spoil()  # the states are in: a transaction around this must not commit them
+        nodes.spoil()  # the states are in: a transaction around this must not commit them
         raise
     if not validate:
-        write.bypass(removed, added, (len(gone), len(come)))
+        bypass(nodes, removed, added, (len(gone), len(come)))
 
 
 def _refuse_kinds(terms: Terms, outside: list[ox.Quad]) -> None:

@@ -1,6 +1,6 @@
 """The only way to write: give a draft its place in the chain and make it durable.
 
-Imported by the engine's commit alone.
+Imported by the engine's ``Write`` alone.
 """
 
 from __future__ import annotations

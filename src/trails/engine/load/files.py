@@ -8,11 +8,12 @@ from typing import IO, Final
 
 import msgspec
 
-from trails.engine.load.load import Loaded, Writing, load_lines
+from trails.engine.load.load import Loaded, load_lines
 from trails.engine.load.rdf import FORMATS as RDF_FORMATS
 from trails.engine.load.rdf import Parse, load_rdf, parse_here
 from trails.engine.load.source import Progress, no_progress
 from trails.engine.load.table import load_table
+from trails.engine.write.write import Write
 from trails.errors import QueryError
 from trails.model.iris import Names
 from trails.model.loads import Mode
@@ -61,7 +62,7 @@ class How(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(
-    write: Writing,
+    write: Write,
     schema: Schema,
     names: Names,
     given: Path | IO[bytes] | Iterable[bytes],

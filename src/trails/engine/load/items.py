@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Final
 
 import msgspec
 
 from trails.engine.rules import RuleError
+from trails.engine.write.bulk import MAX_ERRORS
 from trails.errors import FieldError
 from trails.model.constraints import showable
 
-MAX_ERRORS: Final = 1000
 _number = re.compile(r"(?:line|row) ([0-9]+)").match
 
 

@@ -16,62 +16,32 @@ known about all of it is in a temporary database.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import IO, Final, Literal, Protocol, Self
+from typing import IO, Literal, Self
 
 import msgspec
 
 from trails.engine.load.ends import OPEN, Ends
-from trails.engine.load.items import MAX_ERRORS, Item, Problems
+from trails.engine.load.items import Item, Problems
 from trails.engine.load.lines import Lines
 from trails.engine.load.source import Progress, Source, no_progress
 from trails.engine.load.spool import Reference, Spool
 from trails.engine.puts import Put
 from trails.engine.rules import RuleError
 from trails.engine.validate import reference_coercer
-from trails.errors import FieldError, ValidationError
+from trails.engine.write.bulk import MAX_ERRORS, put_all, remove_all
+from trails.engine.write.pending import CHUNK
+from trails.engine.write.write import Write
+from trails.errors import ValidationError
 from trails.model.ids import edge_id, uuid7
 from trails.model.iris import Names, id_problem, normal_id
 from trails.model.kinds import KindError
 from trails.model.loads import Mode
 from trails.model.nodes import NodeState, make_handle, split_handle
 from trails.model.types import Schema
-
-_CHUNK: Final = 2000
-
-
-class StoredNode(Protocol):
-    """A node of the graph."""
-
-    @property
-    def state(self) -> NodeState:
-        """Its values."""
-
-
-class Writing(Protocol):
-    """The write that a load goes into; its caller begins and finishes it."""
-
-    def put_all(
-        self,
-        changes: Iterable[Put],
-        done: Callable[[Put, NodeState], None],
-        found: list[FieldError] | None = None,
-    ) -> int:
-        """Create or change many nodes; violations are added to ``found``."""
-
-    def remove_all(self, handles: Iterable[str]) -> int:
-        """Delete many nodes."""
-
-    def found(self, handles: Sequence[str]) -> Mapping[str, StoredNode]:
-        """Those of many nodes that exist, as this write sees them."""
-
-    def states(self, type_name: str) -> Iterator[NodeState]:
-        """Every instance of exactly this type, as this write sees them."""
-
-    def settle(self, errors: list[FieldError]) -> None:
-        """Add what the rules between nodes find."""
+from trails.views.nodes.index import Stored
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -83,7 +53,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 def load_lines(
-    write: Writing,
+    write: Write,
     schema: Schema,
     names: Names,
     given: Path | IO[bytes] | Iterable[bytes],
@@ -108,7 +78,7 @@ class Loading:
 
     def __init__(
         self,
-        write: Writing,
+        write: Write,
         schema: Schema,
         names: Names,
         mode: Mode,
@@ -117,7 +87,7 @@ class Loading:
         statements: bool = False,
     ) -> None:
         """``statements``: the items are RDF, so sets are united and defaults stay out."""
-        self._write = write
+        self._nodes = write.nodes
         self._schema = schema
         self._mode = mode
         self._place = place
@@ -146,7 +116,7 @@ class Loading:
     def take(self, items: Iterable[Item]) -> None:
         """Put nodes, as long as the list of what is wrong is not full."""
         stream = iter(items)
-        while not self.problems.full and (chunk := list(islice(stream, _CHUNK))):
+        while not self.problems.full and (chunk := list(islice(stream, CHUNK))):
             self._take(chunk)
 
     def _take(self, chunk: list[Item]) -> None:
@@ -166,14 +136,14 @@ class Loading:
         self._put([item for item in items if not item.open])
 
     def _put(self, items: list[Item]) -> None:
-        there: Mapping[str, StoredNode] = {}
+        there: Mapping[str, Stored] = {}
         if self._mode == "merge" or any(item.partial for item in items):
-            there = self._write.found([each.handle for each in items if each.handle is not None])
+            there = self._nodes.found([each.handle for each in items if each.handle is not None])
         puts = []
         for item in items:
             stored = None if item.handle is None else there.get(item.handle)
             puts.append(self._change(item, None if stored is None else stored.state.values))
-        self._write.put_all(puts, _ignore, self.problems.found)
+        put_all(self._nodes, puts, _ignore, self.problems.found)
         self._count += len(puts)
 
     def _once(self, items: list[Item]) -> list[Item]:
@@ -290,7 +260,7 @@ class Loading:
             candidates = {owner: self.ends.candidates(owner) for owner in owners}
             handles = [handle for each in candidates.values() for handle in each]
             given = self.spool.seen(handles)
-            there = self._write.found(handles)
+            there = self._nodes.found(handles)
             for owner, each in candidates.items():
                 if any(handle in given for handle in each):
                     continue
@@ -324,7 +294,7 @@ class Loading:
             for reference in self._open_references(item)
         }
         handles = [handle for each in wanted.values() for handle in each]
-        given, there = self.spool.seen(handles), self._write.found(handles)
+        given, there = self.spool.seen(handles), self._nodes.found(handles)
         answers = {
             reference: [handle for handle in each if handle in given or self._stays(handle, there)]
             for reference, each in wanted.items()
@@ -360,7 +330,7 @@ class Loading:
                     if isinstance(each, str) and each.startswith(OPEN):
                         yield each
 
-    def _stays(self, handle: str, there: Mapping[str, StoredNode]) -> bool:
+    def _stays(self, handle: str, there: Mapping[str, Stored]) -> bool:
         gone = self._mode == "overwrite" and handle.partition("/")[0] in self._touched
         return handle in there and not gone
 
@@ -371,28 +341,28 @@ class Loading:
         if not self.problems.full:
             if self.spool.has_references:
                 starts = iter(self._start_in_graph())
-                while some := list(islice(starts, _CHUNK)):
+                while some := list(islice(starts, CHUNK)):
                     self._put_or_wait(self._once(some))
             for items in self.spool.waiting():
                 self._put(self._settled(items))
         deleted = 0
         if self._mode == "overwrite" and not self.problems.unread:
-            deleted = self._write.remove_all(self._left_out())
+            deleted = remove_all(self._nodes, self._left_out())
         self._raise_problems()
         return Loaded(self._count, deleted)
 
     def _left_out(self) -> Iterator[str]:
         """The nodes of the file's types that the file does not give."""
         for type_name in sorted(self._touched):
-            states = self._write.states(type_name)
-            while some := [state.handle for state in islice(states, _CHUNK)]:
+            states = self._nodes.states(type_name)
+            while some := [state.handle for state in islice(states, CHUNK)]:
                 given = self.spool.seen(some)
                 yield from (handle for handle in some if handle not in given)
 
     def _raise_problems(self) -> None:
         problems = self.problems
         if not problems.full:  # else the file was not read to its end, and the rest may mend it
-            self._write.settle(problems.found)
+            self._nodes.rules.settle(problems.found)
         if not problems.found:
             return
         concerned = {

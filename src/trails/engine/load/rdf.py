@@ -18,10 +18,11 @@ from typing import IO, Final
 import pyoxigraph as ox
 
 from trails.engine.load.items import Item, Problems
-from trails.engine.load.load import Loaded, Loading, Writing
+from trails.engine.load.load import Loaded, Loading
 from trails.engine.load.sort import sorted_lines
 from trails.engine.load.source import Progress, Source, no_progress
 from trails.engine.load.texts import read_text
+from trails.engine.write.write import Write
 from trails.errors import FieldError, QueryError, ValidationError
 from trails.model.constraints import shorten
 from trails.model.iris import RDF_TYPE, XSD, Names
@@ -82,7 +83,7 @@ def parse_here(blocks: Iterator[bytes], format: str, base_iri: str) -> Iterator[
 
 
 def load_rdf(
-    write: Writing,
+    write: Write,
     schema: Schema,
     names: Names,
     given: Path | IO[bytes] | Iterable[bytes],

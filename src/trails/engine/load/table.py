@@ -15,9 +15,10 @@ from typing import IO
 from trails.engine.load.ends import OPEN, EndError, Ends
 from trails.engine.load.items import Item, Problems
 from trails.engine.load.lines import MAX_LINE, numbered
-from trails.engine.load.load import Loaded, Loading, Writing
+from trails.engine.load.load import Loaded, Loading
 from trails.engine.load.source import Progress, Source, no_progress
 from trails.engine.load.texts import read_text
+from trails.engine.write.write import Write
 from trails.errors import NotFoundError, QueryError
 from trails.model.iris import Names, id_problem, normal_id
 from trails.model.loads import Mode
@@ -28,7 +29,7 @@ _ID = "id"
 
 
 def load_table(
-    write: Writing,
+    write: Write,
     schema: Schema,
     names: Names,
     given: Path | IO[bytes] | Iterable[bytes],

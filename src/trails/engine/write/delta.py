@@ -1,0 +1,96 @@
+"""The statements that a write removes and adds, on their way into the log and main's store.
+
+They go into the log's payload as they come. Where they turn out to be many, they are also
+loaded beside main's store while the rest of the write is still being checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trails.engine.graph import Graph
+from trails.engine.lines import Line
+from trails.log.payloads import Payload, PayloadWriter
+from trails.model.nodes import NodeState
+from trails.views.quads import BULK
+from trails.views.staging import StagedLoad
+
+
+class Delta:
+    """What one write removes and adds."""
+
+    def __init__(self, graph: Graph, line: Line) -> None:
+        self._graph = graph
+        self._line = line
+        self._payload: PayloadWriter | None = None
+        self._unstaged: list[tuple[bytes, bytes, int]] = []
+        self.staged: StagedLoad | None = None
+        """The load beside main's store, where there is one."""
+
+    def write(
+        self, changes: Iterable[tuple[NodeState | None, NodeState | None]]
+    ) -> tuple[bytes, bytes, int]:
+        """Take the statements between states: (removed, added, how many)."""
+        removed: list[str] = []
+        added: list[str] = []
+        for before, after in changes:
+            lost, won = self._line.terms.difference(before, after)
+            removed += lost
+            added += won
+        payload = self._writer()
+        gone, come = "".join(removed).encode(), "".join(added).encode()
+        for part, text, count in (
+            (payload.removed, gone, len(removed)),
+            (payload.added, come, len(added)),
+        ):
+            if count:
+                part.write(text, count)
+        return gone, come, len(removed) + len(added)
+
+    def stream(self, changes: Iterable[tuple[NodeState | None, NodeState | None]]) -> None:
+        """Take the statements between states, of which many more may follow."""
+        self._stage(*self.write(changes))
+
+    def write_raw(self, removed: bytes, added: bytes, counts: tuple[int, int]) -> None:
+        """Take statements as they are."""
+        payload = self._writer()
+        payload.removed.write(removed, counts[0])
+        payload.added.write(added, counts[1])
+
+    def _writer(self) -> PayloadWriter:
+        if self._payload is None:
+            self._payload = self._graph.log.new_payload()
+        return self._payload
+
+    def _stage(self, removed: bytes, added: bytes, count: int) -> None:
+        """Load a commit that turns out to be large while the rest of it is being checked."""
+        if self.staged is None:
+            self._unstaged.append((removed, added, count))
+            if sum(each[2] for each in self._unstaged) <= BULK:
+                return
+            if self._line is self._graph.main:
+                self.staged = self._graph.stores.main().stage()
+            if self.staged is None:
+                self._unstaged.clear()
+                return
+            for earlier in self._unstaged[:-1]:
+                self.staged.feed(earlier[0], earlier[1])
+            self._unstaged.clear()
+        self.staged.feed(removed, added)
+
+    def seal(self) -> Payload:
+        """The payload for the log; nothing is added any more."""
+        return self._writer().seal()
+
+    def finish_load(self) -> None:
+        """Wait until all of it is loaded, where it is; nobody sees it yet."""
+        if self.staged is not None:
+            self._graph.file.put_waiting()  # while the rest of the statements is being loaded
+            self._graph.stores.main().finish(self.staged)
+
+    def discard(self) -> None:
+        """Forget everything."""
+        if self._payload is not None:
+            self._payload.discard()
+        if self.staged is not None:
+            self.staged.discard()

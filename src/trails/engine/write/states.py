@@ -1,0 +1,66 @@
+"""Bring nodes of a write into states that were made elsewhere: from statements, by a merge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trails.engine.puts import misnamed
+from trails.engine.rules import RuleError, of_node
+from trails.engine.write.pending import PendingNodes
+from trails.errors import FieldError, ValidationError
+from trails.model.nodes import NodeState
+
+States = Mapping[str, NodeState | None]
+"""Nodes by handle as they shall be; None for those that shall not be."""
+
+
+def apply_states(
+    nodes: PendingNodes,
+    states: States,
+    errors: list[FieldError],
+    *,
+    validate: bool,
+    alone: bool,
+) -> None:
+    """Put nodes into given states, as the actor sees them (from RDF statements).
+
+    ``validate`` checks them, beside the violations that were found in the statements.
+    """
+    seen = nodes.seen
+    for handle, state in states.items():
+        before = nodes.index.find(nodes.db, handle)
+        if state is not None and validate:
+            seen.validator.check(state.type, state.values, f"{handle}.", errors)
+            errors.extend(misnamed(seen.schema, state))
+        if state is not None:
+            nodes.store(before, handle, nodes.completed(before, state))
+        elif nodes.shown(before) is not None:
+            nodes.store(before, handle, None)
+    if errors:
+        if alone:
+            nodes.rules.settle(errors)
+        raise ValidationError(errors)
+
+
+def judge(nodes: PendingNodes, states: States) -> list[RuleError]:
+    """Put nodes into states, and say what is wrong with them and between them."""
+    line, found = nodes.line, list[RuleError]()
+    stored = nodes.index.find_all(nodes.db, list(states))
+    for handle, state in states.items():
+        if state is not None:
+            errors = list(misnamed(line.schema, state))
+            line.validator.check(state.type, state.values, f"{handle}.", errors)
+            found.extend(of_node(handle, error) for error in errors)
+        before = stored.get(handle)
+        if (None if before is None else before.state) != state:
+            nodes.store(before, handle, state)
+    found.extend(nodes.rules.violations())
+    return found
+
+
+def bypass(nodes: PendingNodes, removed: bytes, added: bytes, counts: tuple[int, int]) -> None:
+    """Log these statements as they are, whatever state they lead to."""
+    nodes.delta.write_raw(removed, added, counts)
+    nodes.news.add_everything()
+    nodes.touches.clear()
+    nodes.rules.forget()

@@ -1,0 +1,180 @@
+"""A write: from the writer's lock to one commit, or to nothing."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import msgspec
+
+from trails.authoring.nodes import Fate
+from trails.engine.access import OPEN, Access
+from trails.engine.graph import Graph, now
+from trails.engine.guards import Guard, check_change, guard_of
+from trails.engine.lines import Line
+from trails.engine.write.delta import Delta
+from trails.engine.write.landing import land
+from trails.engine.write.news import News
+from trails.engine.write.pending import PendingNodes
+from trails.errors import FieldError, TransactionError, ValidationError
+from trails.log.append import append
+from trails.log.protocol import head_moved
+from trails.model.history import Commit, Draft
+from trails.model.types import Schema
+
+
+class Write:
+    """One write in progress. Holds the writer's lock from ``begin`` to the end."""
+
+    nodes: PendingNodes
+    """What is read and changed, once the write has begun."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        line: Line,
+        *,
+        actor: str,
+        message: str = "",
+        activity: str | None = None,
+        expected_head: str | None = None,
+        idempotency_key: str | None = None,
+        access: Access = OPEN,
+    ) -> None:
+        """``access`` is what the actor may do; nothing is written without it."""
+        if line.fixed:
+            raise TransactionError(
+                f"snapshot {line.name[1:]} is the past, which can't be written; create a branch "
+                "from it"
+            )
+        check_change(access, line.name)
+        self._graph = graph
+        self._line = line
+        self._access = access
+        self._merged: str | None = None
+        self._draft = Draft(
+            branch=line.name,
+            actor=actor,
+            time="",
+            schema="",
+            message=message,
+            activity=activity,
+            idempotency_key=idempotency_key,
+        )
+        self._former_schema: Schema | None = None
+        self._expected = expected_head
+        self._stack = ExitStack()
+        self._delta = Delta(graph, line)
+        self.fate = Fate()
+        self.replayed: Commit | None = None
+        """The commit that the idempotency key names already; then nothing is written."""
+
+    @property
+    def line(self) -> Line:
+        """The branch that is written."""
+        return self._line
+
+    def begin(self) -> None:
+        """Take the lock, check the expected head, open the index's transaction."""
+        graph, line = self._graph, self._line
+        self._stack.enter_context(graph.writing())
+        try:
+            graph.prepare(line)
+            head = graph.log_head(line.name)
+            key = self._draft.idempotency_key
+            if key is not None:
+                self.replayed = graph.log.by_idempotency_key(line.name, key)
+            if self._expected not in {None, head.commit} and self.replayed is None:
+                raise head_moved(line.name, str(self._expected), head.commit)  # noqa: TRY301
+            self._head = head
+            self._draft = msgspec.structs.replace(
+                self._draft, time=now(), schema=line.schema.digest
+            )
+            guard = self._guard()
+            seq = graph.log.last_seq() + 1
+            self._news = News(graph.feed)
+            graph.file.begin()
+        except BaseException:
+            self._stack.close()
+            raise
+        with graph.file.writer() as db:
+            self.nodes = PendingNodes(
+                line, db, seq, guard=guard, delta=self._delta, news=self._news
+            )
+
+    def _guard(self) -> Guard | None:
+        """What stands between the actor and the types that the line has now."""
+        return guard_of(self._access, self._line.name, self._line.compiled)
+
+    def change_schema(self, schema: Schema) -> None:
+        """From this commit on the graph has these types; call it before any other change."""
+        line = self._line
+        self._news.add_everything()
+        self._former_schema = line.schema
+        line.nodes.adopt(schema)
+        line.use(self._graph.compile(schema))
+        self._draft = msgspec.structs.replace(self._draft, schema=schema.digest)
+        self.nodes.use(self._guard())
+
+    def merge_of(self, commit: str) -> None:
+        """The commit will have a second parent."""
+        self._merged = commit
+
+    def finish(self) -> Commit | None:
+        """Validate, append, apply; the commit, or None when nothing changed."""
+        try:
+            if self.replayed is not None:
+                self._undo()
+                self.fate.landed = True
+                return self.replayed
+            self.nodes.check_whole()
+            errors: list[FieldError] = []
+            self.nodes.rules.settle(errors)
+            if errors:
+                raise ValidationError(errors)  # noqa: TRY301
+            self.nodes.write_touched()
+        except BaseException:
+            self.abandon()
+            raise
+        return self._commit()
+
+    def _commit(self) -> Commit | None:
+        graph, line, delta = self._graph, self._line, self._delta
+        try:
+            payload = delta.seal()
+            same_schema = self._draft.schema == self._head.schema
+            if payload.empty and same_schema and self._merged is None:
+                self._undo()
+                self.fate.landed = True
+                return None
+            delta.finish_load()
+            graph.on_step("before_append")
+            head = graph.log.head(line.name)
+            commit = append(graph.log, self._draft, payload, line.schema, head, self._merged)
+        except BaseException:
+            self.abandon()
+            raise
+        # From here on the commit is a fact; what fails below is a view that lags.
+        self.fate.landed = True
+        with self._stack:
+            land(graph, line, commit, payload, delta.staged)
+            line.head = graph.log_head(line.name)
+        self._news.tell(line, self.nodes.touches)
+        graph.on_step("before_acknowledge")
+        return commit
+
+    def abandon(self) -> None:
+        """Forget everything."""
+        if self.fate.landed is None:
+            self.fate.landed = False
+            self._undo()
+
+    def _undo(self) -> None:
+        try:
+            self._delta.discard()
+        finally:
+            try:
+                self._graph.file.rollback()
+                if self._former_schema is not None:
+                    self._line.use(self._graph.compile(self._former_schema))
+            finally:
+                self._stack.close()
