@@ -9,10 +9,17 @@ import termios
 import threading
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
 from tests.sandbox.branches import Branch, statements
+from tests.sandbox.processes import (
+    children,
+    kill_workers_of,
+    running,
+    seconds_used,
+    stop,
+    wait_for,
+)
 
 from trails.errors import LimitError, UnavailableError
 from trails.sandbox.limits import Limits
@@ -47,48 +54,6 @@ assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="a").truth
 print(sandbox._nursery._process.pid, flush=True)
 time.sleep(60)
 """
-
-
-def children(pid):
-    """The processes that a process has started."""
-    try:
-        return [int(name) for name in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
-def running(pid):
-    """Whether a process runs; a dead one that nobody has asked about does not."""
-    try:
-        return state(Path(f"/proc/{pid}")) not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def stop(pid):
-    """Have a process stand still, with each of its threads."""
-    os.kill(pid, signal.SIGSTOP)
-    tasks = list(Path(f"/proc/{pid}/task").iterdir())
-    wait_for(lambda: {state(task) for task in tasks} == {"T"})
-
-
-def state(folder):
-    """The letter that the system has for what a process or a thread does."""
-    return (folder / "stat").read_text().rsplit(")", 1)[1].split()[0]
-
-
-def seconds_used(pid):
-    """The time that a process has had of the processors."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def wait_for(condition, seconds=60):
-    """Until something holds."""
-    until = monotonic() + seconds
-    while not condition():
-        assert monotonic() < until
-        sleep(0.01)
 
 
 @pytest.fixture
@@ -154,13 +119,12 @@ def test_a_worker_that_was_killed_from_outside_is_an_error_and_is_replaced(branc
 
     def kill():
         wait_for(lambda: seconds_used(worker.pid) > busy)
-        for pid in children(sandbox._nursery._process.pid):
-            os.kill(pid, signal.SIGKILL)
+        kill_workers_of(sandbox)
 
     thread = threading.Thread(target=kill)
     thread.start()
     with pytest.raises(LimitError) as caught:
-        sandbox.query(branch, SLOW, caller="ann", limits=Limits(seconds=60))
+        sandbox.query(branch, SLOW, caller="ann")
     thread.join()
     assert caught.value.data["limit"] == "memory"
     assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="ann").truth
@@ -184,8 +148,7 @@ def test_a_query_that_its_worker_never_read_is_given_to_another(branch, sandbox,
 
     thread = threading.Thread(target=kill)
     thread.start()
-    limits = Limits(seconds=60)
-    assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller=caller, limits=limits).truth
+    assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller=caller).truth
     thread.join()
     assert not taken.alive
 
@@ -218,7 +181,7 @@ def test_nothing_is_started_before_it_is_needed(tmp_path):
 
 def test_closing_leaves_nothing(branch, tmp_path):
     """No process, no folder, and no more answers."""
-    sandbox = Sandbox(tmp_path / "scratch", Limits(seconds=1))
+    sandbox = Sandbox(tmp_path / "scratch")
     sandbox.query(branch, "ASK {}", caller="ann")
     zygote = sandbox._nursery._process.pid
     workers = children(zygote)
@@ -292,7 +255,7 @@ def test_a_long_query_lets_others_go_first(branch, sandbox):
 
     def run():
         with suppress(LimitError):
-            sandbox.query(branch, SLOW, caller="ann", limits=Limits(seconds=60))
+            sandbox.query(branch, SLOW, caller="ann")
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -303,7 +266,7 @@ def test_a_long_query_lets_others_go_first(branch, sandbox):
     medium = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f }"
     seen = set()
     for _ in range(3):
-        sandbox.query(branch, medium, caller="ann", limits=Limits(seconds=20))
+        sandbox.query(branch, medium, caller="ann")
         (worker,) = (each for each in line._idle if each.caller == "ann")
         assert priorities(worker)[worker._thread] == 0
         seen.add(worker._thread)
