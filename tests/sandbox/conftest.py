@@ -1,4 +1,4 @@
-"""A branch with some data, and a sandbox with short limits."""
+"""A branch with some data, and a sandbox."""
 
 import pytest
 from tests.sandbox.branches import Branch, statements
@@ -17,7 +17,7 @@ def branch(tmp_path):
 
 @pytest.fixture
 def sandbox(tmp_path):
-    """One second, and less than half a gigabyte."""
-    sandbox = Sandbox(tmp_path / "scratch", Limits(seconds=1.0, memory=400 << 20))
+    """A minute, so that no busy machine is too slow, and less than half a gigabyte."""
+    sandbox = Sandbox(tmp_path / "scratch", Limits(seconds=60, memory=400 << 20))
     yield sandbox
     sandbox.close()

@@ -173,7 +173,8 @@ def test_no_spelling_opens_a_socket(tmp_path, server):
         for text in LOADS:
             with suppress(QueryError, LimitError):
                 sandbox.check(spell(text, port), update=True)
-        assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="eve").truth
+        patient = Limits(seconds=60)
+        assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="eve", limits=patient).truth
     finally:
         sandbox.close()
     assert len(connections) == before

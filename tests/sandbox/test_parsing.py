@@ -1,11 +1,13 @@
 """Files through the sandbox: every format, in pieces of any size, with bounded memory."""
 
+from time import monotonic
+
 import pyoxigraph as ox
 import pytest
 from tests.sandbox.branches import statements
 
 from trails.errors import LimitError, QueryError
-from trails.sandbox.limits import Limits
+from trails.sandbox import parsing, processes
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 FILES = {
@@ -129,15 +131,16 @@ def test_nested_terms_may_be_as_deep_as_the_limit(sandbox):
     assert caught.value.data == {"limit": "depth", "value": 32}
 
 
-def test_a_slow_source_is_not_the_parsers_fault(sandbox):
+def test_a_slow_source_is_not_the_parsers_fault(sandbox, monkeypatch):
     """The clock runs while the parser works, not while a file arrives."""
+    waited = 0
+    for module in (parsing, processes):
+        monkeypatch.setattr(module, "monotonic", lambda: monotonic() + waited)
 
     def chunks():
-        from time import sleep
-
+        nonlocal waited
         yield b"<a:a> <a:b> 1 .\n"
-        sleep(0.4)
+        waited = 3600
         yield b"<a:a> <a:b> 2 .\n"
 
-    short = Limits(seconds=0.2, memory=400 << 20)
-    assert b"".join(sandbox.parse(chunks(), "turtle", limits=short)).count(b"\n") == 2
+    assert b"".join(sandbox.parse(chunks(), "turtle")).count(b"\n") == 2

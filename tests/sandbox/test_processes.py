@@ -1,20 +1,31 @@
 """Processes and folders: everything ends with its owner, and nothing is left."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import termios
 import threading
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
 from tests.sandbox.branches import Branch, statements
+from tests.sandbox.processes import (
+    children,
+    kill_workers_of,
+    running,
+    seconds_used,
+    stop,
+    wait_for,
+)
 
 from trails.errors import LimitError, UnavailableError
 from trails.sandbox.limits import Limits
 from trails.sandbox.pool import Sandbox
+from trails.sandbox.processes import Worker
+from trails.sandbox.wire import encode, frame
 
 SLOW = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l }"
 OWNER = """
@@ -32,39 +43,17 @@ sandbox = Sandbox(folder / "scratch", Limits(seconds=60))
 thread = threading.Thread(target=lambda: sandbox.query(branch, "ASK {}", caller="a"))
 thread.start()
 thread.join()
-time.sleep(0.3)
+line = sandbox._lines["main"]
+while len(line._idle) < 2:
+    time.sleep(0.01)
 slow = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l }"
 threading.Thread(target=lambda: sandbox.query(branch, slow, caller="b"), daemon=True).start()
-time.sleep(0.3)
+while not line._running:
+    time.sleep(0.01)
 assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="a").truth
 print(sandbox._nursery._process.pid, flush=True)
 time.sleep(60)
 """
-
-
-def children(pid):
-    """The processes that a process has started."""
-    try:
-        return [int(name) for name in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except FileNotFoundError:
-        return []
-
-
-def running(pid):
-    """Whether a process runs; a dead one that nobody has asked about does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return False
-    return state not in "ZX"
-
-
-def wait_for(condition, seconds=10):
-    """Until something holds."""
-    until = monotonic() + seconds
-    while not condition():
-        assert monotonic() < until
-        sleep(0.01)
 
 
 @pytest.fixture
@@ -125,24 +114,61 @@ def test_a_worker_that_was_killed_from_outside_is_an_error_and_is_replaced(branc
     """Such as by a system that is out of memory."""
     sandbox.query(branch, "ASK {}", caller="ann")
     wait_for(lambda: sandbox._lines["main"]._idle)
-    zygote = sandbox._nursery._process.pid
-
-    killed = []
+    (worker,) = [each for each in sandbox._lines["main"]._idle if each.caller == "ann"]
+    busy = seconds_used(worker.pid) + 0.2
 
     def kill():
-        sleep(0.2)
-        for pid in children(zygote):
-            os.kill(pid, signal.SIGKILL)
-            killed.append(pid)
+        wait_for(lambda: seconds_used(worker.pid) > busy)
+        kill_workers_of(sandbox)
 
     thread = threading.Thread(target=kill)
     thread.start()
     with pytest.raises(LimitError) as caught:
-        sandbox.query(branch, SLOW, caller="ann", limits=Limits(seconds=20))
+        sandbox.query(branch, SLOW, caller="ann")
     thread.join()
-    wait_for(lambda: not set(killed) & set(children(zygote)))
     assert caught.value.data["limit"] == "memory"
     assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="ann").truth
+
+
+@pytest.mark.parametrize("spare", [False, True])
+def test_a_query_that_its_worker_never_read_is_given_to_another(branch, sandbox, spare):
+    """An idle worker that is killed, which the system tells only after the query was sent."""
+    sandbox.query(branch, "ASK {}", caller="ann")
+    wait_for(lambda: len(sandbox._lines["main"]._idle) == 2)
+    workers = {each.caller: each for each in sandbox._lines["main"]._idle}
+    for each in workers.values():
+        stop(each.pid)
+    taken = workers["" if spare else "ann"]
+    caller = "bob" if spare else "ann"
+
+    def kill():
+        wait_for(lambda: fcntl.ioctl(taken._link, termios.TIOCOUTQ, bytes(4)) != bytes(4))
+        for each in workers.values():
+            os.kill(each.pid, signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller=caller).truth
+    thread.join()
+    assert not taken.alive
+
+
+def test_a_query_is_given_to_another_once(branch, sandbox, monkeypatch):
+    """Whose end is then said: nothing is tried for ever."""
+    sandbox.query(branch, "ASK {}", caller="ann")
+    asked = []
+
+    def ask(worker, job, deadline):
+        asked.append(worker)
+        stop(worker.pid)
+        worker.send(frame(encode(job)), deadline)
+        os.kill(worker.pid, signal.SIGKILL)
+        return worker.receive(deadline)
+
+    monkeypatch.setattr(Worker, "ask", ask)
+    with pytest.raises(LimitError):
+        sandbox.query(branch, "ASK {}", caller="ann")
+    assert len(asked) == 2
 
 
 def test_nothing_is_started_before_it_is_needed(tmp_path):
@@ -155,7 +181,7 @@ def test_nothing_is_started_before_it_is_needed(tmp_path):
 
 def test_closing_leaves_nothing(branch, tmp_path):
     """No process, no folder, and no more answers."""
-    sandbox = Sandbox(tmp_path / "scratch", Limits(seconds=1))
+    sandbox = Sandbox(tmp_path / "scratch")
     sandbox.query(branch, "ASK {}", caller="ann")
     zygote = sandbox._nursery._process.pid
     workers = children(zygote)
@@ -213,7 +239,8 @@ def priorities(worker):
     """The priorities of a process's threads, by their number."""
     found = {}
     for stat in Path(f"/proc/{worker.pid}/task").glob("*/stat"):
-        found[int(stat.parent.name)] = int(stat.read_text().rsplit(")", 1)[1].split()[16])
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found[int(stat.parent.name)] = int(stat.read_text().rsplit(")", 1)[1].split()[16])
     return found
 
 
@@ -233,12 +260,13 @@ def test_a_long_query_lets_others_go_first(branch, sandbox):
     thread = threading.Thread(target=run)
     thread.start()
     wait_for(lambda: priorities(worker).get(first) == 10)
+    os.kill(worker.pid, signal.SIGKILL)
     thread.join()
     branch.commit(added=statements(500))
     medium = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f }"
     seen = set()
     for _ in range(3):
-        sandbox.query(branch, medium, caller="ann", limits=Limits(seconds=20))
+        sandbox.query(branch, medium, caller="ann")
         (worker,) = (each for each in line._idle if each.caller == "ann")
         assert priorities(worker)[worker._thread] == 0
         seen.add(worker._thread)

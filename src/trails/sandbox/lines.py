@@ -118,12 +118,14 @@ class Line:
         """Calls that are on their way through; the pool counts them."""
 
     @contextlib.contextmanager
-    def borrow(self, source: Source | None, patience: float, caller: str = "") -> Iterator[Step]:
-        """A worker, for one call. It is killed if the call fails in the middle."""
+    def borrow(
+        self, source: Source | None, patience: float, caller: str = "", *, new: bool = False
+    ) -> Iterator[Step]:
+        """A worker, or a new one, for one call. It is killed if the call fails in the middle."""
         self._enter(patience)
         worker: Worker | None = None
         try:
-            step = self._step(source, caller)
+            step = self._step(source, caller, new=new)
             worker = step.worker
             worker.caller = caller
             yield step
@@ -224,9 +226,9 @@ class Line:
                 return None
             return self._idle.pop()
 
-    def _step(self, source: Source | None, caller: str) -> Step:
+    def _step(self, source: Source | None, caller: str, *, new: bool) -> Step:
         """A worker and its way to the head."""
-        while (worker := self._pick(caller)) is not None:
+        while not new and (worker := self._pick(caller)) is not None:
             self._warm()
             step = self._catch_up(worker, source)
             if step is not None and worker.quiet():

@@ -110,12 +110,8 @@ class Sandbox:
         task: Task = "check update" if update else "check query"
         job = self._job(task, text, prefixes, self.limits)
         what = "update" if update else "query"
-        with (
-            self._line(_PARSERS, None) as line,
-            _failures(what, self.limits),
-            line.borrow(None, self.limits.seconds) as step,
-        ):
-            reply = _ask(step, job, self.limits)
+        with self._line(_PARSERS, None) as line, _failures(what, self.limits):
+            reply, _ = self._ask(line, None, job, None, self.limits)
         _accept(reply, what)
 
     def parse(
@@ -155,12 +151,35 @@ class Sandbox:
             self._turn(caller, limits),
             self._line(source.key, source) as line,
             _failures(task, limits),
-            line.borrow(source, limits.seconds, caller) as step,
-            self.spending(caller),
         ):
-            reply = _ask(step, job, limits)
+            reply, step = self._ask(line, source, job, caller, limits)
         _accept(reply, task)
         return reply, step
+
+    def _ask(
+        self, line: Line, source: Source | None, job: Job, caller: str | None, limits: Limits
+    ) -> tuple[Reply, Step]:
+        """Have a job done; by a new worker, if an idle one ended before it had read the job."""
+        try:
+            return self._try(line, source, job, caller, limits, new=False)
+        except DeathError as death:
+            if not death.unread:
+                raise
+        return self._try(line, source, job, caller, limits, new=True)
+
+    def _try(
+        self,
+        line: Line,
+        source: Source | None,
+        job: Job,
+        caller: str | None,
+        limits: Limits,
+        *,
+        new: bool,
+    ) -> tuple[Reply, Step]:
+        spending = contextlib.nullcontext() if caller is None else self.spending(caller)
+        with line.borrow(source, limits.seconds, caller or "", new=new) as step, spending:
+            return _do(step, job, limits), step
 
     def _job(self, task: Task, text: str, prefixes: Mapping[str, str], limits: Limits) -> Job:
         try:
@@ -277,7 +296,7 @@ class Sandbox:
         self._scratch.close()
 
 
-def _ask(step: Step, job: Job, limits: Limits) -> Reply:
+def _do(step: Step, job: Job, limits: Limits) -> Reply:
     """Have a job done, deltas first."""
     if step.deltas:
         job = Job(

@@ -45,10 +45,12 @@ class LateError(Exception):
 class DeathError(Exception):
     """The worker ended by itself, or spoke nonsense and was killed."""
 
-    def __init__(self, signal_number: int, words: str) -> None:
+    def __init__(self, signal_number: int, words: str, *, unread: bool = False) -> None:
         super().__init__(signal_number, words)
         self.signal = signal_number
         self.words = words
+        self.unread = unread
+        """Whether it left bytes unread that it was sent: a single job was then never begun."""
 
 
 class Nursery:
@@ -237,7 +239,7 @@ class Worker:
         except BlockingIOError:
             return 0
         except OSError:
-            raise self._death() from None
+            raise self._death(unread=True) from None
 
     def receive(self, deadline: float) -> Reply:
         """Wait for one reply."""
@@ -273,6 +275,8 @@ class Worker:
             data = self._link.recv(1 << 20)
         except BlockingIOError:
             return b""
+        except ConnectionResetError:  # what an end that was closed with bytes unread gives
+            raise self._death(unread=True) from None
         except OSError:
             raise self._death() from None
         if not data:
@@ -321,14 +325,15 @@ class Worker:
         self.kill()
         return DeathError(0, "")
 
-    def _death(self) -> DeathError:
+    def _death(self, *, unread: bool = False) -> DeathError:
         """Why it ended: its signal, and what the engine said last."""
         self.kill()  # it may have closed its socket and live on
         code = self._nursery.status(self.pid)
         words = b""
         with contextlib.suppress(OSError):
             words = os.read(self._errors, _LAST_WORDS)
-        return DeathError(-code if code < 0 else 0, words.decode("utf-8", "replace"))
+        said = words.decode("utf-8", "replace")
+        return DeathError(-code if code < 0 else 0, said, unread=unread)
 
     def end(self) -> None:
         """Kill it and let go of its descriptors; the folder is the caller's to remove."""
