@@ -59,9 +59,9 @@ MASKED: Final = "masked"
 
 def unmask(activity: Activity) -> Activity:
     """An activity as its own actor may know it: what was masked was unknown."""
-    if activity.outcome != MASKED:
-        return activity
     told = unknown_tool(activity.name)
+    if activity.outcome not in {MASKED, told.code}:
+        return activity
     return msgspec.structs.replace(activity, outcome=told.code, detail=told.message)
 
 
