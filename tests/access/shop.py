@@ -294,6 +294,8 @@ WIRES = ("fast", "sdk", "legacy", "lines", "rest")
 class _Caller:
     """Says that everything on a stream is from one actor."""
 
+    standing = None
+
     def __init__(self, actor):
         self._actor = actor
 

@@ -27,6 +27,10 @@ IsCurrent = Callable[[Actor], bool]
 class Callers(Protocol):
     """Says on whose behalf the messages of one stream are, each of them anew."""
 
+    @property
+    def standing(self) -> Secret | None:
+        """What counts as presented where a message carries no token."""
+
     async def resolve(self, token: Secret | None, *, begins: bool) -> Actor | Failure:
         """Who sends a message; ``token`` is what it carries, ``begins`` that a session begins."""
 

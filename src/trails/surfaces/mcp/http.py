@@ -18,6 +18,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
 from trails.model.actors import LOCAL, Actor
+from trails.model.secrets import PRESENTED
 from trails.surfaces.mcp.backend import Backend
 from trails.surfaces.mcp.bearers import without_bearer
 from trails.surfaces.mcp.bodies import BodyError, Replay, check_shape, parse_body, read_body
@@ -116,7 +117,8 @@ class McpApp:
     async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read a body, and answer it."""
         try:
-            body = without_bearer(await read_body(receive, self._max_body))
+            body = await read_body(receive, self._max_body)
+            body = without_bearer(body, scope.get(PRESENTED))
             await self._answer(scope, body, receive, send)
         except Gone:
             return

@@ -12,6 +12,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
 from starlette.types import Receive, Scope, Send
 
+from trails.model.secrets import PRESENTED
 from trails.surfaces.mcp.bearers import without_bearer
 from trails.surfaces.mcp.bodies import BodyError, Replay, parse_body, read_body
 from trails.surfaces.mcp.callers import name_caller
@@ -51,7 +52,8 @@ class SseTransport:
             await send_empty(send, 405, [(b"allow", b"POST")])
             return
         try:
-            body = without_bearer(await read_body(receive, self._max_body))
+            body = await read_body(receive, self._max_body)
+            body = without_bearer(body, scope.get(PRESENTED))
             parse_body(body)
         except Gone:
             return
