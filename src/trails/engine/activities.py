@@ -19,6 +19,7 @@ from trails.engine.refusals import Kind, Refusals
 from trails.engine.spelling import spell_text, spell_time
 from trails.errors import StorageError
 from trails.log.protocol import Log
+from trails.model.actors import Actor
 from trails.model.history import Activity
 from trails.model.ids import uuid7
 
@@ -37,12 +38,12 @@ class Call:
     __slots__ = (
         "_id",
         "actor",
+        "caller",
         "committed",
         "ended",
         "kind",
         "name",
         "note",
-        "outside",
         "reads",
         "spent",
         "started",
@@ -50,12 +51,18 @@ class Call:
     )
 
     def __init__(
-        self, actor: str, name: str, kind: str, *, reads: bool = False, outside: bool = False
+        self,
+        actor: str,
+        name: str,
+        kind: str,
+        *,
+        reads: bool = False,
+        caller: Actor | None = None,
     ) -> None:
         self.reads = reads
         """Whether it said that it only reads: then it can't write."""
-        self.outside = outside
-        """Whether it came over a surface: such a call can't skip validation."""
+        self.caller = caller
+        """Who came over a surface: such a call can't skip validation, or outlive a credential."""
         self.actor = actor
         self.name = name
         self.kind = kind

@@ -13,6 +13,7 @@ from trails.errors import (
     BudgetError,
     DeniedError,
     FieldError,
+    RevokedError,
     StorageError,
     TrailsError,
     ValidationError,
@@ -25,6 +26,7 @@ from trails.request.repair import Repaired, suggest_each
 _KINDS: Final[Mapping[FailureKind, type[TrailsError]]] = {
     "denied": DeniedError,
     "budget": BudgetError,
+    "unauthenticated": RevokedError,
 }
 _MOST_FIELDS: Final = 200
 _SPELLED: Final = 500

@@ -102,7 +102,7 @@ class Kernel:
         if seen is None:
             return self._masked(actor, name or entry.tool.name)
         reads = seen.tool.hints.read_only
-        call = Call(actor.name, seen.tool.name, seen.kind, reads=reads, outside=True)
+        call = Call(actor.name, seen.tool.name, seen.kind, reads=reads, caller=actor)
         admitted = refuse_scope(actor, seen.tool) or self._admission.enter(actor)
         if isinstance(admitted, Failure):
             return self._refused(call, admitted)

@@ -10,7 +10,6 @@ the token that the front wants is one, as it would be if that process had the fo
 from __future__ import annotations
 
 from hmac import compare_digest
-from typing import Final
 
 import msgspec
 
@@ -18,10 +17,7 @@ from trails.app.serving.greetings import Hello
 from trails.model.actors import LOCAL, Actor
 from trails.model.outcomes import Failure
 from trails.model.secrets import Secret
-from trails.request.authenticate import Authenticator, hash_of, refuse_token
-
-_WANTED: Final = "wanted"
-"""The credential of whoever presents the token that the front wants."""
+from trails.request.authenticate import WANTED, Authenticator, hash_of, refuse_token
 
 
 class SessionCallers:
@@ -46,10 +42,8 @@ class SessionCallers:
             return await self._authenticator.presented(token, self._scopes)
         if token is None or not compare_digest(hash_of(token), self._wanted):
             return refuse_token(token)
-        return msgspec.structs.replace(LOCAL, scopes=self._scopes, credential=_WANTED)
+        return msgspec.structs.replace(LOCAL, scopes=self._scopes, credential=WANTED)
 
     def is_current(self, actor: Actor) -> bool:
         """Whether an actor would be resolved again."""
-        if self._wanted is None or self._authenticator.required:
-            return self._authenticator.is_current(actor)
-        return actor.credential == _WANTED
+        return self._authenticator.is_current(actor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -19,9 +18,6 @@ ACTOR: Final = "trails.actor"
 """Where the scope of a request carries its caller; it was resolved in front."""
 _VERSION: Final = b"mcp-protocol-version"
 _REVISIONS: Final = frozenset({None, *(revision.encode() for revision in LEGACY)})
-
-IsCurrent = Callable[[Actor], bool]
-"""Whether an actor that was resolved some time ago would be resolved again."""
 
 
 class Callers(Protocol):

@@ -26,13 +26,14 @@ from mcp_types.jsonrpc import (
 
 from trails.model.actors import Actor
 from trails.model.outcomes import Failure
+from trails.model.revocations import end_stale
 from trails.model.secrets import MISPLACED, Secret, holds_token
 from trails.surfaces.mcp.backend import Backend
 from trails.surfaces.mcp.bearers import has_token, take_bearer
 from trails.surfaces.mcp.bodies import parse, understand
 from trails.surfaces.mcp.callers import Callers
 from trails.surfaces.mcp.failures import ErrorResult, map_failure
-from trails.surfaces.mcp.revocations import end_stale, sweep
+from trails.surfaces.mcp.revocations import sweep
 from trails.surfaces.mcp.server import Context, build_server
 from trails.surfaces.mcp.subscriptions import Subscriptions
 from trails.surfaces.mcp.wire import (
