@@ -20,6 +20,7 @@
     ├── InstallError            a client's configuration that is left as it is
     ├── DeniedError             a rule that denies these arguments of a call
     ├── ForbiddenError          a call that needs data which its caller may not read or change
+    ├── RevokedError            a call whose credential ended before it did; nothing was written
     ├── BudgetError             an actor that has used up what it may use
     ├── QuarantineError         a graph that is not served, because its app or a query is broken
     ├── UnreachableError        a server that does not answer, or not as a Trails server does
@@ -190,6 +191,12 @@ class ForbiddenError(TrailsError):
     """A call that needs data which its caller may not read or change."""
 
     code = "forbidden"
+
+
+class RevokedError(TrailsError):
+    """The credential of a call was revoked or expired while it was under way."""
+
+    code = "revoked"
 
 
 class BudgetError(TrailsError):

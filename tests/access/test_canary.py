@@ -39,6 +39,7 @@ from trails.app.access import access_of
 from trails.app.kernels import kernel_of
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.http import HttpInterface
+from trails.model.secrets import Secret
 
 LOGGING = "import logging\nlogging.basicConfig(level=logging.DEBUG)\n"
 LEGACY = "legacy_sessions = true\nlegacy_sse = true"
@@ -284,6 +285,8 @@ def test_no_token_leaves_a_trace_over_http(place, tmp_path):
                 heard += map(repr, drive_calls(door, wrong))
                 heard += map(repr, drive_rest(door, wrong))
                 heard += map(repr, drive_sessions(door, canaries, wrong))
+                heard += map(repr, drive_calls(door, token))
+                heard += map(repr, drive_rest(door, token))
         for token in (wrong, dead, canaries.odd()):
             door = Door(url, None)
             door.token = token
@@ -317,6 +320,9 @@ def test_no_token_leaves_a_trace_over_stdio(place, tmp_path):
         assert second.ping(good) == "ann"
         assert second.ping() == "bob"
         drive_lines(second, good, wrong, odd)
+        for each in (odd, static):
+            add = {"name": "notes.add", "arguments": {"text": f"with {each}"}}
+            assert code_of(second.new("tools/call", each, **add)) == -32600
         tokens_of(place).revoke([id_of(good)])
         wait_until(lambda: second.ping(good) == -32001, "a refusal")
         shown = list(titles())
@@ -381,3 +387,81 @@ def test_a_token_at_the_wrong_place_is_refused_before_anything_is_done(tmp_path)
                 break
         counted = client.new("tools/call", token, name="notes.count", arguments={})
         assert counted["result"]["structuredContent"] == {"result": 0}
+
+
+FOREIGN = f'canary+/{secrets.token_hex(20)}"~'
+"""A token that no form tells, with what JSON and addresses spell in several ways."""
+
+
+def again(token):
+    """Requests that have the token that they came with once more: path, query, headers, parts."""
+    spelled = json.dumps(token)
+    argument = {"name": "notes.add", "arguments": {"text": "x"}}
+    mcp = json.dumps(request("tools/call", argument))
+    for each in (
+        spelled[1:-1],
+        spelled[1:-1].replace("/", "\\/"),
+        "".join(f"\\u{ord(letter):04x}" for letter in token),
+    ):
+        yield "/graphs/main/mcp", b"", [], [mcp.replace('"x"', f'"a {each} z"').encode()]
+        yield "/graphs/main/invoke/notes.add", b"", [], [f'{{"text": "{each}"}}'.encode()]
+        yield "/graphs/main/invoke/notes.add", b"", [], [f'{{"{each}": 1}}'.encode()]
+    yield "/graphs/main/mcp", b"", [(b"x-key", token.encode())], [mcp.encode()]
+    yield "/graphs/main/mcp", quote(token, safe="").encode(), [], [mcp.encode()]
+    yield f"/graphs/main/invoke/{token}", b"", [], [b"{}"]
+    line = f'{{"type": "Note", "data": {{"text": {spelled}}}}}'.encode()
+    ndjson = [(b"content-type", b"application/x-ndjson")]
+    for cut in (0, 40, 50, len(line)):
+        yield "/graphs/main/load", b"", ndjson, [b"\n" * 70_000, line[:cut], line[cut:], b"\n"]
+
+
+def test_a_token_of_any_form_is_refused_in_the_request_that_it_came_with(place):
+    """Over HTTP; its text tells, however it is spelled, and nothing of it is kept."""
+    with App.open(place) as app:
+        kernel = kernel_of(app)
+        gate = access_of(place, app.settings, {"TRAILS_MCP_TOKEN": FOREIGN})
+        policy = HostPolicy.for_bind("127.0.0.1")
+        graphs, settings = {"main": kernel}, app.settings.graphs
+        interface = HttpInterface(graphs, settings, gate.authenticator, policy)
+
+        async def visit():
+            async with interface.run():
+                common = [(b"host", b"localhost"), *headers_for(FOREIGN)]
+                plain = [*common, (b"content-type", b"application/json")]
+                for path, query, headers, parts in again(FOREIGN):
+                    given = [*(common if b"content-type" in dict(headers) else plain), *headers]
+                    reply = await ask_app(interface, given, parts, path=path, query_string=query)
+                    assert reply.status == 400, (path, parts, reply)
+                    assert b"token stands where none belongs" in reply.body
+                good = [b'{"text": "fine"}']
+                path = "/graphs/main/invoke/notes.add"
+                assert (await ask_app(interface, plain, good, path=path)).status == 200
+                path = "/graphs/main/snapshot"
+                found = await ask_app(interface, plain, [], "GET", path=path)
+                assert found.message["nodes"] == 1
+
+        asyncio.run(visit())
+        kernel.close()
+    kept = b"".join(data for _, data in written(place / ".trails"))
+    assert b"fine" in kept
+    assert FOREIGN.encode() not in kept
+    assert FOREIGN[8:40].encode() not in kept
+
+
+def test_a_token_of_any_form_is_refused_in_the_session_that_it_began(tmp_path):
+    """Over stdio: in a message that carries it, and in those that it stands for."""
+    folder = make_workshop(tmp_path / "p", policies=None)
+    with Client(folder, env={"TRAILS_MCP_TOKEN": FOREIGN}) as client:
+        call = {"name": "notes.add", "arguments": {"text": f"a {FOREIGN}"}}
+        assert code_of(client.new("tools/call", FOREIGN, **call)) == -32600
+        assert "result" in client.begin(FOREIGN)
+        assert code_of(client.old("tools/call", **call)) == -32600
+        counted = client.old("tools/call", name="notes.count", arguments={})
+        assert counted["result"]["structuredContent"] == {"result": 0}
+    assert FOREIGN[8:40].encode() not in b"".join(data for _, data in written(folder / ".trails"))
+
+
+def test_a_short_token_is_not_looked_for():
+    """It may stand anywhere by chance."""
+    assert not Secret("open sesame").stands_in(b"open sesame")
+    assert Secret("open sesame, please").stands_in(b"say open sesame, please!")

@@ -61,6 +61,15 @@ def test_a_good_token_gets_in(desk):
     assert added.json == {"result": "ada"}
 
 
+def test_an_access_token_is_refused_as_an_argument_of_its_own_request(desk):
+    """Nobody but the one who checks it gets to see it."""
+    token = PROVIDER.token()
+    added = desk.ask("POST", "/graphs/main/invoke/notes.add", token, {"text": f"my {token}"})
+    assert (added.status, added.json["error"]["code"]) == (400, "misplaced_token")
+    assert desk.ask("GET", f"/graphs/main/snapshot?branch={token}", token).status == 400
+    assert desk.call(token, token).status == 400
+
+
 def sendable(token):
     """Whether a header can hold it."""
     return token.strip() == token and token.isprintable()

@@ -337,6 +337,8 @@ def test_nothing_but_the_resolver_sees_a_token():
     seen = []
 
     class Callers:
+        standing = None
+
         async def resolve(self, token, *, begins):
             seen.append((token and token.reveal(), begins))
             return LOCAL
@@ -391,6 +393,7 @@ def test_whoever_may_not_ask_any_more_may_still_stop():
                 raise
 
     class Callers:
+        standing = None
         asked = 0
 
         async def resolve(self, token, *, begins):

@@ -35,6 +35,8 @@ LINE = ResourceTemplate(
 class OneCaller:
     """Every message is of the same actor."""
 
+    standing = None
+
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from trails import __version__
 from trails.app.app import App
 from trails.app.health import examine_served
+from trails.engine.graph import everybody
+from trails.model.actors import Actor
 from trails.request.admission import Budget
 from trails.request.options import KernelOptions
 from trails.request.pipeline import Kernel
 
 
-def kernel_of(app: App, graph: str = "main") -> Kernel:
-    """The kernel of one graph; the caller closes it before the app."""
-    settings = app.settings
+def kernel_of(
+    app: App, graph: str = "main", is_current: Callable[[Actor], bool] = everybody
+) -> Kernel:
+    """The kernel of one graph; the caller closes it before the app.
+
+    ``is_current`` says whether the credential that an actor came with is still good.
+    """
+    settings, service = app.settings, app.service(graph)
+    service.graph.is_current = is_current
     mcp, budgets = settings.graphs[graph].mcp, settings.graphs[graph].budgets
     return Kernel(
-        app.service(graph),
+        service,
         KernelOptions(
             project=settings.project.name,
             version=__version__,

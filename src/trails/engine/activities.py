@@ -2,22 +2,24 @@
 
 A call that made a commit is answered only when its activity is in the log too.
 The others are written together, a few at a time, so that a read waits for no
-disk; a crash may lose the last of those and nothing else.
+disk; a crash may lose the last of those and nothing else. Calls that were refused
+are summed up (``refusals``).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
-from functools import lru_cache
 from time import time_ns
 from typing import Final
 
+from trails.engine.refusals import Kind, Refusals
+from trails.engine.spelling import spell_text, spell_time
 from trails.errors import StorageError
 from trails.log.protocol import Log
+from trails.model.actors import Actor
 from trails.model.history import Activity
 from trails.model.ids import uuid7
 
@@ -27,7 +29,6 @@ _BATCH: Final = 256
 """Activities that wait for no others."""
 _MOST: Final = 20_000
 """Activities that may wait while the disk refuses; then callers wait for it."""
-_LONGEST: Final = 500
 _logger: Final = logging.getLogger("trails")
 
 
@@ -37,12 +38,12 @@ class Call:
     __slots__ = (
         "_id",
         "actor",
+        "caller",
         "committed",
         "ended",
         "kind",
         "name",
         "note",
-        "outside",
         "reads",
         "spent",
         "started",
@@ -50,12 +51,18 @@ class Call:
     )
 
     def __init__(
-        self, actor: str, name: str, kind: str, *, reads: bool = False, outside: bool = False
+        self,
+        actor: str,
+        name: str,
+        kind: str,
+        *,
+        reads: bool = False,
+        caller: Actor | None = None,
     ) -> None:
         self.reads = reads
         """Whether it said that it only reads: then it can't write."""
-        self.outside = outside
-        """Whether it came over a surface: such a call can't skip validation."""
+        self.caller = caller
+        """Who came over a surface: such a call can't skip validation, or outlive a credential."""
         self.actor = actor
         self.name = name
         self.kind = kind
@@ -81,13 +88,13 @@ class Call:
         """What the log keeps of it."""
         return Activity(
             self.id,
-            _writable(self.actor),
-            _writable(self.name),
-            _spell_time(self.started),
-            _spell_time(at),
+            spell_text(self.actor),
+            spell_text(self.name),
+            spell_time(self.started),
+            spell_time(at),
             outcome,
             self.kind,
-            _writable(detail[:_LONGEST]),
+            spell_text(detail),
         )
 
 
@@ -97,6 +104,9 @@ class Activities:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._waiting: list[tuple[Call, int, str, str]] = []
+        self._refusals = Refusals()
+        self._summed: list[Activity] = []
+        """Records of refusals that the disk has not taken yet."""
         self._turn = threading.Lock()
         self._woken = threading.Event()
         self._full = threading.Event()
@@ -117,27 +127,50 @@ class Activities:
         elif len(waiting) == _BATCH:
             self._full.set()
 
+    def refuse(self, call: Call, outcome: str, detail: str, *, told: str, about: str = "") -> None:
+        """Keep that a call was refused; of those that are refused alike, how many there were.
+
+        ``told`` is the outcome that its caller was told, ``about`` what was asked for where the
+        call's name does not say it.
+        """
+        if call.ended:
+            return
+        kind = Kind(call.actor, told, call.name, about)
+        if self._refusals.take(kind, call.kind, outcome, detail, call.started, time_ns()):
+            self.end(call, outcome, detail)
+        call.ended = True
+
     def flush(self) -> None:
         """Write everything that waits."""
+        self._flush(self._refusals.settle(time_ns()))
+
+    def _flush(self, summed: Sequence[Activity]) -> None:
         with self._turn:
-            batch = self._waiting[:]
-            if batch:
-                self._log.insert_activities(
-                    [call.activity(at, outcome, detail) for call, at, outcome, detail in batch]
-                )
+            self._summed += summed
+            batch, sums = self._waiting[:], self._summed[:]
+            if batch or sums:
+                told = [call.activity(at, outcome, detail) for call, at, outcome, detail in batch]
+                self._log.insert_activities([*told, *sums])
                 del self._waiting[: len(batch)]
+                self._summed.clear()
         if self._waiting and not self._closed:  # what came meanwhile
             self._wake()
 
     def read(self, after: int = 0) -> Iterator[tuple[int, Activity]]:
         """Activities in log order, those after a position; everything that ended is among them."""
-        self.flush()
+        self._flush(self._refusals.settle())
         return self._log.activities(after)
 
     def newest(self, limit: int) -> list[Activity]:
-        """The last few, newest first."""
+        """The last few, newest first; what is still being summed up is told as it is now.
+
+        Nothing is written for that: whoever looks does not make the log longer.
+        """
         self.flush()
-        return self._log.newest_activities(limit)
+        found, summed = self._log.newest_activities(limit), self._refusals.activities()
+        if summed:
+            found = sorted([*found, *summed], key=lambda each: each.ended, reverse=True)[:limit]
+        return found
 
     def _wake(self) -> None:
         if self._writer is None:
@@ -151,7 +184,7 @@ class Activities:
 
     def _write(self) -> None:
         while not self._closed:
-            self._woken.wait()
+            self._woken.wait(self._refusals.pause(time_ns()))
             self._woken.clear()
             self._full.wait(_PAUSE)
             self._full.clear()
@@ -170,19 +203,4 @@ class Activities:
         if self._writer is not None:
             self._writer.join()
         with suppress(StorageError):
-            self.flush()
-
-
-def _writable(text: str) -> str:
-    """A text that can be written: half of a surrogate pair can't."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def _spell_time(at: int) -> str:
-    seconds, rest = divmod(at, 1_000_000_000)
-    return f"{_spell_second(seconds)}.{rest // 1_000_000:03}Z"
-
-
-@lru_cache(maxsize=16)
-def _spell_second(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()
+            self._flush(self._refusals.settle())

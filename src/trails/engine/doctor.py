@@ -10,6 +10,7 @@ from pathlib import Path
 
 from trails.engine.branches import list_branches
 from trails.engine.graph import MAIN, Graph
+from trails.engine.refusals import examine_refusals
 from trails.engine.schema_change import describe_changes
 from trails.log.storage import files_below
 from trails.model.names import branch_folder
@@ -18,6 +19,8 @@ from trails.model.types import Schema
 
 _LIBRARIES = ("pyoxigraph", "msgspec", "google-re2", "backports.zstd")
 _LOW_DISK = 200 * 1024 * 1024
+_LATELY = 10_000
+"""Activities that are looked at."""
 
 
 def examine_machine() -> Iterator[Finding]:
@@ -55,6 +58,7 @@ def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
     detail = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
     yield Finding("instances", "ok", detail or "none yet")
     yield _examine_branches(graph)
+    yield from examine_refusals(graph.activities.newest(_LATELY))
     if graph.folder is not None:
         free = shutil.disk_usage(graph.folder).free
         left = f"{free // 2**20:,} MiB free"

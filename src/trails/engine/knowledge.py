@@ -20,6 +20,7 @@ from trails.engine.named import names_known
 from trails.engine.puts import Put
 from trails.engine.seen import Seen, reader
 from trails.engine.sparql import ask_line, bind
+from trails.engine.standing import check_standing
 from trails.engine.statements import apply_statements, data_statements
 from trails.engine.write.bulk import put_all
 from trails.engine.write.edits import put, remove
@@ -425,6 +426,7 @@ class Knowledge:
         self._open, self._thread = write, threading.get_ident()
         try:
             yield opened
+            check_standing(self._graph, self._call)
         except BaseException:
             self._open = None
             write.abandon()
@@ -468,7 +470,7 @@ class Knowledge:
         They are validated like everything else. ``skip_validation`` works only where the
         project says ``[validation] allow_bypass = true``, and never in a call over a surface.
         """
-        if skip_validation and self._call is not None and self._call.outside:
+        if skip_validation and self._call is not None and self._call.caller is not None:
             raise TransactionError(
                 "skipping validation is not allowed in a call over MCP, REST or the command line: "
                 "write valid statements, or do it in a program that opens the project"

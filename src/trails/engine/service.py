@@ -26,6 +26,7 @@ from trails.engine.mutate.operations import mutate_typed
 from trails.engine.mutate.updates import mutate_sparql
 from trails.engine.seen import Seen, reader
 from trails.engine.snapshots import snapshot_line
+from trails.engine.standing import check_standing
 from trails.engine.untrusted import Untrusted
 from trails.engine.versions import Versions
 from trails.errors import ForbiddenError
@@ -180,7 +181,8 @@ class GraphService:
                     expected_head=request.expected_head,
                     idempotency_key=request.idempotency_key,
                 )
-                done = load_files(graph, ctx.line, opening, request, self.untrusted.parse, progress)
+                watched = partial(_go_on, graph, call, progress)
+                done = load_files(graph, ctx.line, opening, request, self.untrusted.parse, watched)
         return msgspec.structs.replace(done, forked=forked)
 
     def export(
@@ -195,3 +197,11 @@ class GraphService:
             self._untrusted.sandbox.close()
             self._untrusted = None
         self.graph.close()
+
+
+def _go_on(
+    graph: Graph, call: Call | None, progress: Progress, done: int, total: int | None
+) -> None:
+    """Tell how far a load is, as long as its caller may still have it."""
+    check_standing(graph, call)
+    progress(done, total)

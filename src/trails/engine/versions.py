@@ -11,6 +11,7 @@ from trails.engine.hindsight import Hindsight
 from trails.engine.history import diff, list_commits, show_commit
 from trails.engine.merge import merge
 from trails.engine.seen import Seen, permitting, reader
+from trails.engine.standing import check_standing
 from trails.model.history import Commit
 from trails.model.merges import MergeRequest, MergeResult
 from trails.model.versions import (
@@ -35,6 +36,7 @@ class Versions:
 
     def _commit(self) -> None:
         """Something is written: the activity of the call has to be, too."""
+        check_standing(self._graph, self._call)
         if self._call is not None:
             self._call.committed = True
 

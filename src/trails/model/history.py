@@ -94,7 +94,7 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One call: who, what, when, with which outcome."""
+    """One call, or several that were refused alike: who, what, when, with which outcome."""
 
     id: str
     actor: str
@@ -104,6 +104,8 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     outcome: str
     kind: str = "runtime"
     detail: str = ""
+    calls: int = 1
+    """Of several, ``started`` is when the first of them was and ``ended`` when the last was."""
 
 
 def chain_digest(parent_digests: tuple[str, ...], draft: Draft, payload: str, counts: str) -> str:

@@ -5,27 +5,40 @@ from __future__ import annotations
 import re
 from typing import Final, Never
 
+import msgspec
+
 MISPLACED: Final = (
     "a token stands where none belongs, and might be kept or shown there, so nothing was done; it "
     "goes into the Authorization header, or over stdio into the client info. If somebody else can "
     "have seen this one, revoke it"
 )
 """What is said of a request that has a token in it."""
+PRESENTED: Final = "trails.presented"
+"""Where the scope of a request carries the token that came with it, unless its form tells."""
 BEGINNING: Final = b"trails_"
 _TOKEN: Final = re.compile(rb"trails_[0-9a-f]{12}_[A-Za-z0-9_-]{43}")
+_LEAST: Final = 16
+"""Characters of a token that is looked for by its text: a shorter one may stand anywhere."""
 
 
 class Secret:
     """A token on its way to whoever checks it: it can be passed on, and shows itself to nobody."""
 
-    __slots__ = ("_text",)
+    __slots__ = ("_spelled", "_text")
 
     def __init__(self, text: str) -> None:
         self._text = text
+        self._spelled: tuple[bytes, ...] | None = None
 
     def reveal(self) -> str:
         """The text itself; for comparing and hashing alone."""
         return self._text
+
+    def stands_in(self, data: bytes) -> bool:
+        """Whether it is there as it is, or as JSON spells it; one that is short is never found."""
+        if self._spelled is None:
+            self._spelled = _spell(self._text) if len(self._text) >= _LEAST else ()
+        return any(each in data for each in self._spelled)
 
     def __repr__(self) -> str:
         """Nothing of it, not even its length."""
@@ -38,6 +51,19 @@ class Secret:
         raise TypeError("a secret can't be pickled or copied")
 
 
-def holds_token(data: bytes) -> bool:
-    """Whether a token of a project stands somewhere in it."""
-    return BEGINNING in data and _TOKEN.search(data) is not None
+def holds_token(data: bytes, presented: Secret | None = None) -> bool:
+    """Whether a token of a project stands somewhere in it, or the one that came with it."""
+    if BEGINNING in data and _TOKEN.search(data) is not None:
+        return True
+    return presented is not None and presented.stands_in(data)
+
+
+def may_hide(data: bytes, presented: Secret | None = None) -> bool:
+    """Whether JSON may spell a token in another way; of a project's it can only be by number."""
+    return (b"\\u" if presented is None else b"\\") in data
+
+
+def _spell(text: str) -> tuple[bytes, ...]:
+    raw = text.encode(errors="surrogateescape")
+    quoted = msgspec.json.encode(raw.decode(errors="replace"))[1:-1]
+    return (raw,) if quoted == raw else (raw, quoted)

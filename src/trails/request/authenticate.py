@@ -22,6 +22,8 @@ from trails.model.secrets import Secret
 
 STATIC: Final = "static"
 """The credential of whoever presents the token that the process was started with."""
+WANTED: Final = "wanted"
+"""The credential of whoever presents the token that a front wants, where else none is asked for."""
 _ALL: Final = frozenset(SCOPES)
 _OPEN: Final[frozenset[Scope]] = frozenset({"runtime"})
 """What may be used without a credential."""
@@ -155,7 +157,7 @@ class Authenticator:
 
     def is_current(self, actor: Actor) -> bool:
         """Whether an actor that was resolved before would be resolved again."""
-        if not actor.credential:
+        if actor.credential in {"", WANTED}:
             return not self.required
         if actor.credential in {STATIC, OPERATOR.credential}:
             return True  # as long as the process that it was given to

@@ -116,6 +116,7 @@ def _activity(activity: Activity) -> Mapping[str, object]:
         "ended": activity.ended,
         "outcome": activity.outcome,
         "detail": activity.detail,
+        "calls": activity.calls,
     }
 
 

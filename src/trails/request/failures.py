@@ -13,6 +13,7 @@ from trails.errors import (
     BudgetError,
     DeniedError,
     FieldError,
+    RevokedError,
     StorageError,
     TrailsError,
     ValidationError,
@@ -25,6 +26,7 @@ from trails.request.repair import Repaired, suggest_each
 _KINDS: Final[Mapping[FailureKind, type[TrailsError]]] = {
     "denied": DeniedError,
     "budget": BudgetError,
+    "unauthenticated": RevokedError,
 }
 _MOST_FIELDS: Final = 200
 _SPELLED: Final = 500
@@ -59,9 +61,9 @@ MASKED: Final = "masked"
 
 def unmask(activity: Activity) -> Activity:
     """An activity as its own actor may know it: what was masked was unknown."""
-    if activity.outcome != MASKED:
-        return activity
     told = unknown_tool(activity.name)
+    if activity.outcome not in {MASKED, told.code}:
+        return activity
     return msgspec.structs.replace(activity, outcome=told.code, detail=told.message)
 
 

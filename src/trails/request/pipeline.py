@@ -107,7 +107,7 @@ class Kernel:
         if seen is None:
             return self._masked(actor, name or entry.tool.name)
         reads = seen.tool.hints.read_only
-        call = Call(actor.name, seen.tool.name, seen.kind, reads=reads, outside=True)
+        call = Call(actor.name, seen.tool.name, seen.kind, reads=reads, caller=actor)
         admitted = refuse_scope(actor, seen.tool) or self._admission.enter(actor)
         if isinstance(admitted, Failure):
             return self._refused(call, admitted)
@@ -138,11 +138,13 @@ class Kernel:
 
     def _masked(self, actor: Actor, name: str) -> Failure:
         """The answer to what a policy denies: that it is unknown. The activity has the truth."""
-        self._service.graph.activities.end(_unknown_call(actor, name), MASKED, "denied by policy")
-        return unknown_tool(name)
+        call, told = _unknown_call(actor, name), unknown_tool(name)
+        self._service.graph.activities.refuse(call, MASKED, "denied by policy", told=told.code)
+        return told
 
     def _refused(self, call: Call, failure: Failure) -> Failure:
-        self._service.graph.activities.end(call, failure.code, failure.message)
+        code = failure.code
+        self._service.graph.activities.refuse(call, code, failure.message, told=code)
         return failure
 
     # --- resources -------------------------------------------------------------------

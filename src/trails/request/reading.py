@@ -71,6 +71,8 @@ _LISTS: Final = 1024
 """Lists that are remembered, one a standing."""
 _SCHEMAS: Final = 64
 """Schemas, of branches and of the past, that are ready to be written with."""
+_REFUSED: Final = frozenset({"unknown", "unauthenticated", "scope", "budget"})
+"""What a caller can have as often as it likes, without any right."""
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -149,11 +151,11 @@ class Reader:
         try:
             found = refuse_reading(actor) or await self._admitted(actor, uri)
         except asyncio.CancelledError:
-            self._end(call, "cancelled", uri)
+            self._end(call, None, uri)
             raise
         except Exception as error:  # noqa: BLE001 - every error becomes a failure here
             found = _failure(error, READ)
-        self._end(call, found.code if isinstance(found, Failure) else "ok", uri)
+        self._end(call, found, uri)
         return found
 
     async def _admitted(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
@@ -171,12 +173,21 @@ class Reader:
             return self._read(actor, uri, address)
         return await self._threads.run(actor.name, self._read, actor, uri, address)
 
-    def _end(self, call: Call, outcome: str, uri: str) -> None:
-        """Leave an activity: what was read, but not which values were asked for."""
+    def _end(self, call: Call, found: Sequence[Content] | Failure | None, uri: str) -> None:
+        """Leave an activity: what was read, but not which values were asked for.
+
+        ``found`` is None where nobody waited for it.
+        """
         start = uri[:MAX_URI_BYTES]
         told = start.partition("?")[0] if start.isprintable() else shorten(start)
+        activities = self._service.graph.activities
         with suppress(StorageError):  # then reading goes on, as long as there is something to read
-            self._service.graph.activities.end(call, outcome, told)
+            if isinstance(found, Failure) and found.kind in _REFUSED:
+                activities.refuse(call, found.code, told, told=found.code, about=told)
+            elif isinstance(found, Failure):
+                activities.end(call, found.code, told)
+            else:
+                activities.end(call, "cancelled" if found is None else "ok", told)
 
     def _is_quick(self, address: Address) -> bool:
         """Whether a read takes so little time that handing it to a thread would take more."""

@@ -10,7 +10,6 @@ the token that the front wants is one, as it would be if that process had the fo
 from __future__ import annotations
 
 from hmac import compare_digest
-from typing import Final
 
 import msgspec
 
@@ -18,10 +17,7 @@ from trails.app.serving.greetings import Hello
 from trails.model.actors import LOCAL, Actor
 from trails.model.outcomes import Failure
 from trails.model.secrets import Secret
-from trails.request.authenticate import Authenticator, hash_of, refuse_token
-
-_WANTED: Final = "wanted"
-"""The credential of whoever presents the token that the front wants."""
+from trails.request.authenticate import WANTED, Authenticator, hash_of, refuse_token
 
 
 class SessionCallers:
@@ -31,14 +27,14 @@ class SessionCallers:
         self._authenticator = authenticator
         self._scopes = frozenset(hello.scopes)
         self._wanted = bytes.fromhex(hello.wanted) if hello.wanted else None
-        self._standing = hello.token
+        self.standing = hello.token
         """What counts as presented where a message carries no token."""
 
     async def resolve(self, token: Secret | None, *, begins: bool) -> Actor | Failure:
         """Who sends a message; the token that begins a session stands for what follows."""
-        actor = await self._judge(self._standing if token is None else token)
+        actor = await self._judge(self.standing if token is None else token)
         if begins and token is not None and not isinstance(actor, Failure):
-            self._standing = token
+            self.standing = token
         return actor
 
     async def _judge(self, token: Secret | None) -> Actor | Failure:
@@ -46,10 +42,8 @@ class SessionCallers:
             return await self._authenticator.presented(token, self._scopes)
         if token is None or not compare_digest(hash_of(token), self._wanted):
             return refuse_token(token)
-        return msgspec.structs.replace(LOCAL, scopes=self._scopes, credential=_WANTED)
+        return msgspec.structs.replace(LOCAL, scopes=self._scopes, credential=WANTED)
 
     def is_current(self, actor: Actor) -> bool:
         """Whether an actor would be resolved again."""
-        if self._wanted is None or self._authenticator.required:
-            return self._authenticator.is_current(actor)
-        return actor.credential == _WANTED
+        return self._authenticator.is_current(actor)

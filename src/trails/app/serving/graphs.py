@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from trails.app.app import App
 from trails.app.kernels import kernel_of
+from trails.engine.graph import everybody
 from trails.errors import TrailsError
+from trails.model.actors import Actor
 from trails.model.outcomes import Failure
 from trails.request.pipeline import Kernel
 
@@ -14,8 +16,9 @@ from trails.request.pipeline import Kernel
 class ServedGraphs(Mapping[str, Kernel | Failure]):
     """Every graph by its id, opened when first asked for."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, is_current: Callable[[Actor], bool] = everybody) -> None:
         self._app = app
+        self._is_current = is_current
         self._opened: dict[str, Kernel | Failure] = {}
 
     def __getitem__(self, graph: str) -> Kernel | Failure:
@@ -29,7 +32,7 @@ class ServedGraphs(Mapping[str, Kernel | Failure]):
 
     def _open(self, graph: str) -> Kernel | Failure:
         try:
-            return kernel_of(self._app, graph)
+            return kernel_of(self._app, graph, self._is_current)
         except TrailsError as error:
             return Failure("semantic", error.code, error.message, error.data)
 

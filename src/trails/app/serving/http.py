@@ -19,14 +19,14 @@ from trails.app.serving.cors import is_preflight, preflight_headers, shared_head
 from trails.app.serving.entrances import Entrance
 from trails.app.serving.heads import Head, raw_path
 from trails.app.serving.hosts import HostPolicy
-from trails.app.serving.misplaced import has_misplaced_token
+from trails.app.serving.misplaced import has_misplaced_token, presented_in
 from trails.app.serving.responses import HSTS, SECURITY, Dressed, Headers, Reply, error_body
 from trails.app.settings import GraphSettings
 from trails.identity.oauth.challenges import PLAIN, Challenges
 from trails.model.decisions import EVERYTHING, Judge
 from trails.model.outages import tell_outage
 from trails.model.outcomes import Failure
-from trails.model.secrets import MISPLACED
+from trails.model.secrets import MISPLACED, PRESENTED
 from trails.request.authenticate import Authenticator
 from trails.request.authorize import lists_graphs
 from trails.request.pipeline import Kernel
@@ -107,7 +107,7 @@ class HttpInterface:
             reply = _answer_preflight(policy, scope) or self._describe(scope)
         if reply is None:
             reply = await self._identify(entrance, scope, head.authorization)
-        if reply is None and head.doubtful:
+        if reply is None and (head.doubtful or PRESENTED in scope):
             reply = _refuse_misplaced(scope)
         if reply is not None:
             await reply.send(send)
@@ -141,6 +141,9 @@ class HttpInterface:
             scope["trails.actor"] = actor
             held = entrance.authenticator.scopes
             scope["trails.challenge"] = self._challenges.step_up(actor, held)
+            presented = None if authorization is None else presented_in(authorization)
+            if presented is not None:
+                scope[PRESENTED] = presented
             return None
         body = error_body(actor.code, actor.message)
         if actor.kind != "unauthenticated":

@@ -1,12 +1,25 @@
-"""Tokens at places of an HTTP request that others keep: its address, and headers."""
+"""Tokens at places of an HTTP request that others keep: its address, and headers.
+
+A token of a project is known by its form. Any other that came with a request is looked for by
+its text, here and by whoever reads the body.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 from starlette.types import Scope
 
-from trails.model.secrets import holds_token
+from trails.model.secrets import PRESENTED, Secret, holds_token
+
+
+@lru_cache(256)
+def presented_in(authorization: bytes) -> Secret | None:
+    """The token of an ``Authorization`` header, unless its form tells that it is one."""
+    if holds_token(authorization):
+        return None
+    return Secret(authorization.strip().partition(b" ")[2].strip().decode(errors="surrogateescape"))
 
 
 def has_misplaced_token(scope: Scope) -> bool:
@@ -15,4 +28,5 @@ def has_misplaced_token(scope: Scope) -> bool:
     given = [value for _, value in scope["headers"]]
     if b"%" in query:
         given.append(unquote_to_bytes(query))
-    return holds_token(b"\n".join((scope["path"].encode(errors="replace"), query, *given)))
+    path = scope["path"].encode(errors="replace")
+    return holds_token(b"\n".join((path, query, *given)), scope.get(PRESENTED))

@@ -103,7 +103,7 @@ async def _serve(
     tell: Callable[[str], None],
 ) -> AsyncIterator[None]:
     """Both sockets of an owner, and its ports."""
-    graphs = ServedGraphs(app)
+    graphs = ServedGraphs(app, listening.authenticator.is_current)
     sessions = Sessions(graphs, app, listening.authenticator, tell)
     server = await asyncio.start_unix_server(sessions.serve, sock=sockets.mcp_socket)
     http = _Http(app, graphs, listening, sockets.http_socket, key)

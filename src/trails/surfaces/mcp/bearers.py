@@ -10,14 +10,12 @@ from typing import Final
 
 from mcp_types import CLIENT_INFO_META_KEY
 
-from trails.model.secrets import MISPLACED, Secret, holds_token
+from trails.model.secrets import MISPLACED, Secret, holds_token, may_hide
 from trails.surfaces.mcp.bodies import BodyError, parse
 from trails.surfaces.mcp.wire import encode
 
 _MEMBER: Final = "authorization"
 _SAID: Final = _MEMBER.encode()
-_ESCAPE: Final = b"\\u"
-"""Whoever escapes letters could hide the member's name."""
 
 
 def take_bearer(message: object) -> Secret | None:
@@ -35,26 +33,29 @@ def take_bearer(message: object) -> Secret | None:
     return Secret(str(found[0]) if same else "")
 
 
-def without_bearer(body: bytes) -> bytes:
-    """A body without the token that its client info carries; one elsewhere is refused."""
-    suspect = _SAID in body or holds_token(body)
-    if not suspect and _ESCAPE not in body:
+def without_bearer(body: bytes, presented: Secret | None = None) -> bytes:
+    """A body without the token that its client info carries; one elsewhere is refused.
+
+    ``presented`` came with the request; it is looked for by its text.
+    """
+    suspect = _SAID in body or holds_token(body, presented)
+    if not suspect and not may_hide(body, presented):  # also the member's name could be hidden
         return body
     try:
         message = parse(body)
     except ValueError:
         return body  # whoever reads it next says what is wrong with it
     taken = _take(message)
-    if has_token(message, body):
+    if has_token(message, body, presented):
         raise BodyError(400, MISPLACED)
     # What a suspect body says twice, and so only once, is in the text of it all the same.
     return encode(message) if taken or suspect else body
 
 
-def has_token(message: object, line: bytes) -> bool:
+def has_token(message: object, line: bytes, presented: Secret | None) -> bool:
     """Whether a token stands in a message whose client info has none any more."""
-    doubtful = _ESCAPE in line or holds_token(line)
-    return doubtful and holds_token(encode(message))
+    doubtful = may_hide(line, presented) or holds_token(line, presented)
+    return doubtful and holds_token(encode(message), presented)
 
 
 def _take(message: object) -> list[tuple[object, bool]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -20,12 +19,13 @@ ACTOR: Final = "trails.actor"
 _VERSION: Final = b"mcp-protocol-version"
 _REVISIONS: Final = frozenset({None, *(revision.encode() for revision in LEGACY)})
 
-IsCurrent = Callable[[Actor], bool]
-"""Whether an actor that was resolved some time ago would be resolved again."""
-
 
 class Callers(Protocol):
     """Says on whose behalf the messages of one stream are, each of them anew."""
+
+    @property
+    def standing(self) -> Secret | None:
+        """What counts as presented where a message carries no token."""
 
     async def resolve(self, token: Secret | None, *, begins: bool) -> Actor | Failure:
         """Who sends a message; ``token`` is what it carries, ``begins`` that a session begins."""

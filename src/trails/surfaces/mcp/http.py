@@ -18,16 +18,18 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
 from trails.model.actors import LOCAL, Actor
+from trails.model.revocations import IsCurrent, Lasting
+from trails.model.secrets import PRESENTED
 from trails.surfaces.mcp.backend import Backend
 from trails.surfaces.mcp.bearers import without_bearer
 from trails.surfaces.mcp.bodies import BodyError, Replay, check_shape, parse_body, read_body
-from trails.surfaces.mcp.callers import IsCurrent, actor_of, caller_of, is_legacy
+from trails.surfaces.mcp.callers import actor_of, caller_of, is_legacy
 from trails.surfaces.mcp.challenges import STEP_UP, challenge
 from trails.surfaces.mcp.disconnects import Gone, until_gone
 from trails.surfaces.mcp.fast import FastDoor
 from trails.surfaces.mcp.listening import Listening
 from trails.surfaces.mcp.responses import Reencoder, refuse_body, send_empty, send_json
-from trails.surfaces.mcp.revocations import Lasting, OpenResponses, sweep
+from trails.surfaces.mcp.revocations import sweep
 from trails.surfaces.mcp.server import build_server
 from trails.surfaces.mcp.sessions import Sessions
 from trails.surfaces.mcp.sse import MESSAGES, STREAM, SseTransport
@@ -57,8 +59,7 @@ class McpApp:
         self._max_body = max_body
         server = build_server(backend, actor_of, validation_errors, self._schema_of)
         self._subscriptions = Subscriptions(backend)
-        self._responses = OpenResponses()
-        self._lasting: list[Lasting] = [self._subscriptions, self._responses]
+        self._lasting: list[Lasting] = [self._subscriptions]
         self._subscriptions.register(server, actor_of, sessions=False)
         self._listening = Listening(self._subscriptions, server)
         self._stateless = StreamableHTTPSessionManager(
@@ -73,9 +74,9 @@ class McpApp:
             standing.register(connected, actor_of, sessions=True)
             self._lasting.append(standing)
             if legacy_sessions:
-                self._sessions = Sessions(connected, standing, self._responses, max_body)
+                self._sessions = Sessions(connected, standing, max_body)
             if legacy_sse:
-                self._sse = SseTransport(connected, self._responses, max_body)
+                self._sse = SseTransport(connected, max_body)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
@@ -116,7 +117,8 @@ class McpApp:
     async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read a body, and answer it."""
         try:
-            body = without_bearer(await read_body(receive, self._max_body))
+            body = await read_body(receive, self._max_body)
+            body = without_bearer(body, scope.get(PRESENTED))
             await self._answer(scope, body, receive, send)
         except Gone:
             return

@@ -16,7 +16,6 @@ from starlette.types import Receive, Scope, Send
 
 from trails.surfaces.mcp.callers import is_legacy, name_caller
 from trails.surfaces.mcp.responses import Reencoder
-from trails.surfaces.mcp.revocations import OpenResponses
 from trails.surfaces.mcp.subscriptions import Subscriptions
 
 _SESSION_ID: Final = b"mcp-session-id"
@@ -25,15 +24,8 @@ _SESSION_ID: Final = b"mcp-session-id"
 class Sessions:
     """The sessions of one endpoint."""
 
-    def __init__(
-        self,
-        server: Server[Any],
-        subscriptions: Subscriptions,
-        responses: OpenResponses,
-        max_body: int,
-    ) -> None:
+    def __init__(self, server: Server[Any], subscriptions: Subscriptions, max_body: int) -> None:
         self._subscriptions = subscriptions
-        self._responses = responses
         self._manager = StreamableHTTPSessionManager(
             server, json_response=True, max_request_body_size=max_body
         )
@@ -53,9 +45,8 @@ class Sessions:
         """Answer one HTTP request."""
         session = dict(scope["headers"]).get(_SESSION_ID)
         if scope["method"] == "GET" and session is not None:
-            async with self._responses.lasting(scope, receive, send) as response:
-                reencoded = Reencoder(scope, response.send)
-                with self._subscriptions.stream(session.decode("latin-1"), reencoded) as told:
-                    await self._manager.handle_request(name_caller(scope), response.receive, told)
+            reencoded = Reencoder(scope, send)
+            with self._subscriptions.stream(session.decode("latin-1"), reencoded) as told:
+                await self._manager.handle_request(name_caller(scope), receive, told)
         else:
             await self._manager.handle_request(name_caller(scope), receive, Reencoder(scope, send))

@@ -12,12 +12,12 @@ from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
 from starlette.types import Receive, Scope, Send
 
+from trails.model.secrets import PRESENTED
 from trails.surfaces.mcp.bearers import without_bearer
 from trails.surfaces.mcp.bodies import BodyError, Replay, parse_body, read_body
 from trails.surfaces.mcp.callers import name_caller
 from trails.surfaces.mcp.disconnects import Gone
 from trails.surfaces.mcp.responses import refuse_body, send_empty
-from trails.surfaces.mcp.revocations import OpenResponses
 
 STREAM: Final = "/sse"
 MESSAGES: Final = "/messages"
@@ -26,9 +26,8 @@ MESSAGES: Final = "/messages"
 class SseTransport:
     """The two paths of the transport."""
 
-    def __init__(self, server: Server[Any], responses: OpenResponses, max_body: int) -> None:
+    def __init__(self, server: Server[Any], max_body: int) -> None:
         self._server = server
-        self._responses = responses
         self._max_body = max_body
         self._transport = SseServerTransport(MESSAGES, max_request_body_size=max_body)
 
@@ -39,10 +38,7 @@ class SseTransport:
             return
         base = scope["path"].removesuffix(STREAM)
         scope = name_caller({**scope, "root_path": base})
-        async with (
-            self._responses.lasting(scope, receive, send) as response,
-            self._transport.connect_sse(scope, response.receive, response.send) as (read, write),
-        ):
+        async with self._transport.connect_sse(scope, receive, send) as (read, write):
             await self._server.run(read, write, self._server.create_initialization_options())
 
     async def take(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,7 +47,8 @@ class SseTransport:
             await send_empty(send, 405, [(b"allow", b"POST")])
             return
         try:
-            body = without_bearer(await read_body(receive, self._max_body))
+            body = await read_body(receive, self._max_body)
+            body = without_bearer(body, scope.get(PRESENTED))
             parse_body(body)
         except Gone:
             return

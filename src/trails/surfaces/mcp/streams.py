@@ -26,13 +26,14 @@ from mcp_types.jsonrpc import (
 
 from trails.model.actors import Actor
 from trails.model.outcomes import Failure
+from trails.model.revocations import end_stale
 from trails.model.secrets import MISPLACED, Secret, holds_token
 from trails.surfaces.mcp.backend import Backend
 from trails.surfaces.mcp.bearers import has_token, take_bearer
 from trails.surfaces.mcp.bodies import parse, understand
 from trails.surfaces.mcp.callers import Callers
 from trails.surfaces.mcp.failures import ErrorResult, map_failure
-from trails.surfaces.mcp.revocations import end_stale, sweep
+from trails.surfaces.mcp.revocations import sweep
 from trails.surfaces.mcp.server import Context, build_server
 from trails.surfaces.mcp.subscriptions import Subscriptions
 from trails.surfaces.mcp.wire import (
@@ -122,7 +123,7 @@ class _Session:
         if not line:
             return None
         try:
-            message, token = _read(line)
+            message, token = _read(line, self._callers.standing)
         except _LineError as error:
             await self._write(error_message(error.id, error.code, error.message))
             return None
@@ -173,7 +174,7 @@ class _LineError(Exception):
         self.message = message
 
 
-def _read(line: bytes) -> tuple[JSONRPCMessage, Secret | None]:
+def _read(line: bytes, standing: Secret | None) -> tuple[JSONRPCMessage, Secret | None]:
     """The message of a line, and the token that it carried."""
     if len(line) > MAX_BODY:
         refusal = f"the line has more than {MAX_BODY} bytes, the most that is taken"
@@ -183,8 +184,9 @@ def _read(line: bytes) -> tuple[JSONRPCMessage, Secret | None]:
     except ValueError as error:
         raise _LineError(None, PARSE_ERROR, f"the line is not JSON: {error}") from None
     token, id_ = take_bearer(value), _id_of(value)
-    if has_token(value, line):
-        id_ = None if holds_token(str(id_).encode()) else id_
+    presented = standing if token is None else token
+    if has_token(value, line, presented):
+        id_ = None if holds_token(str(id_).encode(), presented) else id_
         raise _LineError(id_, INVALID_REQUEST, MISPLACED)
     message = understand(value)
     if message is None:

@@ -9,12 +9,13 @@ from typing import Final
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from trails.model.secrets import MISPLACED, holds_token
+from trails.model.secrets import MISPLACED, PRESENTED, Secret, holds_token, may_hide
 from trails.surfaces.rest.replies import JSON, Refused, refused
 
 MAX_BODY: Final = 32 << 20
 """Bytes of a body that is read as a whole, unless the application says another number."""
-_ESCAPE: Final = b"\\u"
+_LONGEST: Final = 16 << 10
+"""Bytes of a token that is found although it begins in one block and ends in another."""
 
 
 async def read_object(request: Request) -> dict[str, object]:
@@ -25,10 +26,16 @@ async def read_object(request: Request) -> dict[str, object]:
         return {}
     if media != JSON and not (media.startswith("application/") and media.endswith("+json")):
         raise wrong_type(media, JSON)
-    return decode_object(body)
+    return decode_object(body, presented_with(request))
 
 
-def decode_object(body: bytes) -> dict[str, object]:
+def presented_with(request: Request) -> Secret | None:
+    """The token that a request came with, where it is to be looked for by its text."""
+    found = request.scope.get(PRESENTED)
+    return found if isinstance(found, Secret) else None
+
+
+def decode_object(body: bytes, presented: Secret | None = None) -> dict[str, object]:
     """The object that a JSON text holds."""
     try:
         value = msgspec.json.decode(body) if body.strip() else {}
@@ -36,7 +43,7 @@ def decode_object(body: bytes) -> dict[str, object]:
         raise refused("json", f"the body is not JSON: {error}") from None
     except RecursionError:
         raise refused("json", "the body is not JSON that can be read: it is too deep") from None
-    if _ESCAPE in body and holds_token(msgspec.json.encode(value)):
+    if may_hide(body, presented) and holds_token(msgspec.json.encode(value), presented):
         raise refused("misplaced_token", MISPLACED)
     if not isinstance(value, dict):
         raise refused("json", "the body must be a JSON object: { … }")
@@ -54,9 +61,20 @@ async def read_text(request: Request) -> str:
 async def read_body(request: Request) -> bytes:
     """A whole body, if it is not too large and no token stands in it."""
     body = b"".join([block async for block in bounded(request, request.app.state.max_body)])
-    if holds_token(body):
+    if holds_token(body, presented_with(request)):
         raise refused("misplaced_token", MISPLACED)
     return body
+
+
+async def without_tokens(request: Request, limit: int) -> AsyncIterator[bytes]:
+    """The blocks of a body that is not read as a whole, until a token stands in them."""
+    presented, before = presented_with(request), b""
+    async for block in bounded(request, limit):
+        both = before + block
+        if holds_token(both, presented):
+            raise refused("misplaced_token", MISPLACED)
+        before = both[-_LONGEST:]
+        yield block
 
 
 async def bounded(request: Request, limit: int) -> AsyncIterator[bytes]:

@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from trails.model.outcomes import Failure
 from trails.model.resources import Content
 from trails.surfaces.rest.arguments import query_arguments
-from trails.surfaces.rest.bodies import bounded, media_type, wrong_type
+from trails.surfaces.rest.bodies import media_type, without_tokens, wrong_type
 from trails.surfaces.rest.replies import JSON, Refused, refused, reply
 from trails.surfaces.rest.routing import Call
 from trails.surfaces.rest.uris import join_page, write_uri
@@ -72,7 +72,7 @@ async def load(call: Call) -> Response:
     coding = call.request.headers.get("content-encoding", "").strip().lower()
     if coding not in _CODINGS:
         raise refused("media_type", f"the coding {coding[:50]!r} can't be read; gzip and zstd can")
-    body = bounded(call.request, MAX_LOAD)
+    body = without_tokens(call.request, MAX_LOAD)
     return reply(
         await call.backend.transfers.load(call.actor, body, given, coding=_CODINGS[coding])
     )
