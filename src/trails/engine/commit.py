@@ -99,7 +99,7 @@ class Write:
         self._staged: StagedLoad | None = None
         self._broken = False
         self._tally: Tally | None = None
-        """None where nobody listened in time, or where any node may be seen differently."""
+        """None where nobody listened in time."""
         self.fate = Fate()
         self.replayed: Commit | None = None
         """The commit that the idempotency key names already; then nothing is written."""
@@ -123,7 +123,7 @@ class Write:
             self._use(line.schema)
             self._seq = graph.log.last_seq() + 1
             feed = graph.feed
-            self._tally = Tally(fields=feed.tells_fields) if feed.listened else None
+            self._tally = Tally(traced=feed.traced(line.name)) if feed.listened else None
             graph.file.begin()
         except BaseException:
             self._stack.close()
@@ -237,19 +237,25 @@ class Write:
             self._apply(commit, payload)
             line.head = graph.log_head(line.name)
         if graph.feed.listened:
-            graph.feed.tell(self._news())
+            graph.feed.tell(self._news(commit))
         step("before_acknowledge")
         return commit
 
-    def _news(self) -> Change:
+    def _news(self, commit: Commit) -> Change:
         """What readers of the branch see differently now."""
+        line, tally = self._line, self._tally or Tally()
         if self._tally is None:
-            return Change(self._line.name)
-        for handle, each in self._touched.items():
-            before = None if each.before is None else each.before.state
-            if before != each.after:
-                self._tally.compare(handle, before, each.after)
-        return self._tally.change(self._line.name, self._schema)
+            tally.everything = True
+        self._count_touched(tally)
+        change = tally.change(line.name, self._schema)
+        return self._graph.tracing.complete(change, line, self._head.commit, commit.id)
+
+    def _count_touched(self, tally: Tally) -> None:
+        states = (
+            (handle, None if each.before is None else each.before.state, each.after)
+            for handle, each in self._touched.items()
+        )
+        tally.compare(self._schema, (each for each in states if each[1] != each[2]))
 
     def _apply(self, commit: Commit, payload: Payload) -> None:
         """Bring the views to a commit that the log has.
@@ -283,7 +289,8 @@ class Write:
     def change_schema(self, schema: Schema) -> None:
         """From this commit on the graph has these types; call it before any other change."""
         line = self._line
-        self._tally = None
+        if self._tally is not None:
+            self._tally.everything = True
         self._former_schema = line.schema
         line.nodes.adopt(schema)
         line.use(self._graph.compile(schema))
@@ -376,21 +383,22 @@ class Write:
         # Also what is refused goes into the index, with those of its values that are valid:
         # the rules between nodes are then told of every node, and all is rolled back.
         nodes.put_all(self._seq, puts)
-        if self._tally is not None:
-            self._count_in(self._tally, puts)
+        self._count_in(puts)
         changes = [(None if put.before is None else put.before.state, put.after) for put in puts]
         if not errors:
             self._stage(*self._emit(changes))
         for old, new in changes:
             self._rules.watch(old, new)
 
-    @staticmethod
-    def _count_in(tally: Tally, puts: Sequence[Replacement]) -> None:
-        if not tally.wants_fields:
-            tally.add(put.handle for put in puts)
-            return
-        for put in puts:
-            tally.compare(put.handle, None if put.before is None else put.before.state, put.after)
+    def _count_in(self, puts: Sequence[Replacement]) -> None:
+        if self._tally is not None:
+            self._tally.compare(
+                self._schema,
+                (
+                    (put.handle, None if put.before is None else put.before.state, put.after)
+                    for put in puts
+                ),
+            )
 
     def found(self, handles: Sequence[str]) -> Mapping[str, Stored]:
         """Those of many nodes that exist, as this write and its actor see them."""
@@ -419,12 +427,10 @@ class Write:
             there = self._line.nodes.find_all(self._db, chunk)
             for stored in there.values():
                 self._check(stored.state, None)
-            self._line.nodes.put_all(
-                self._seq, [Replacement(stored, handle, None) for handle, stored in there.items()]
-            )
+            puts = [Replacement(stored, handle, None) for handle, stored in there.items()]
+            self._line.nodes.put_all(self._seq, puts)
             self._stage(*self._emit((stored.state, None) for stored in there.values()))
-            if self._tally is not None:
-                self._tally.add(there)
+            self._count_in(puts)
             for stored in there.values():
                 self._rules.watch(stored.state, None)
             count += len(there)
@@ -515,7 +521,9 @@ class Write:
         payload = self._writer()
         payload.removed.write(removed, counts[0])
         payload.added.write(added, counts[1])
-        self._tally = None
+        if self._tally is not None:
+            self._count_touched(self._tally)
+            self._tally.everything = True
         self._touched.clear()
         self._rules.forget()
 
