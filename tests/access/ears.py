@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Self
 from urllib.parse import quote
 
 import msgspec
+import pytest
 from tests.access.worlds import SIGHT, World
 
 from trails.model.actors import Actor
@@ -78,12 +80,16 @@ class Ears:
 
     async def after(self, deed: Callable[[], object]) -> set[str]:
         """What is told once something was done."""
+        return set(await self.in_order(deed))
+
+    async def in_order(self, deed: Callable[[], object]) -> list[str]:
+        """The same as it comes."""
         deed()
         watches = self._kernel._watches
         async with asyncio.timeout(60):
             while watches._awake:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0)
-        return set(self._watcher.take())
+        return list(self._watcher.take())
 
     async def sights(self) -> dict[str, object]:
         """What can be read at each URI; at a type's, all its instances too."""
@@ -96,7 +102,8 @@ class Ears:
         if not _lists(uri):
             return found[0].text
         place = uri.partition("kg/")[0]
-        shown = [each["iri"].rpartition("/kg/")[2] for each in msgspec.json.decode(found[0].text)]
+        items = msgspec.json.decode(found[0].text)
+        shown = ["/".join(each["iri"].rsplit("/", 2)[1:]) for each in items]
         return [(each, await self._look(f"{place}kg/{each}")) for each in shown]
 
 
@@ -112,3 +119,15 @@ def listen(world: World, deeds: Iterable[Callable[[], object]], **options) -> li
             return [await ears.after(deed) for deed in deeds]
 
     return asyncio.run(scenario())
+
+
+@contextmanager
+def few(nodes: int, statements: int) -> Iterator[None]:
+    """Let fewer nodes, and statements of a move, be too many to name them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for where in ("engine.feed", "engine.traces", "request.news"):
+            patch.setattr(f"trails.{where}.MANY", nodes)
+        patch.setattr("trails.engine.moves._STATEMENTS", statements)
+        patch.setattr("trails.engine.tracing._COUNTED", nodes)
+        patch.setattr("trails.engine.tracing._WAITING", 1)
+        yield

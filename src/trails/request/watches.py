@@ -350,8 +350,11 @@ class Watcher:
         """Called on the event loop when something is due and nothing was before."""
 
     def take(self) -> Sequence[str]:
-        """The URIs that changed since they were last taken, as they were subscribed."""
-        due = tuple(self._due)
+        """The URIs that changed since they were last taken, as they were subscribed.
+
+        Their order tells nothing of what else changed, as the one in which they came could.
+        """
+        due = sorted(self._due)
         self._due.clear()
         return due
 
