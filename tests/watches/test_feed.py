@@ -8,6 +8,7 @@ from tests.watches.shelf import Book, Shelf, Thing, branch, make_app, merge_into
 from trails import App
 from trails.engine import feed as feed_module
 from trails.engine.feed import Change
+from trails.engine.traces import Traces
 from trails.errors import StorageError, ValidationError
 from trails.model.loads import LoadRequest
 
@@ -109,7 +110,7 @@ def test_many_nodes_are_told_by_type(app, heard, monkeypatch):
     ctx.kg.save_all(Book(code=f"b{n}", name="x") for n in range(6))
     assert heard == [
         exact("main", {f"Thing/t{n}" for n in range(5)}, {"Thing"}),
-        Change("main", None, frozenset({"Book", "Thing"}), frozenset({"Book"})),
+        Change("main", None, frozenset({"Book", "Thing"})),
     ]
 
 
@@ -137,10 +138,11 @@ def test_branches_tell_their_own(app, heard):
     branch(app, "draft")
     save(app.context(branch="draft"), Book, "b", pages=1)
     app.versions().delete_branch("draft", force=True)
+    types = app.graph().main.schema.digest
     assert heard == [
-        Change("draft"),
+        Change("draft", traces=Traces(), turn=(None, types)),
         exact("draft", {"Book/b"}, {"Book", "Thing"}),
-        Change("draft"),
+        Change("draft", traces=Traces(), turn=(types, None)),
     ]
 
 

@@ -17,6 +17,7 @@ from trails.engine.graph import MAIN, Graph, now
 from trails.engine.hindsight import Hindsight
 from trails.engine.lines import Line
 from trails.engine.seen import Seen, permitting, reader
+from trails.engine.traces import Traces
 from trails.errors import ConflictError, TransactionError
 from trails.model.history import GENESIS, Head, Move
 from trails.model.names import check_branch_name
@@ -68,7 +69,7 @@ def create_branch(
         graph.log.move(move, head.schema)
         graph.add_branch(name, _line_in_use(graph, source, head))
         info = _info(graph, name, head, hindsight)
-    graph.feed.tell(Change(name))
+    graph.feed.tell(Change(name, traces=Traces(), turn=(None, head.schema)))
     return info
 
 
@@ -103,7 +104,7 @@ def delete_branch(
         move = Move(name, "delete", head.commit, head.commit, actor, now())
         graph.log.move(move, head.schema)
         graph.forget_lines([name])
-    graph.feed.tell(Change(name))
+    graph.feed.tell(Change(name, traces=Traces(), turn=(head.schema, None)))
     return info
 
 

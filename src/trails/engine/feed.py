@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
 
+from trails.engine.traces import Traces
+from trails.model.facets import facets_between
 from trails.model.nodes import NodeState
 from trails.model.types import Schema
 
@@ -31,13 +33,20 @@ class Change(msgspec.Struct, frozen=True):
     """The nodes that were made, changed or deleted; None where they are too many."""
     types: frozenset[str] | None = None
     """Their types and what these extend; None where it may be any type."""
-    kinds: frozenset[str] = frozenset()
-    """Their types alone, where the nodes are too many."""
-    fields: Mapping[str, frozenset[str]] = {}
-    """Which fields changed, by node, of those that were there before and are; where it is asked."""
+    traces: Traces | None = None
+    """What changed, for those who do not see everything; None where nobody asked."""
+    turn: tuple[str | None, str | None] | None = None
+    """The schemas before and after where they differ; None for a branch that is not there."""
 
 
 Listener = Callable[[Change], None]
+Asks = Callable[[str], bool]
+"""Whether a listener has to know what exactly changes on a branch."""
+
+
+def _never(branch: str) -> bool:
+    del branch
+    return False
 
 
 class Feed:
@@ -45,32 +54,35 @@ class Feed:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._listeners: tuple[Listener, ...] = ()
-        self.tells_fields = False
-        """Whether somebody listens who does not see every field, and so has to know which."""
+        self._listeners: tuple[tuple[Listener, Asks], ...] = ()
 
     @property
     def listened(self) -> bool:
         """Whether anybody listens."""
         return bool(self._listeners)
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
+    def traced(self, branch: str) -> bool:
+        """Whether somebody listens who does not see everything on a branch."""
+        return any(asks(branch) for _, asks in self._listeners)
+
+    def listen(self, listener: Listener, asks: Asks = _never) -> Callable[[], None]:
         """Call ``listener`` with every change from now on; the returned function stops that.
 
         It is called on the thread of whoever wrote.
         """
+        entry = listener, asks
         with self._lock:
-            self._listeners = (*self._listeners, listener)
+            self._listeners = (*self._listeners, entry)
 
         def stop() -> None:
             with self._lock:
-                self._listeners = tuple(each for each in self._listeners if each is not listener)
+                self._listeners = tuple(each for each in self._listeners if each is not entry)
 
         return stop
 
     def tell(self, change: Change) -> None:
         """Hand a change on; what a listener does wrong is not the writer's concern."""
-        for listener in self._listeners:
+        for listener, _ in self._listeners:
             try:
                 listener(change)
             except Exception:  # noqa: BLE001 - it must never reach a writer
@@ -80,13 +92,15 @@ class Feed:
 class Tally:
     """The nodes that a write touches: by handle while they are few, their types always."""
 
-    __slots__ = ("_fields", "_handles", "_types")
+    __slots__ = ("_handles", "_types", "everything", "traces")
 
-    def __init__(self, *, fields: bool = False) -> None:
-        """With ``fields``, which fields changed is counted too."""
+    def __init__(self, *, traced: bool = False) -> None:
+        """``traced``: what exactly changes is counted too."""
         self._handles: set[str] | None = set()
         self._types: set[str] = set()
-        self._fields: dict[str, frozenset[str] | None] | None = {} if fields else None
+        self.traces = Traces() if traced else None
+        self.everything = False
+        """Whether any node may be seen differently, counted or not."""
 
     def add(self, handles: Iterable[str]) -> None:
         """Count these nodes in."""
@@ -97,29 +111,23 @@ class Tally:
             if len(self._handles) > MANY:
                 self._handles = None
 
-    @property
-    def wants_fields(self) -> bool:
-        """Whether it counts fields, as long as nodes are few."""
-        return self._fields is not None and self._handles is not None
-
-    def compare(self, handle: str, before: NodeState | None, after: NodeState | None) -> None:
-        """Count a node in as it was and as it is."""
-        self.add((handle,))
-        if self._fields is None or self._handles is None:
+    def compare(
+        self, schema: Schema, changes: Iterable[tuple[str, NodeState | None, NodeState | None]]
+    ) -> None:
+        """Count nodes in, each as it was and as it is."""
+        traces = self.traces
+        if traces is None:
+            self.add(handle for handle, _, _ in changes)
             return
-        found: frozenset[str] | None = None
-        if before is not None and after is not None:
-            old, new = before.values, after.values
-            names = (name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
-            found = frozenset(names)
-        known = self._fields.get(handle, frozenset())
-        self._fields[handle] = None if found is None or known is None else known | found
+        for handle, before, after in changes:
+            self.add((handle,))
+            for facet in facets_between(schema, before, after):
+                traces.add(facet, handle)
 
     def change(self, branch: str, schema: Schema) -> Change:
         """What these nodes are a change of."""
+        if self.everything:
+            return Change(branch, traces=self.traces)
         types = frozenset(each for name in self._types for each in schema.lineage(name))
-        if self._handles is None:
-            return Change(branch, None, types, frozenset(self._types))
-        known = self._fields or {}
-        fields = {handle: names for handle, names in known.items() if names is not None}
-        return Change(branch, frozenset(self._handles), types, fields=fields)
+        handles = None if self._handles is None else frozenset(self._handles)
+        return Change(branch, handles, types, self.traces)

@@ -23,6 +23,7 @@ from trails.engine.feed import Change, Feed
 from trails.engine.folding import Folding
 from trails.engine.lines import SNAPSHOT, Compiled, Line
 from trails.engine.stores import Stores
+from trails.engine.tracing import Tracing
 from trails.engine.unknown import unknown_branch
 from trails.errors import CorruptionError, NotFoundError, StorageError, TransactionError
 from trails.log.protocol import Log
@@ -125,6 +126,9 @@ class Graph:
             self.ancestry = Ancestry(self.log)
             self.containment = Containment(self.log, self.ancestry)
             self.folding = Folding(self.log, self.ancestry, self.compiled)
+            self.tracing = Tracing(
+                self.feed, self.ancestry, self.folding, self.compiled, self.names
+            )
             self.file = NodeFile(
                 None if folder is None else folder / "nodes.db",
                 lambda digest: self.compiled(digest).schema,
@@ -301,10 +305,10 @@ class Graph:
 
     def _show(self, line: Line, head: Head) -> None:
         """Let readers see a head; one that a view could not follow at once was not told yet."""
-        lagged = line.head.commit != head.commit
-        line.head = head
-        if lagged:
-            self.feed.tell(Change(line.name))
+        before, line.head = line.head, head
+        if before.commit != head.commit:
+            change = Change(line.name)
+            self.feed.tell(self.tracing.complete(change, line, before.commit, head.commit))
 
     def _bring_nodes(self, line: Line, head: Head) -> None:
         nodes = line.nodes

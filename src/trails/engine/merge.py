@@ -118,7 +118,7 @@ def _without_commit(
             graph.log.move(move, theirs.schema.digest)
             graph.forward(line, theirs)
     if not dry_run:
-        tell_move(graph, target, ours_id, theirs_id)
+        tell_move(graph, line, ours_id, theirs_id)
     return MergeResult("fast_forward", source, target, theirs_id, dry_run=dry_run)
 
 

@@ -7,16 +7,18 @@ from typing import Final
 from trails.engine.changes import net_changes
 from trails.engine.feed import MANY, Change, Tally
 from trails.engine.graph import Graph
+from trails.engine.lines import Line
 from trails.errors import TrailsError
 
 _STATEMENTS: Final = 10 * MANY
-"""A way through the log that is longer is not walked to find out what it changed."""
+"""A way through the log that is longer is not walked to find out which nodes it changed."""
 
 
-def tell_move(graph: Graph, branch: str, start: str, end: str) -> None:
+def tell_move(graph: Graph, line: Line, start: str, end: str) -> None:
     """Tell the feed that a branch went from one commit to another."""
     if graph.feed.listened:
-        graph.feed.tell(_net_change(graph, branch, start, end))
+        change = _net_change(graph, line.name, start, end)
+        graph.feed.tell(graph.tracing.complete(change, line, start, end))
 
 
 def _net_change(graph: Graph, branch: str, start: str, end: str) -> Change:

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from trails.model.facets import Facet
 from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema, ShapeDescriptor, TypeDescriptor
 
@@ -39,6 +40,16 @@ class Lens(msgspec.Struct, frozen=True):
     def knows(self, handle: str) -> bool:
         """Whether a node with this handle can exist at all, going by its type."""
         return handle.partition("/")[0] in self.schema.by_name
+
+    def shows(self, facet: Facet) -> bool:
+        """Whether a change in a facet is seen."""
+        descriptor, types = self.schema.by_name.get(facet.type), self.schema.by_name
+        return (
+            descriptor is not None
+            and (not facet.field or facet.field in descriptor.by_name)
+            and (not facet.target or facet.target in types)
+            and all(each in types for each in facet.ends)
+        )
 
     def see(self, state: NodeState) -> NodeState | None:
         """A node without what is hidden of it; None when it does not exist."""

@@ -1,13 +1,14 @@
 """News: changes of one branch that nobody was told of yet, put together.
 
-Whoever does not see everything is told of what it sees: of no instance of a hidden type, and
-of no node of which only hidden fields changed. Where too much changed at once to say which
-nodes did, it is told of the types that it sees.
+Whoever does not see everything is told of what it sees, and by that alone: changes of types,
+fields and nodes that are hidden from it are not heard, however many they are.
 """
 
 from __future__ import annotations
 
 from trails.engine.feed import MANY, Change
+from trails.engine.traces import Traces
+from trails.model.facets import Facet
 from trails.model.lenses import Lens
 from trails.model.types import Schema
 
@@ -15,7 +16,7 @@ from trails.model.types import Schema
 class Note:
     """What changed on a branch."""
 
-    __slots__ = ("_fields", "_heard", "_kinds", "crowded", "everything", "handles", "types")
+    __slots__ = ("_seen", "_vague", "crowded", "everything", "handles", "traces", "turns", "types")
 
     def __init__(self) -> None:
         self.everything = False
@@ -24,51 +25,44 @@ class Note:
         self.crowded: set[str] = set()
         """Those of which so many nodes changed that each may have."""
         self.handles: set[str] = set()
-        self._kinds: set[str] = set()
-        """The crowded ones, without what they extend."""
-        self._fields: dict[str, frozenset[str] | None] = {}
-        """By handle; None where it may be any field."""
-        self._heard: dict[tuple[int, str], frozenset[str]] = {}
+        self.traces = Traces()
+        """The changes, for those who do not see everything."""
+        self.turns: set[tuple[str | None, str | None]] = set()
+        """Schemas that followed on each other."""
+        self._vague = False
+        """Whether nobody asked what exactly changed: rights are decided since a moment ago."""
+        self._seen: dict[tuple[int, str], tuple[Lens, list[Facet]]] = {}
 
     def add(self, change: Change) -> None:
         """Put another change to it."""
+        if change.turn is not None:
+            self.turns.add(change.turn)
+        if change.traces is None:
+            self._vague = True
+        else:
+            self.traces.update(change.traces)
         if change.types is None:
             self.everything = True
             return
         self.types |= change.types
         if change.handles is None:
             self.crowded |= change.types
-            self._kinds |= change.kinds
             return
         self.handles |= change.handles
-        for handle in change.handles:
-            known, more = self._fields.get(handle, frozenset()), change.fields.get(handle)
-            self._fields[handle] = None if known is None or more is None else known | more
         if len(self.handles) > MANY:
             self.crowded |= self.types
-            self._kinds |= {handle.partition("/")[0] for handle in self.handles}
             self.handles.clear()
-            self._fields.clear()
 
     def shows(self, lens: Lens, schema: Schema, type_name: str, segment: str | None) -> bool:
         """Whether somebody who looks through a lens sees a change of a type, or of one node."""
-        if self.everything:
+        if self._vague:
             return True
-        family = lens.schema.by_name.keys() & set(schema.family(type_name))
-        if not self._kinds.isdisjoint(family):
-            return True
-        if segment is not None:
-            return any(self._is_seen(lens, f"{name}/{segment}") for name in family)
         key = id(lens), type_name
-        found = self._heard.get(key)
+        found = self._seen.get(key)
         if found is None:
-            seen = (each for each in self.handles if self._is_seen(lens, each))
-            found = self._heard[key] = frozenset(each.partition("/")[0] for each in seen)
-        return not found.isdisjoint(family)
-
-    def _is_seen(self, lens: Lens, handle: str) -> bool:
-        if handle not in self.handles:
-            return False
-        fields = self._fields.get(handle)
-        hidden = lens.hidden_fields.get(handle.partition("/")[0], frozenset())
-        return fields is None or not fields <= hidden
+            family = set(schema.family(type_name))
+            facets = [each for each in self.traces if each.type in family and lens.shows(each)]
+            found = self._seen[key] = lens, facets
+        if segment is None:
+            return bool(found[1])
+        return any(self.traces.may_be_at(each, f"{each.type}/{segment}") for each in found[1])

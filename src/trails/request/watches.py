@@ -96,9 +96,7 @@ class Watches:
         if len(self._watchers) >= MAX_WATCHES:
             return _full(f"this graph has {MAX_WATCHES} watches already; close one, or try later")
         if not self._watchers:
-            self._stop = self._graph.feed.listen(self._note)
-        if self._authority.rights(actor) is not None:
-            self._graph.feed.tells_fields = True
+            self._stop = self._graph.feed.listen(self._note, self._asks)
         watcher = Watcher(self, actor)
         self._watchers.add(watcher)
         for uri in uris:
@@ -155,9 +153,12 @@ class Watches:
         if not self._watchers:
             self._stop()
             self._stop = _do_nothing
-            self._graph.feed.tells_fields = False
 
     # --- from writers to the loop --------------------------------------------------------
+
+    def _asks(self, branch: str) -> bool:
+        """Whether somebody watches a branch who may not see everything on it."""
+        return branch in self._topics and not self._authority.is_open
 
     def _note(self, change: Change) -> None:
         """Take a note of a change, on the writer's thread."""
@@ -298,15 +299,33 @@ class Watches:
         rights, target = self._authority.rights(watcher.actor), watcher.target(uri)
         if rights is None or target is None:
             return True
-        if target.type not in rights.schema(target.branch).by_name:
+        branch = target.branch
+        if not rights.may("Read", branch):
             return False
-        schema = self._schema(target.branch)
+        if any(self._sees_turn(rights, target, *turn) for turn in note.turns):
+            return True
+        schema = self._schema(branch)
         if schema is None:
-            return True
-        sight = rights.sight(schema, (target.branch,))
+            return False
+        sight = rights.sight(schema, (branch,))
         if sight.reads_all:
-            return True
-        return note.shows(sight.lens(schema), schema, target.type, target.segment)
+            return target.type in schema.by_name
+        lens = sight.lens(schema)
+        if target.type not in lens.schema.by_name:
+            return False
+        return note.shows(lens, schema, target.type, target.segment)
+
+    def _sees_turn(
+        self, rights: ActorAccess, target: Target, before: str | None, after: str | None
+    ) -> bool:
+        """Whether other types are seen on a branch than before, or it came or went."""
+        old, new = (
+            Schema() if digest is None else self._graph.compiled(digest).schema
+            for digest in (before, after)
+        )
+        was, now = (rights.sight(each, (target.branch,)).restrict(each) for each in (old, new))
+        known = target.type in was.by_name or target.type in now.by_name
+        return known and was.digest != now.digest
 
     def _schema(self, branch: str) -> Schema | None:
         """The types of a branch, without opening it; None where there is no such branch."""
@@ -331,8 +350,11 @@ class Watcher:
         """Called on the event loop when something is due and nothing was before."""
 
     def take(self) -> Sequence[str]:
-        """The URIs that changed since they were last taken, as they were subscribed."""
-        due = tuple(self._due)
+        """The URIs that changed since they were last taken, as they were subscribed.
+
+        Their order tells nothing of what else changed, as the one in which they came could.
+        """
+        due = sorted(self._due)
         self._due.clear()
         return due
 

@@ -100,11 +100,10 @@ def remove_all(nodes: PendingNodes, handles: Iterable[str]) -> int:
         there = nodes.index.find_all(nodes.db, chunk)
         for stored in there.values():
             nodes.check(stored.state, None)
-        nodes.index.put_all(
-            nodes.seq, [Replacement(stored, handle, None) for handle, stored in there.items()]
-        )
+        puts = [Replacement(stored, handle, None) for handle, stored in there.items()]
+        nodes.index.put_all(nodes.seq, puts)
         nodes.delta.stream((stored.state, None) for stored in there.values())
-        nodes.news.add(there)
+        nodes.news.add_puts(puts)
         for stored in there.values():
             nodes.rules.watch(stored.state, None)
         count += len(there)

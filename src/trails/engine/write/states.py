@@ -61,6 +61,7 @@ def judge(nodes: PendingNodes, states: States) -> list[RuleError]:
 def bypass(nodes: PendingNodes, removed: bytes, added: bytes, counts: tuple[int, int]) -> None:
     """Log these statements as they are, whatever state they lead to."""
     nodes.delta.write_raw(removed, added, counts)
+    nodes.news.add_touched(nodes.touches)
     nodes.news.add_everything()
     nodes.touches.clear()
     nodes.rules.forget()

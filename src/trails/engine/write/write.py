@@ -91,7 +91,7 @@ class Write:
             )
             guard = self._guard()
             seq = graph.log.last_seq() + 1
-            self._news = News(graph.feed)
+            self._news = News(graph, line)
             graph.file.begin()
         except BaseException:
             self._stack.close()
@@ -158,7 +158,7 @@ class Write:
         with self._stack:
             land(graph, line, commit, payload, delta.staged)
             line.head = graph.log_head(line.name)
-        self._news.tell(line, self.nodes.touches)
+        self._news.tell(self.nodes.touches, self._head.commit, commit.id)
         graph.on_step("before_acknowledge")
         return commit
 
