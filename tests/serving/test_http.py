@@ -8,7 +8,7 @@ import threading
 from urllib.parse import urlsplit
 
 import pytest
-from tests.serving.processes import META, NEW, Process, Stdio, Web, wait_until
+from tests.serving.processes import META, NEW, PATIENCE, Process, Stdio, Web, wait_until
 from tests.serving.projects import make_project
 
 from trails.app.serving.owners import find_owner
@@ -112,7 +112,9 @@ def test_calls_are_finished_when_a_server_ends(folder, tmp_path):
             )
             slow.start()
             wait_until(begun.exists)
-            assert web.close() == 0
+            web.process.send_signal(signal.SIGTERM)
+            (tmp_path / f"begun{number}-go").touch()
+            assert web.process.wait(PATIENCE) == 0
             slow.join()
             assert answers[0][0] == 200
 
