@@ -181,20 +181,28 @@ def test_a_place_that_nobody_holds_any_more_is_free():
 
 
 gate = threading.Event()
+begun = threading.Event()
 
 
 @capability("slow.loop")
 async def slow_loop(ctx: Context) -> int:
     """Wait on the loop."""
-    await asyncio.sleep(30)
+    begun.set()
+    await asyncio.sleep(90)
     return 1
 
 
 @capability("slow.thread")
 def slow_thread(ctx: Context) -> int:
     """Wait in a thread."""
-    gate.wait(30)
+    wait_at_gate()
     return 1
+
+
+def wait_at_gate():
+    """Say that this has begun, and wait."""
+    begun.set()
+    return gate.wait(90)
 
 
 @capability("quick")
@@ -258,26 +266,27 @@ def test_what_an_actor_can_not_use_costs_it_nothing(tool, arguments):
 def test_a_cancelled_call_gives_its_place_back(tool):
     """At once where it ends at once, and a thread when it ends by itself."""
     gate.clear()
+    begun.clear()
     with opened(in_flight=1) as app:
         kernel = kernel_of(app)
 
         async def main():
             running = asyncio.ensure_future(kernel.execute(ANN, tool, {}))
-            await asyncio.sleep(0.1)
+            await asyncio.to_thread(begun.wait, 60)
             full = await kernel.execute(ANN, "quick", {})
             running.cancel()
             with suppress(asyncio.CancelledError):
                 await running
             after = await kernel.execute(ANN, "quick", {})
             gate.set()
-            for _ in range(1000):
+            for _ in range(5000):
                 found = await kernel.execute(ANN, "quick", {})
                 if isinstance(found, Success):
                     break
                 await asyncio.sleep(0.01)
             return full, after, found
 
-        full, after, found = asyncio.run(asyncio.wait_for(main(), 20))
+        full, after, found = asyncio.run(asyncio.wait_for(main(), 90))
         assert full.data["limit"] == "in_flight"
         assert isinstance(after, Failure) is (tool == "slow.thread")
         assert isinstance(found, Success)
@@ -287,26 +296,27 @@ def test_a_cancelled_call_gives_its_place_back(tool):
 def test_a_cancelled_read_holds_its_place_until_its_thread_ends():
     """Nobody gets more threads by not waiting for them."""
     gate.clear()
+    begun.clear()
     with opened(in_flight=1) as app:
         kernel = kernel_of(app)
-        kernel._reader._doctor = lambda: gate.wait(30) and Report("main", ())
+        kernel._reader._doctor = lambda: wait_at_gate() and Report("main", ())
 
         async def main():
             reading = asyncio.ensure_future(kernel.read(ANN, "trails://doctor"))
-            await asyncio.sleep(0.1)
+            await asyncio.to_thread(begun.wait, 60)
             reading.cancel()
             with suppress(asyncio.CancelledError):
                 await reading
             after = await kernel.execute(ANN, "quick", {})
             gate.set()
-            for _ in range(1000):
+            for _ in range(5000):
                 found = await kernel.execute(ANN, "quick", {})
                 if isinstance(found, Success):
                     break
                 await asyncio.sleep(0.01)
             return after, found
 
-        after, found = asyncio.run(asyncio.wait_for(main(), 20))
+        after, found = asyncio.run(asyncio.wait_for(main(), 90))
         assert after.data["limit"] == "in_flight"
         assert isinstance(found, Success)
         kernel.close()
@@ -406,14 +416,15 @@ def test_a_load_holds_its_place_while_it_is_sent():
         kernel = kernel_of(app)
 
         async def main():
-            more = asyncio.Event()
+            begun, more = asyncio.Event(), asyncio.Event()
 
             async def body():
                 yield b""
+                begun.set()
                 await more.wait()
 
             load = asyncio.ensure_future(kernel.transfers.load(ANN, body(), {"format": "ndjson"}))
-            await asyncio.sleep(0.1)
+            await asyncio.wait_for(begun.wait(), 60)
             busy = await kernel.execute(ANN, "quick", {})
             more.set()
             await load

@@ -76,7 +76,7 @@ UNREADABLE = {
 @pytest.fixture(scope="module")
 def front():
     """A front that is not patient."""
-    with Front(limits=Limits(idle=0.4, head_seconds=1.0, body_seconds=1.0, linger=0.2)) as front:
+    with Front(limits=Limits(idle=2.0, head_seconds=5.0, body_seconds=5.0, linger=0.2)) as front:
         yield front
 
 

@@ -499,7 +499,7 @@ def test_who_watches_one_graph_hears_nothing_of_the_other(tmp_path):
         data = {"text": f"{ZEBRA}-changed"}
         change = {"operations": [{"op": "update", "type": "Note", "id": "k0", "data": data}]}
         assert (await twins.rest(ZEBRA, "POST", "/mutate", change)).status == 200
-        await asyncio.wait_for(woken[ZEBRA].wait(), 10)
+        await asyncio.wait_for(woken[ZEBRA].wait(), 60)
         assert set(watchers[ZEBRA].take()) == set(uris[:2])
         await asyncio.sleep(0.1)
         assert not woken[IBIS].is_set()

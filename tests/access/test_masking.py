@@ -354,7 +354,7 @@ def test_who_may_read_no_longer_is_not_told_of_changes(tmp_path):
         shop.doors.run(scenario())
 
 
-async def _until(holds, seconds=20):
+async def _until(holds, seconds=60):
     async with asyncio.timeout(seconds):
         while not holds():  # noqa: ASYNC110 - files and other threads tell nobody
             await asyncio.sleep(0.02)

@@ -34,6 +34,7 @@ def app(tmp_path):
     """A graph on which a query can take some time, and of which a minute has little."""
     (tmp_path / "trails.toml").write_text(
         '[project]\nname = "notes"\n[graphs.main.budgets]\nquery_seconds_per_minute = 0.05\n'
+        "[sandbox]\nseconds = 60\n"
     )
     (tmp_path / "app.py").write_text(APP)
     (tmp_path / "queries").mkdir()

@@ -386,6 +386,7 @@ def test_whoever_may_not_ask_any_more_may_still_stop():
 
     class Slow(TrivialBackend):
         async def execute(self, actor, name, arguments):
+            begun.set()
             try:
                 await asyncio.sleep(60)
             except asyncio.CancelledError:
@@ -411,9 +412,11 @@ def test_whoever_may_not_ask_any_more_may_still_stop():
     ]
     queue = [json.dumps(each).encode() for each in lines]
     sent = []
+    begun = asyncio.Event()
 
     async def receive():
-        await asyncio.sleep(0.01)
+        if len(queue) < len(lines):
+            await begun.wait()
         return queue.pop(0) if queue else None
 
     async def send(line):

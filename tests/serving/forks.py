@@ -52,8 +52,9 @@ class Fork:
         return None
 
     def send_signal(self, number):
-        """Send it a signal."""
-        os.kill(self.pid, number)
+        """Send it a signal, unless it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
     def kill(self):
         """End it without warning."""

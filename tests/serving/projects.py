@@ -26,21 +26,27 @@ async def add(ctx: Context, text: str) -> str:
     return text
 
 
+def wait_for(file: Path) -> None:
+    """Wait until there is a file."""
+    while not file.exists():
+        time.sleep(0.02)
+
+
 @capability("notes.slow")
 def slow(ctx: Context, text: str, begun: str) -> str:
-    """Add a note, say so in a file, and take long to return."""
+    """Add a note, say so in a file, and return when told to."""
     Note(text=text).save(ctx)
     Path(begun).write_text(text)
-    time.sleep(1.5)
+    wait_for(Path(f"{begun}-go"))
     return text
 
 
 @capability("notes.look", idempotent=True)
 def look(ctx: Context, begun: str) -> int:
-    """Count the notes, say so in a file, and take long to return."""
+    """Count the notes, say so in a file, and return when told to."""
     with Path(begun).open("a") as file:
         file.write("x")
-    time.sleep(1.5)
+    wait_for(Path(f"{begun}-go"))
     return Note.objects(ctx).count()
 
 

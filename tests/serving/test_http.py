@@ -11,7 +11,7 @@ import pytest
 from tests.mcp.messages import MODERN, message_of
 from tests.serving.processes import Process, Stdio, Web
 from tests.serving.projects import make_project
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 from trails.app.serving.owners import find_owner
 
@@ -119,7 +119,9 @@ def test_calls_are_finished_when_a_server_ends(folder, tmp_path):
             )
             slow.start()
             wait_until(begun.exists)
-            assert web.close() == 0
+            web.process.send_signal(signal.SIGTERM)
+            (tmp_path / f"begun{number}-go").touch()
+            assert web.process.wait(PATIENCE) == 0
             slow.join()
             assert answers[0][0] == 200
 

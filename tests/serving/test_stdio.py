@@ -54,6 +54,7 @@ def test_sessions_go_through_the_first_process_and_survive_it(folder, tmp_path):
         wait_until(begun.exists)
         wait_until((tmp_path / "begun-look").exists)
         first.kill()
+        (tmp_path / "begun-look-go").touch()
         unknown = second.answer(slow)["result"]
         assert unknown["isError"] is True
         assert "commit_list" in unknown["content"][0]["text"]
@@ -82,6 +83,7 @@ def test_an_owner_that_ends_in_order_answers_first(folder, tmp_path):
         wait_until(begun.exists)
         first.process.send_signal(signal.SIGTERM)
         more = [second.ask("tools/call", _call("notes.add", text=str(n))) for n in range(20)]
+        (tmp_path / "begun-go").touch()
         assert second.answer(slow)["result"]["structuredContent"] == {"result": "one"}
         for n, id_ in enumerate(more):
             assert second.answer(id_)["result"]["structuredContent"] == {"result": str(n)}

@@ -134,7 +134,7 @@ async def over_sse(backend: Stage, **options: object) -> AsyncIterator[Client]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait until something that nobody tells is true."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.005)
 
@@ -153,7 +153,7 @@ class Heard:
 
     async def until(self, condition: Callable[[list[object]], bool]) -> None:
         """Wait until what was heard meets a condition."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition(self.messages):
                 self._news.clear()
                 await self._news.wait()
@@ -161,7 +161,7 @@ class Heard:
 
 async def event_of(subscription, wanted: ServerEvent) -> None:
     """Wait for an event, whatever comes before."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await anext(subscription) != wanted:
             pass
 
@@ -169,7 +169,7 @@ async def event_of(subscription, wanted: ServerEvent) -> None:
 async def next_events(subscription, count: int) -> set[ServerEvent]:
     """So many events."""
     found = set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(found) < count:
             found.add(await anext(subscription))
     return found

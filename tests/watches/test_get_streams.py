@@ -48,7 +48,7 @@ class Session:
         if id_ is not None:
             message["id"] = id_
         exchange = Exchange(self._endpoint, json.dumps(message).encode(), self._headers())
-        await asyncio.wait_for(exchange.task, 10)
+        await asyncio.wait_for(exchange.task, 60)
         for name, value in exchange.sent[0]["headers"]:
             if name == b"mcp-session-id":
                 self._id = value.decode()
@@ -76,7 +76,7 @@ def told(exchange: Exchange) -> list[str]:
 async def leave(exchange: Exchange) -> None:
     """Hang up."""
     exchange.left.set()
-    await asyncio.wait_for(exchange.task, 10)
+    await asyncio.wait_for(exchange.task, 60)
 
 
 async def change(app: App, pages: int) -> None:
@@ -142,7 +142,7 @@ def test_a_stream_that_is_refused_is_no_stream(app):
             await until(lambda: bool(first.sent))
             await asyncio.sleep(0.05)
             second = session.get()
-            await asyncio.wait_for(second.task, 10)
+            await asyncio.wait_for(second.task, 60)
             assert second.sent[0]["status"] == 409
             await change(app, 1)
             await until(lambda: told(first) == [BOOK])

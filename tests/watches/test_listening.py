@@ -148,7 +148,7 @@ async def converse(app: App, body: bytes, headers: dict[str, str], *, fast: bool
             for _ in range(50):  # turns of the loop, until what is due is on its way
                 await asyncio.sleep(0)
         endpoint.end_streams()
-        await asyncio.wait_for(exchange.task, 10)
+        await asyncio.wait_for(exchange.task, 60)
     return [exchange.sent[0], exchange.body]
 
 
@@ -196,7 +196,7 @@ def test_lists_are_told_the_same_by_both_doors():
                 await asyncio.to_thread(app.register, make_type())
                 await until(lambda: b"resources/list_changed" in exchange.body)
                 endpoint.end_streams()
-                await asyncio.wait_for(exchange.task, 10)
+                await asyncio.wait_for(exchange.task, 60)
             return exchange.body
 
     assert asyncio.run(run(fast=True)) == asyncio.run(run(fast=False))
@@ -255,7 +255,7 @@ def test_a_client_that_leaves_while_it_is_told_is_forgotten(app):
             await asyncio.to_thread(save, app.context(), Book, "b", pages=9)
             await asyncio.sleep(0.05)
             exchange.left.set()
-            await asyncio.wait_for(exchange.task, 10)
+            await asyncio.wait_for(exchange.task, 60)
             assert not backend.watches._watchers
             assert len(endpoint._subscriptions) == 0
             assert not app.graph().feed.listened
@@ -278,7 +278,7 @@ def test_a_connection_that_breaks_harms_nobody(app):
                 await asyncio.to_thread(save, app.context(), Book, "b", pages=number)
                 await until(lambda before=before: len(other.frames) > before)
             broken.left.set()
-            await asyncio.wait_for(broken.task, 10)
+            await asyncio.wait_for(broken.task, 60)
             endpoint.end_streams()
             await other.task
 
@@ -311,7 +311,7 @@ def test_a_stream_after_the_end_is_ended_at_once(app):
         async with endpoint.run():
             endpoint.end_streams()
             exchange = Exchange(endpoint, REQUESTS["one type"])
-            await asyncio.wait_for(exchange.task, 10)
+            await asyncio.wait_for(exchange.task, 60)
             assert [("result" in each) for each in exchange.frames] == [False, True]
 
     asyncio.run(run())
@@ -337,7 +337,7 @@ def test_too_much_is_refused_in_words(app, monkeypatch, fast, limit, asked, says
             first = Exchange(endpoint, REQUESTS["one type"])
             await until(lambda: b"acknowledged" in first.body)
             second = Exchange(endpoint, REQUESTS[asked])
-            await asyncio.wait_for(second.task, 10)
+            await asyncio.wait_for(second.task, 60)
             error = json.loads(second.body)["error"]
             assert error["code"] == -32003
             assert says in error["message"]
