@@ -89,6 +89,8 @@ def test_a_folder_has_one_owner(tmp_path):
         ('[project]\nname = "kg"\n', "reserved"),
         ('[project]\nname = "Acme Inc"\n', "lower-case"),
         ('[project]\nname = "acme"\nenv = "prod"\n', "env"),
+        ('[project]\nname = "acme"\n[graphs.main]\nbase_iri = "x y"\n', "'x y' can't begin"),
+        ('[project]\nname = "acme"\n[graphs.main]\nbase_iri = "kg"\n', "an absolute IRI"),
         ("[project\n", "can't be read"),
         ('[project]\nname = "acme"\n[graphs."no good"]\n', "lower-case"),
         ('[project]\nname = "acme"\n[graphs.main]\napp = "nope.py"\n', "no such file"),

@@ -416,7 +416,7 @@ def test_every_wrong_parameter_is_named_at_once(project):
 def test_a_query_without_parameters_says_so(project):
     """A parameter too many is told."""
     project.add("all", OK + "SELECT ?title { ?t :title ?title }")
-    with pytest.raises(ValidationError, match="it takes none"):
+    with pytest.raises(ValidationError, match="it has none"):
         project.run("all", x=1)
 
 

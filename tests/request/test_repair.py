@@ -61,6 +61,23 @@ def shop():
             {"stars": 3, "window": {"start": "2026-03-01"}},
         ),
         ({"stars": 3, "window": {"start": "2026-02-30"}}, {}, None),
+        (
+            {"stars": 3, "start": "2026-03-01", "days": "7"},
+            {"start": "window.start", "days": "window.days"},
+            None,
+        ),
+        (
+            {"stars": 3, "start": "2026-03-01", "days": 7},
+            {"start": "window.start", "days": "window.days"},
+            {"stars": 3, "window": {"start": "2026-03-01", "days": 7}},
+        ),
+        (
+            {"stars": 3, "days": 7, "window": {"start": "2026-03-01"}},
+            {"days": "window.days"},
+            {"stars": 3, "window": {"start": "2026-03-01", "days": 7}},
+        ),
+        ({"stars": 3, "days": 7, "window": {"start": "2026-03-01", "days": 8}}, {}, None),
+        ({"stars": 3, "window": "nothing"}, {}, None),
         ({"stars": "3", "mood": "q"}, {"stars": 3}, None),
         ({"stars": 3, "brnch": "main"}, {"brnch": "branch"}, None),
     ],
@@ -75,6 +92,21 @@ def test_what_was_probably_meant_is_suggested(shop, arguments, suggestions, corr
     assert failure.data.get("corrected_arguments") == corrected
     if corrected is not None:
         assert failure.message.count("These arguments would pass: {") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("graph_load", {"data": "", "mode": "qqq"}),
+        ("graph_load", {"data": "", "format": "zip"}),
+        ("graph_query", {"query": "ASK {}", "params": "nothing"}),
+    ],
+)
+def test_what_may_be_left_out_is_not_taken_away(shop, name, arguments):
+    """A wrong value is not replaced by none: that would be another call than was meant."""
+    failure = shop.failure(name, arguments)
+    assert all("suggestion" not in each for each in failure.data["fields"])
+    assert "corrected_arguments" not in failure.data
 
 
 def test_a_text_is_never_cut(shop):

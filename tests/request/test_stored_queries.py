@@ -123,6 +123,14 @@ def test_refused_parameters_are_repaired(filled):
     assert failure.data["corrected_arguments"] == {"params": {"status": "ordered", "year": 2001}}
 
 
+def test_parameters_beside_params_are_put_into_it(filled):
+    """The mistake that is made most: the call is given back as it should have been."""
+    failure = filled.failure("by_status", {"status": "ordered", "branch": "main"})
+    wanted = {"params": {"status": "ordered"}, "branch": "main"}
+    assert failure.data["corrected_arguments"] == wanted
+    assert filled.result("by_status", wanted)["columns"]
+
+
 # --- two tools for all ---------------------------------------------------------------------
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Collection
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
+from trails.app.setting_faults import list_faults
 from trails.errors import NotFoundError, SettingsError, TrailsError
 from trails.identity.oauth.settings import OAuth, check_oauth
-from trails.model.names import check_project_name
+from trails.model.names import check_base_iri, check_project_name
 from trails.sandbox.limits import Limits
 
 SETTINGS_FILE = "trails.toml"
@@ -93,7 +93,7 @@ class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``[sandbox]``: what untrusted SPARQL and RDF may use."""
 
-    seconds: Annotated[float, msgspec.Meta(gt=0)] = 5.0
+    seconds: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 5.0
     memory_mb: Annotated[int, msgspec.Meta(ge=384)] = 1024
     rows: Positive = 10_000
     result_mb: Positive = 8
@@ -146,15 +146,19 @@ def read_settings(folder: Path) -> Settings:
         )
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
-        settings = msgspec.convert(raw, Settings)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{SETTINGS_FILE} can't be read: {error}") from None
+    try:
+        settings = msgspec.convert(raw, Settings)
     except msgspec.ValidationError as error:
-        raise SettingsError(f"{SETTINGS_FILE}: {_explain(str(error))}") from None
+        faults = list_faults(raw, Settings) or [str(error)]
+        raise SettingsError(f"{SETTINGS_FILE}: {'; '.join(faults)}") from None
     try:
         check_project_name(settings.project.name)
-        for graph in settings.graphs:
+        for graph, each in settings.graphs.items():
             check_project_name(graph)
+            if each.base_iri:
+                check_base_iri(each.base_iri)
     except TrailsError as error:
         raise SettingsError(f"{SETTINGS_FILE}: {error.message}") from None
     if settings.auth.oauth is not None:
@@ -176,30 +180,3 @@ def choose_graph(known: Collection[str], graph: str | None) -> str:
     if "main" in known:
         return "main"
     raise NotFoundError(f"this project has several graphs: {names}; say which with --graph")
-
-
-_STRUCTS = (
-    Settings,
-    Project,
-    Server,
-    Auth,
-    OAuth,
-    GraphSettings,
-    McpSettings,
-    Budgets,
-    Validation,
-    Sandbox,
-)
-
-
-def _explain(problem: str) -> str:
-    """Add the nearest known key to an error about an unknown one."""
-    if "unknown field" not in problem:
-        return problem
-    unknown = problem.split("`")[1]
-    known = {name for struct in _STRUCTS for name in struct.__struct_fields__}
-    near = get_close_matches(unknown, known, n=1)
-    hint = (
-        f"; did you mean {near[0]!r}?" if near else f"; known keys are {', '.join(sorted(known))}"
-    )
-    return problem + hint

@@ -97,7 +97,7 @@ class Arguments:
         for name, value in given.items():
             if name not in self.names:
                 path = f"{self._prefix}{str(name)[:100]}"
-                hint = suggest(str(name), list(self.names)) if self.names else "it takes none"
+                hint = suggest(str(name), list(self.names)) if self.names else "it has none"
                 told = f"{path} is not a parameter of {self._owner}; {hint}"
                 yield FieldError(path, "unknown_field", told, showable(value))
 

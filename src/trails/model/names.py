@@ -90,6 +90,15 @@ def check_term(where: str, iri: str) -> None:
         )
 
 
+def check_base_iri(base: str) -> None:
+    """A base is an absolute IRI that types and ids can follow as parts of a path."""
+    if not re.fullmatch(IRI_PATTERN[1:-1], base) or "#" in base or "?" in base:
+        raise DeclarationError(
+            f"base_iri {base!r} can't begin the IRIs of a graph: write an absolute IRI without '?' "
+            "and '#', like 'https://example.org/kg', or leave it out"
+        )
+
+
 def check_capability_id(identifier: str) -> None:
     """A capability id is dotted lower-case words: ``requirements.accept``."""
     if not _CAPABILITY.fullmatch(identifier) or len(identifier) > 128:

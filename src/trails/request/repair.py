@@ -67,7 +67,7 @@ def repair(
         if place is None:
             continue
         if error.code == "unknown_field":
-            name = place.rename()
+            name = place.enclose(wanted.declared) or place.rename()
             if name is not None:
                 suggestions[at] = name
         elif error.code != "max_length" and place.field is not None:
@@ -132,6 +132,21 @@ class _Place:
         """Give something else."""
         self._holder[self._key] = value  # type: ignore[index]
 
+    def enclose(self, declared: Declarations) -> str | None:
+        """Move the value into the object beside it that has a member of this name."""
+        holder, name = self._holder, str(self._key)
+        if not isinstance(holder, dict) or name not in holder:
+            return None
+        for each in self._siblings:
+            inner = holder.get(each.name)
+            known = () if each.many else _members(each, declared)
+            if all(member.name != name for member in known):
+                continue
+            if inner is None or (isinstance(inner, dict) and name not in inner):
+                holder[each.name] = {**(inner or {}), name: holder.pop(name)}
+                return f"{each.name}.{name}"
+        return None
+
     def rename(self) -> str | None:
         """Move the value to the parameter whose name is nearest and that has none."""
         holder, name = self._holder, str(self._key)
@@ -158,7 +173,7 @@ class _Place:
                 yield found
             return
         for value in _near(given, field):
-            if value != given and not _broken_rules(field, value):
+            if value is not None and value != given and not _broken_rules(field, value):
                 yield value
 
 
