@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from tests.access.fronts import PATIENCE, read_all, read_answers
@@ -65,8 +65,9 @@ class Server:
         await server.run_on([Port(self._sock, entrance)])
 
     def stop(self):
-        """Tell it to end."""
-        self._loop.call_soon_threadsafe(self._server.stop)
+        """Tell it to end, unless it has."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._server.stop)
 
     @property
     def tasks(self):

@@ -144,6 +144,7 @@ class _Maker:
             gate=of_capability(capability, self._desk.service.graph.name, MAIN),
             shape=shape_of(capability.id, capability.descriptor.output_shape, self._names),
             source=capability,
+            judged=capability if capability.descriptor.policy_required else None,
         )
 
     def _query(self, query: StoredQuery) -> Entry:

@@ -40,11 +40,5 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     """Bytes that it may have at most."""
     source: Capability | StoredQuery | None = None
     """What it was made from; None for what is built in."""
-
-    @property
-    def judged(self) -> Capability | None:
-        """The capability whose policy rules look at the arguments, where there are any."""
-        source = self.source
-        if isinstance(source, Capability) and source.descriptor.policy_required:
-            return source
-        return None
+    judged: Capability | None = None
+    """The capability whose policy rules look at the arguments, where there are any."""

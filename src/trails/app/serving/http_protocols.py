@@ -52,7 +52,6 @@ _END: Final = _Stage.END
 _READING: Final = frozenset({_HEAD, _BODY})
 _CODING: Final = b"transfer-encoding"
 _TOO_LARGE: Final = "the headers are too many or too large; send less"
-_NOTED: Final = frozenset({_CODING, b"expect"})
 
 
 class Clock:
@@ -88,7 +87,8 @@ class BoundedProtocol(asyncio.Protocol):
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._is_coded = self._expects = False
+        self._take: Callable[[tuple[bytes, bytes]], None] = self._measure
+        """What is done with a header."""
         self._exchange: Exchange | None = None
         """Of the request that was read last."""
         self._next: Exchange | None = None
@@ -138,6 +138,7 @@ class BoundedProtocol(asyncio.Protocol):
             self._running.lose()
         self._exchange = self._next = self._running = None
         self._waiting.clear()
+        del self._parser, self._take  # which hold this
         self.flow.resume_writing()
         if exc is None:
             self.transport.close()
@@ -167,8 +168,10 @@ class BoundedProtocol(asyncio.Protocol):
             data = self._arrive(data)
         if self._refusal is not None or not data:
             return
-        # Whatever ends within one small block is within all bounds but the number of headers.
-        self._is_measured = len(data) > self._limits.line or self._stage in _READING
+        # A head that is within one small block is within all bounds but the number of lines.
+        self._is_measured = len(data) > self._limits.line
+        if self._stage is _HEAD:
+            self._take = self._measure
         before = self._progress
         try:
             self._parser.feed_data(data)
@@ -192,7 +195,7 @@ class BoundedProtocol(asyncio.Protocol):
         """A request begins."""
         self._url = b""
         self._headers = []
-        self._is_coded = self._expects = False
+        self._take = self._measure if self._is_measured else self._headers.append
         self._head = self._lines = 0
         self._progress += 1
         self._wait(_HEAD, self._limits.head_seconds)
@@ -205,19 +208,13 @@ class BoundedProtocol(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; one that follows a body counts, and says nothing."""
-        if self._is_measured:
-            self._measure(len(name) + len(value) + 4)
-        if self._stage is _HEAD:
-            name = name.lower()
-            self._headers.append((name, value))
-            if name in _NOTED:
-                if name == _CODING:
-                    self._is_coded = True
-                elif value.lower() == b"100-continue":
-                    self._expects = True
+        self._take((name.lower(), value))
 
-    def _measure(self, size: int) -> None:
-        limits = self._limits
+    def _measure(self, header: tuple[bytes, bytes]) -> None:
+        """Take a header whose size may be too much."""
+        limits, size = self._limits, len(header[0]) + len(header[1]) + 4
+        if self._stage is _HEAD:
+            self._headers.append(header)
         self._head += size
         self._lines += 1
         if size > limits.line or self._head > limits.head or self._lines > limits.lines:
@@ -225,11 +222,14 @@ class BoundedProtocol(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """Begin to answer, when what has come is read or those before are answered."""
-        if len(self._headers) > self._limits.lines:
+        self._take = self._measure
+        headers = self._headers
+        if len(headers) > self._limits.lines:
             self._refuse(431, "too_large", _TOO_LARGE)
+        said = dict(headers)
         parser, url = self._parser, self._url
         version = parser.get_http_version()
-        if version != "1.1" or self._is_coded:
+        if version != "1.1" or _CODING in said:
             self._check_coding(version)
         if b"#" in url or url[:1] != b"/":
             url = self._check_target(url)
@@ -245,14 +245,15 @@ class BoundedProtocol(asyncio.Protocol):
             "raw_path": raw_path,
             "query_string": query,
             "root_path": "",
-            "headers": self._headers,
+            "headers": headers,
             "server": self._server,
             "client": self._client,
             ENTRANCE: self._entrance,
         }
         kept = version != "1.0" and parser.should_keep_alive()
         before = self._exchange
-        self._exchange = made = Exchange(self, scope, keep_alive=kept, expects=self._expects)
+        expects = said.get(b"expect", b"").lower() == b"100-continue"
+        self._exchange = made = Exchange(self, scope, keep_alive=kept, expects=expects)
         if before is None or before.complete:
             self._next = made
         else:
