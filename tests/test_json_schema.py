@@ -27,8 +27,7 @@ from trails.model.iris import IRI_PATTERN
 from trails.model.kinds import DATE_PATTERN, DECIMAL_PATTERN, FLOAT_MAX, INT_MAX, INT_MIN
 from trails.model.types import ValueType
 from trails.projections.json_schema import (
-    project_field,
-    project_input,
+    project_fields,
     project_type,
     project_value,
 )
@@ -164,7 +163,7 @@ def test_a_type_is_its_object_schema():
 
 def test_an_input_holds_types_and_shapes_inline():
     """Without `$ref`; a shape that holds itself ends where it begins again."""
-    document = project_input(getattr(keep, MARK).descriptor, REGISTRY)
+    document = project_fields(getattr(keep, MARK).descriptor.input_shape, REGISTRY)
     assert document == {
         "type": "object",
         "additionalProperties": False,
@@ -191,7 +190,7 @@ def test_an_edge_tells_of_its_ends():
 def test_nothing_is_shared_with_the_tables():
     """Changing a document changes no other, nor the tables it came from."""
     for field in Item.__trails__.fields:
-        document = project_field(field, REGISTRY)
+        document = project_fields([field], REGISTRY)["properties"][field.name]
         for part in (*document.values(), document):
             if isinstance(part, dict | list):
                 part.clear()

@@ -43,7 +43,7 @@ from trails.model.kinds import (
     Iri,
 )
 from trails.model.types import LIST, PredicateDescriptor, ValueType
-from trails.projections.json_schema import project_input
+from trails.projections.json_schema import project_fields
 
 # ---------------------------------------------------------------------------- the oracle
 
@@ -72,8 +72,7 @@ class Case:
     def __init__(self, field: PredicateDescriptor) -> None:
         self.field = field
         self.kind = field.type.scalar.kind
-        descriptor = CapabilityDescriptor("test.case", "1", "A case.", (field,))
-        self.document = project_input(descriptor)
+        self.document = project_fields([field])
         self.oracle = oracle_of(self.document)
         self.check = compile_field(field, {}, stored=False)
 
@@ -502,7 +501,7 @@ def test_a_call_accepts_exactly_what_its_schema_accepts():
     declared: CapabilityDescriptor = getattr(everything, MARK).descriptor
     with App(Place, Window, everything) as app:
         ctx = app.context()
-        oracle = oracle_of(project_input(declared, ctx.registry))
+        oracle = oracle_of(project_fields(declared.input_shape, ctx.registry))
         check = checks_of(ctx.registry).of_capability(ctx.registry.capability("test.everything"))
 
         def call_accepts(arguments: Mapping[str, object]) -> bool:

@@ -9,7 +9,7 @@ CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
 
 def said(token):
     """A client info, with a token or without."""
-    return INFO if token is None else {**INFO, "authorization": {"bearer": token}}
+    return dict(INFO) if token is None else {**INFO, "authorization": {"bearer": token}}
 
 
 def meta_of(token):

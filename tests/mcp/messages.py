@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 MODERN = "2026-07-28"
@@ -10,18 +12,19 @@ REVISIONS = (None, *LEGACY, MODERN)
 """None is an absent header."""
 OLD = "2025-06-18"
 """An older one, where it does not matter which."""
-INFO = {"name": "test", "version": "1"}
+INFO = MappingProxyType({"name": "test", "version": "1"})
+"""Read-only, since fuzzers spoil what they are given."""
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
-def envelope(revision: str | None, info: object = INFO) -> dict[str, Any]:
+def envelope(revision: str | None, info: Mapping[str, object] = INFO) -> dict[str, Any]:
     """The ``_meta`` of a request."""
     if revision != MODERN:
         return {}
     return {
         "io.modelcontextprotocol/protocolVersion": revision,
         "io.modelcontextprotocol/clientCapabilities": {},
-        "io.modelcontextprotocol/clientInfo": info,
+        "io.modelcontextprotocol/clientInfo": dict(info),
     }
 
 
@@ -37,9 +40,9 @@ def message_of(
     return {"jsonrpc": "2.0", "id": id_, "method": method, "params": full}
 
 
-def hello(revision: str = OLD, info: object = INFO) -> dict[str, Any]:
+def hello(revision: str = OLD, info: Mapping[str, object] = INFO) -> dict[str, Any]:
     """What a client says of itself when a session begins."""
-    return {"protocolVersion": revision, "capabilities": {}, "clientInfo": info}
+    return {"protocolVersion": revision, "capabilities": {}, "clientInfo": dict(info)}
 
 
 def session_of(revision: str, method: str, params: dict[str, Any]) -> list[dict[str, Any]]:

@@ -112,8 +112,9 @@ def test_the_newest_revision_goes_on_too(folder):
 
 def test_a_folder_that_a_program_has_for_itself_is_waited_for(folder):
     """The reason is told on standard error, and the session begins when the folder is free."""
+    program = App.open(folder)
     with Stdio(folder) as client:
-        with App.open(folder):
+        with program:
             asked = client.ask("tools/list", {"_meta": META})
             wait_until(lambda: f"waiting for process {os.getpid()}" in client.errors, "a message")
         assert "result" in client.answer(asked)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Final, Protocol
 
-from trails.model.capabilities import CapabilityDescriptor
 from trails.model.constraints import RULES, Rule
 from trails.model.types import (
     JSON,
@@ -64,11 +63,6 @@ _JUDGES: Final[Mapping[str, frozenset[str]]] = {
 _TIGHTER: Final[Mapping[str, Callable[..., object]]] = {"minimum": max, "maximum": min}
 
 
-def project_input(descriptor: CapabilityDescriptor, declared: Declarations = NOTHING) -> Document:
-    """The schema of a capability's arguments."""
-    return project_fields(descriptor.input_shape, declared)
-
-
 def project_fields(
     fields: Iterable[PredicateDescriptor], declared: Declarations = NOTHING
 ) -> Document:
@@ -79,11 +73,6 @@ def project_fields(
 def project_type(descriptor: Declared, declared: Declarations = NOTHING) -> Document:
     """The schema of an object with the fields of a node type, edge type or shape."""
     return _project_declared(descriptor, declared, ())
-
-
-def project_field(field: PredicateDescriptor, declared: Declarations = NOTHING) -> Document:
-    """The schema of one field: its type, its constraints, and the rest in words."""
-    return _project_field(field, declared, ())
 
 
 def project_value(value_type: ValueType, declared: Declarations = NOTHING) -> Document:

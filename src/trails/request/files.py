@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Generator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
 from trails.engine.context import GraphContext
-from trails.model.loads import LoadRequest, Mode
 from trails.projections.tools import BRANCH, SNAPSHOT
 from trails.request.builtins.declare import READER, Builtin, Desk, field
-from trails.request.builtins.loads import GRAPH_LOAD
+from trails.request.builtins.loads import GRAPH_LOAD, load_file
 from trails.request.spooling import drop, spool
 from trails.request.threads import Threads
 
@@ -55,28 +54,15 @@ async def _load(
 ) -> object:
     file = await spool(body, suffix)
     return await threads.run(
-        ctx.actor, _load_file, desk, ctx, file, given, dropped=partial(drop, file)
+        ctx.actor, _load_and_drop, desk, ctx, file, given, dropped=partial(drop, file)
     )
 
 
-def _load_file(
+def _load_and_drop(
     desk: Desk, ctx: GraphContext, file: Path, given: Mapping[str, str | None]
 ) -> object:
-    request = LoadRequest(
-        files=(file,),
-        format=given["format"],
-        mode=cast(Mode, given["mode"]),
-        type_name=given["type"],
-        branch=str(given["branch"]),
-        source=given["from"],
-        message=given["message"] or "",
-        expected_head=given["expected_head"],
-        idempotency_key=given["idempotency_key"],
-    )
     try:
-        return desk.service.load(
-            ctx.actor, request, registry=ctx.registry, call=ctx.call, access=ctx.access
-        )
+        return load_file(desk, ctx, file, given)
     finally:
         drop(file)
 

@@ -16,6 +16,8 @@ from trails.errors import LockedError
 _SHORTEST: Final = 0.01
 _LONGEST: Final = 0.25
 """Seconds between two attempts."""
+_SOON: Final = 1.0
+"""Seconds of waiting of which nobody needs to be told."""
 _PATIENCE: Final = 10.0
 """Seconds that a command waits for a folder."""
 
@@ -25,15 +27,18 @@ _T = TypeVar("_T")
 async def attach(
     folder: Path,
     connect: Callable[[OwnerAddress], Awaitable[_T]],
-    wait: Callable[[float, LockedError], Awaitable[None]],
+    tell: Callable[[str], None],
+    wait: Callable[[float, LockedError], Awaitable[None]] | None = None,
 ) -> Ownership | _T:
     """Own a folder, or be connected to its owner.
 
     While neither is possible, because another process starts, ends, or has the folder for
-    itself, ``wait`` is told after each attempt for how many seconds that has been so, and why.
+    itself, ``wait`` is told after each attempt for how many seconds that has been so, and why;
+    whoever watches is told once.
     """
     began = monotonic()
     pause = _SHORTEST
+    told = False
     while True:
         try:
             return Ownership(folder / DATA_FOLDER, patience=0)
@@ -45,7 +50,15 @@ async def attach(
                 return await connect(address)
             except OSError:
                 pass  # it is ending, or gone since its file was read
-        await wait(monotonic() - began, locked)
+        waited = monotonic() - began
+        if waited > _SOON and not told:
+            told = True
+            pid = locked.data["pid"]
+            tell(
+                f"waiting for process {pid}, which has this project open and does not serve it yet"
+            )
+        if wait is not None:
+            await wait(waited, locked)
         await asyncio.sleep(pause)
         pause = min(pause * 1.5, _LONGEST)
 

@@ -52,7 +52,6 @@ class StdioFront:
         self._conversation = Conversation()
         self._link: Link | None = None
         self._refused: TrailsError | None = None
-        self._told = False
         self._moved = asyncio.Event()
         """Set whenever an answer came, or an owner."""
 
@@ -142,8 +141,7 @@ class StdioFront:
 
     async def _find_owner(self, stack: AsyncExitStack) -> Link:
         """Be connected to the owner, which may be this process from now on."""
-        self._told = False
-        found = await attach(self._folder, self._connect, self._wait)
+        found = await attach(self._folder, self._connect, self._tell, self._wait)
         if isinstance(found, Link):
             return found
         return await self._own(found, stack)
@@ -165,12 +163,6 @@ class StdioFront:
 
     async def _wait(self, seconds: float, locked: LockedError) -> None:
         """There is no owner to talk to yet."""
-        if seconds > 1 and not self._told:
-            self._told = True
-            pid = locked.data["pid"]
-            self._tell(
-                f"waiting for process {pid}, which has this project open and does not serve it yet"
-            )
         if seconds > _PATIENCE:
             await self._refuse(locked)
 

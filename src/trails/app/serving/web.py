@@ -24,7 +24,6 @@ from trails.app.serving.links import Link
 from trails.app.serving.owners import OwnerAddress
 from trails.app.serving.pumps import Pump, Streams
 from trails.app.serving.service import Listening, serve_folder
-from trails.errors import LockedError
 
 _PATIENCE: Final = 20.0
 """Seconds that a connection waits for an owner."""
@@ -60,7 +59,6 @@ class WebFront:
         self._arrival = listening.arrival().line()
         self._ready = ready
         self._tell = tell
-        self._told = False
         self._owner: OwnerAddress | None = None
         self._found = asyncio.Event()
         self._clients = 0
@@ -96,8 +94,7 @@ class WebFront:
         return found
 
     async def _attach(self) -> Ownership | tuple[OwnerAddress, Link]:
-        self._told = False
-        return await attach(self._folder, _watch, self._wait)
+        return await attach(self._folder, _watch, self._tell)
 
     async def _pass_on_to(self, address: OwnerAddress, link: Link) -> None:
         """Until the owner ends."""
@@ -114,14 +111,6 @@ class WebFront:
     def _know(self, address: OwnerAddress) -> None:
         self._owner = address
         self._found.set()
-
-    async def _wait(self, seconds: float, locked: LockedError) -> None:
-        if seconds > 1 and not self._told:
-            self._told = True
-            pid = locked.data["pid"]
-            self._tell(
-                f"waiting for process {pid}, which has this project open and does not serve it yet"
-            )
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, get_args
-
-import msgspec
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, cast, get_args
 
 from trails.engine.context import GraphContext
 from trails.engine.load.files import FORMATS
-from trails.model.loads import LoadRequest, Mode
+from trails.model.loads import LoadRequest, LoadResult, Mode
 from trails.request.builtins.declare import (
     BOOLEAN,
     EXPECTED_HEAD,
@@ -26,11 +26,14 @@ from trails.request.builtins.declare import (
 )
 
 
-def _load(desk: Desk, ctx: GraphContext, data: str, **given: str | None) -> object:
+def load_file(
+    desk: Desk, ctx: GraphContext, file: Path | list[bytes], given: Mapping[str, str | None]
+) -> LoadResult:
+    """Load a file, or what would be in one, as the arguments say."""
     request = LoadRequest(
-        files=([data.encode("utf-8", "surrogatepass")],),
+        files=(file,),
         format=given["format"],
-        mode=msgspec.convert(given["mode"], Mode),
+        mode=cast(Mode, given["mode"]),
         type_name=given["type"],
         branch=str(given["branch"]),
         source=given["from"],
@@ -38,9 +41,13 @@ def _load(desk: Desk, ctx: GraphContext, data: str, **given: str | None) -> obje
         expected_head=given["expected_head"],
         idempotency_key=given["idempotency_key"],
     )
-    done = desk.service.load(
+    return desk.service.load(
         ctx.actor, request, registry=ctx.registry, call=ctx.call, access=ctx.access
     )
+
+
+def _load(desk: Desk, ctx: GraphContext, data: str, **given: str | None) -> object:
+    done = load_file(desk, ctx, [data.encode("utf-8", "surrogatepass")], given)
     return {
         "branch": done.branch,
         "commit": done.commit,

@@ -22,6 +22,7 @@ from trails.surfaces.cli.options import (
     place_of,
 )
 from trails.surfaces.cli.reporting import Reporting
+from trails.surfaces.cli.sessions import open_session
 from trails.surfaces.cli.texts import plain_table, short, when
 
 NameArgument = Annotated[str, typer.Argument(help="The branch.")]
@@ -41,12 +42,7 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
         as_json: JsonOption = False,
     ) -> None:
         """List the branches with their newest commits."""
-        with (
-            Reporting(as_json=as_json) as report,
-            operations.open(
-                place_of(project, server), graph, report.tell, declared=False
-            ) as session,
-        ):
+        with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
             found = session.branches()
             report.value = {"branches": found}
             table = plain_table("branch", "commit", "time", "actor", "message")
@@ -73,12 +69,7 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
         as_json: JsonOption = False,
     ) -> None:
         """Make a branch where another branch is, or at any commit."""
-        with (
-            Reporting(as_json=as_json) as report,
-            operations.open(
-                place_of(project, server), graph, report.tell, declared=False
-            ) as session,
-        ):
+        with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
             made = session.create_branch(name, source)
             report.value = {"branch": made}
             where = f"commit {short(made.commit)}" if made.commit else "the empty graph"
@@ -97,12 +88,7 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
         as_json: JsonOption = False,
     ) -> None:
         """Delete a branch. Its commits stay in the log, where their ids find them."""
-        with (
-            Reporting(as_json=as_json) as report,
-            operations.open(
-                place_of(project, server), graph, report.tell, declared=False
-            ) as session,
-        ):
+        with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
             gone = session.delete_branch(name, force=force)
             report.value = {"branch": gone, "deleted": True}
             where = f"; it was at commit {short(gone.commit)}" if gone.commit else ""

@@ -23,6 +23,7 @@ from trails.surfaces.cli.options import (
     place_of,
 )
 from trails.surfaces.cli.reporting import Reporting
+from trails.surfaces.cli.sessions import open_session
 from trails.surfaces.cli.texts import read_json as read_document
 from trails.surfaces.cli.values import show_result
 
@@ -82,11 +83,9 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
         as_json: JsonOption = False,
     ) -> None:
         """List what can be called: capabilities, stored queries, built-ins."""
-        with (
-            Reporting(as_json=as_json) as report,
-            operations.open(
-                place_of(project, server), graph, report.tell, declared=True
-            ) as session,
+        with open_session(operations, project, server, graph, as_json=as_json, declared=True) as (
+            report,
+            session,
         ):
             found = session.tools()
             if name is not None:

@@ -20,6 +20,7 @@ from trails.surfaces.cli.options import (
     place_of,
 )
 from trails.surfaces.cli.reporting import Reporting
+from trails.surfaces.cli.sessions import open_session
 from trails.surfaces.cli.texts import plain_table, short, spell, when
 
 _MARKS: Final = {"created": "[green]+[/]", "updated": "[yellow]~[/]", "deleted": "[red]−[/]"}
@@ -92,12 +93,7 @@ def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
         as_json: JsonOption = False,
     ) -> None:
         """Show a commit, and what it changed per node and field."""
-        with (
-            Reporting(as_json=as_json) as report,
-            operations.open(
-                place_of(project, server), graph, report.tell, declared=False
-            ) as session,
-        ):
+        with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
             detail = session.commit(reference, limit=limit)
             report.value = detail
             report.text = [*_facts(detail), "", *_changes(detail.difference, session.nodes)]
@@ -114,12 +110,7 @@ def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
         as_json: JsonOption = False,
     ) -> None:
         """Show what turns the state of A into that of B, per node and field."""
-        with (
-            Reporting(as_json=as_json) as report,
-            operations.open(
-                place_of(project, server), graph, report.tell, declared=False
-            ) as session,
-        ):
+        with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
             difference = session.diff(start, end, limit=limit)
             report.value = difference
             report.text = [_counts(difference), *_changes(difference, session.nodes)]

@@ -32,6 +32,7 @@ from trails.surfaces.cli.options import (
 )
 from trails.surfaces.cli.params import guessed_params, typed_params
 from trails.surfaces.cli.reporting import Reporting, complain
+from trails.surfaces.cli.sessions import open_session
 from trails.surfaces.cli.texts import count, plain_table, read_text, short
 
 _READABLE: Final = 12
@@ -107,11 +108,9 @@ def add_query_commands(cli: typer.Typer, operations: Operations) -> None:
         as_json: JsonOption = False,
     ) -> None:
         """List the stored queries with their parameters."""
-        with (
-            Reporting(as_json=as_json) as report,
-            operations.open(
-                place_of(project, server), graph, report.tell, declared=True
-            ) as session,
+        with open_session(operations, project, server, graph, as_json=as_json, declared=True) as (
+            report,
+            session,
         ):
             found = session.queries()
             report.value = {"queries": found}
