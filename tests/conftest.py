@@ -21,9 +21,14 @@ from typing import TypedDict
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Tests judge behaviour, never the clock: a busy machine is no failure.
-settings.register_profile("trails", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("trails")
+# Tests judge behaviour, never the clock: a busy machine is no failure. Every run tries the same
+# examples, so that no change is refused for what another one did; long campaigns try new ones.
+settings.register_profile(
+    "long",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.register_profile("same", settings.get_profile("long"), derandomize=True)
 
 # Whoever runs the tests in the background ignores interrupts, which the processes that tests
 # start would inherit.
@@ -136,6 +141,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Record in the process that gets all reports: not in a worker, not when only collecting."""
+    settings.load_profile("long" if config.option.markexpr == "long" else "same")
     if not hasattr(config, "workerinput") and not config.option.collectonly:
         config.pluginmanager.register(ProofRecorder(must_prove=config.option.prove))
 

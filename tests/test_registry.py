@@ -430,11 +430,12 @@ def hammer(writers: int, each: int, readers: int) -> tuple[RegistryCell, list[in
             cell.register(capabilities=[operation], queries=[query])
 
     def read(mine: list[Registry]) -> None:
-        start.wait()
         mine.append(cell.current)
+        start.wait()
         while not done.is_set():
             if (pinned := cell.current) is not mine[-1]:
                 mine.append(pinned)
+        mine.append(cell.current)
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
     watchers = [threading.Thread(target=read, args=(mine,)) for mine in seen]

@@ -131,7 +131,7 @@ SPELLED = st.sampled_from(
 NAMED = st.sampled_from(["<http://127.0.0.1:9/>", ":x", "b:x", "?v", " <http://127.0.0.1:9/>"])
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(SOME, SPELLED, NAMED, SOME, SOME)
 def test_what_passes_the_check_does_not_reach_outside(
     before: str, spelled: str, named: str, between: str, after: str
@@ -216,7 +216,7 @@ def test_text_is_cut_where_the_engine_cuts_it(text: str, kinds: str | None) -> N
 PIECES = [*"{}()[]<>'\"\\#?$:.;,@^|&!=*+-/1aé \n", "'''", '"""', "\\'", "<a:b>", "?x", "x:y", "://"]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(text=st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
 def test_tokens_are_the_whole_text(text: str) -> None:
     """Any text is refused, or its tokens put together are the text again."""

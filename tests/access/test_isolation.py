@@ -590,7 +590,7 @@ def test_what_waits_in_one_graph_keeps_nobody_waiting_in_the_other(tmp_path):
         def keep_writing():
             with twins.app.context(IBIS).kg.transaction():
                 writing.set()
-                free.wait(60)
+                free.wait(150)
 
         holder = threading.Thread(target=keep_writing)
         holder.start()

@@ -5,7 +5,6 @@ in the twin where it never was: one that is not masked must give the same answer
 """
 
 from collections import Counter
-from datetime import timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -318,7 +317,7 @@ def test_what_is_not_masked_answers_as_in_the_twin(case):
 
 
 @pytest.mark.long
-@settings(max_examples=800, deadline=timedelta(seconds=60))
+@settings(max_examples=800)
 @given(strategies.hidden(), ASKED, strategies.rows())
 def test_what_is_not_masked_answers_as_in_the_twin_at_length(hidden, asked, rows):
     """The same with anything hidden in any data."""

@@ -1,6 +1,7 @@
 """Many threads on one graph: no update is lost, and no reader sees half a transaction."""
 
 import threading
+from time import monotonic, sleep
 
 import pytest
 from tests.durability.campaign import assert_sound
@@ -106,6 +107,9 @@ def watch_pairs(folder, rounds):
                     counter.value = number
                     counter.save(ctx)
             current[0] = number
+        give_up = monotonic() + 60
+        while not all(seen.values()) and monotonic() < give_up:
+            sleep(0.01)
         done.set()
 
     current = [0]

@@ -68,7 +68,7 @@ def serve_http(backend: Any, **options: Any) -> Iterator[str]:
     server.startup = startup
     thread = threading.Thread(target=server.run)
     thread.start()
-    ready.wait(20)
+    assert ready.wait(60)
     try:
         port = server.servers[0].sockets[0].getsockname()[1]
         yield f"http://127.0.0.1:{port}"

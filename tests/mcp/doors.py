@@ -106,7 +106,7 @@ class Doors:
 
     def run(self, work: Any) -> Any:
         """Run a coroutine in the loop of the apps."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
 
     def ask(self, headers: Headers, body: bytes, **scope: object) -> tuple[Reply, Reply]:
         """What both answer; what the backends were asked is compared here."""

@@ -3,7 +3,7 @@
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.request.conftest import Calls
 from tests.request.library import DECLARED
@@ -177,9 +177,7 @@ VALUES: Final = st.recursive(
 )
 
 
-@settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=400)
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4))
 def test_a_corrected_call_is_always_accepted(shop, arguments):
     """Whatever was sent: what is offered instead passes."""

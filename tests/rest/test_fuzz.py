@@ -4,7 +4,7 @@ import json
 from urllib.parse import quote_from_bytes
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trails.surfaces.rest.routes import build_routes
@@ -95,7 +95,7 @@ def check(client, request):
         assert "Traceback" not in error["message"]
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200)
 @given(request=requests())
 def test_random_requests_are_answered(client, request):
     """Known paths with odd names, odd parameters and odd bodies."""
@@ -103,7 +103,7 @@ def test_random_requests_are_answered(client, request):
 
 
 @pytest.mark.long
-@settings(max_examples=10_000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10_000)
 @given(request=requests())
 def test_ten_thousand_random_requests_are_answered(client, request):
     """The same, for longer."""

@@ -294,7 +294,7 @@ OPERATION = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(text=st.lists(OPERATION, min_size=1, max_size=4).map(" ;\n".join))
 def test_any_update_has_the_effect_that_the_engine_gives_it(text: str) -> None:
     """Generated updates of one to four operations: computed and native effects agree."""
