@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
-from tests.access.lines import meta_of
-from tests.access.streams import Door, request
+from tests.access.streams import Door
 from tests.access.workshops import give_token, id_of, make_workshop, tokens_of
-from tests.serving.processes import NEW, Web, wait_until
+from tests.mcp.messages import MODERN, message_of
+from tests.serving.processes import Web
+from tests.waiting import wait_until
 
 from trails import App, Context, Node, capability, node_type, predicate
 from trails.app.kernels import kernel_of
@@ -197,13 +198,13 @@ def test_a_call_ends_with_its_token(served, surface):
     done = folder / "done"
     done.unlink(missing_ok=True)
     if surface == "mcp":
-        params = {"name": "notes.wait", "arguments": {}, "_meta": meta_of(None)}
+        params = {"name": "notes.wait", "arguments": {}}
         headers = {
-            "mcp-protocol-version": NEW,
+            "mcp-protocol-version": MODERN,
             "mcp-method": "tools/call",
             "mcp-name": "notes.wait",
         }
-        path, body = "/graphs/main/mcp", request("tools/call", params)
+        path, body = "/graphs/main/mcp", message_of(MODERN, "tools/call", params)
     else:
         path, body, headers = "/graphs/main/invoke/notes.wait", {}, {}
     connection = door.connect()
