@@ -31,7 +31,7 @@ from trails.request.authenticate import Authenticator
 SECONDS = 5.0
 """That it may take; the machine may add what it needs to wake up."""
 PATIENCE = 10.0
-NOTES = 10_000
+NOTES = 6_000
 APP = '''
 """Notes that are long, and a call that is."""
 
@@ -77,7 +77,7 @@ def served(tmp_path_factory):
     with Web(folder, env={"TMPDIR": str(temporary)}) as server:
         url = server.served["url"]
         lines = (
-            json.dumps({"type": "Note", "data": {"text": f"n{at}", "body": f"{at} " * 250}})
+            json.dumps({"type": "Note", "data": {"text": f"n{at}", "body": f"{at} " * 450}})
             for at in range(NOTES)
         )
         body = "\n".join(lines).encode()
