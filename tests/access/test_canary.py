@@ -399,7 +399,7 @@ def again(token):
     """Requests that have the token that they came with once more: path, query, headers, parts."""
     spelled = json.dumps(token)
     argument = {"name": "notes.add", "arguments": {"text": "x"}}
-    mcp = json.dumps(message_of(MODERN, "tools/call", argument))
+    mcp = json.dumps(message_of(None, "tools/call", argument))
     for each in (
         spelled[1:-1],
         spelled[1:-1].replace("/", "\\/"),

@@ -33,6 +33,8 @@ from trails.request.pipeline import Kernel
 from trails.surfaces.mcp.http import McpApp
 from trails.surfaces.rest.app import build_app
 
+ACTOR: Final = "trails.actor"
+"""Where a request carries who sends it, once that is known."""
 ENTRANCE: Final = "trails.entrance"
 """Where a request carries the way in of its connection."""
 _MCP_PATHS: Final = frozenset({"mcp", "sse", "messages"})
@@ -138,7 +140,7 @@ class HttpInterface:
             return None
         actor = entrance.recognise(authorization) or await entrance.identify(authorization)
         if not isinstance(actor, Failure):
-            scope["trails.actor"] = actor
+            scope[ACTOR] = actor
             held = entrance.authenticator.scopes
             scope["trails.challenge"] = self._challenges.step_up(actor, held)
             presented = None if authorization is None else presented_in(authorization)
@@ -166,7 +168,7 @@ class HttpInterface:
             return
         found = self._graphs.get(name)
         if isinstance(found, Failure):
-            told = tell_outage(name, found, scope["trails.actor"])
+            told = tell_outage(name, found, scope[ACTOR])
             await Reply(503, error_body(told.code, told.message)).send(send)
             return
         message = f"there is no graph {name[:100]!r} here"

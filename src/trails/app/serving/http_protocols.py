@@ -22,11 +22,13 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 from uvicorn.server import ServerState
 
 from trails.app.serving.entrances import Entrance
-from trails.app.serving.http import ENTRANCE
+from trails.app.serving.http import ACTOR, ENTRANCE
 from trails.app.serving.http_exchanges import Exchange
 from trails.app.serving.limits import Limits
 from trails.app.serving.responses import write_refusal
 from trails.app.serving.socket_folders import is_same_user
+from trails.app.serving.underway import ENDED, break_off
+from trails.model.actors import Actor
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
@@ -107,6 +109,7 @@ class BoundedProtocol(asyncio.Protocol):
         self._refusal: bytes | None = None
         self._unsent = 0
         self._stalled = 0.0
+        self._condemned: Exchange | None = None
 
     # --- the connection
 
@@ -336,6 +339,25 @@ class BoundedProtocol(asyncio.Protocol):
             self.transport.abort()
         else:
             self._object(408, "timeout", "the request did not arrive in time; send it again")
+
+    def served(self) -> Actor | None:
+        """For whom a body arrives, an answer is made, or one was not taken yet."""
+        running = self._running
+        if running is None or (running.complete and not self.transport.get_write_buffer_size()):
+            return None
+        actor: Actor | None = running.scope.get(ACTOR)
+        return actor
+
+    def cut(self) -> None:
+        """End that, unless this is the first time that it is asked for: it may end in order."""
+        running = self._running
+        if running is None or self._condemned is not running:
+            self._condemned = running
+        elif running.started:
+            break_off(self.transport)
+        elif self._stage is not _END:
+            self._abandon(running)
+            self._end(ENDED)
 
     def shutdown(self) -> None:
         """Finish what is being answered, and end."""

@@ -9,9 +9,9 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 from starlette.types import ASGIApp
@@ -21,6 +21,8 @@ from trails.app.serving.certificates import HANDSHAKE
 from trails.app.serving.entrances import Entrance, Entrances
 from trails.app.serving.http_protocols import BoundedProtocol, Clock
 from trails.app.serving.limits import Limits
+from trails.app.serving.underway import Connection, Underway
+from trails.model.revocations import end_stale
 
 _GRACE: Final = 3
 """Seconds that requests have to finish when the server ends."""
@@ -60,6 +62,7 @@ class HttpServer(Server):
         self._limits = limits or Limits()
         self._ports: Sequence[Port] = ()
         self._clock = Clock(0.0)
+        self._underway = Underway(cast(Collection[Connection], self.server_state.connections))
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -103,6 +106,7 @@ class HttpServer(Server):
             for connection in list(self.server_state.connections):
                 if isinstance(connection, BoundedProtocol):
                     connection.expire(now)
+            end_stale(self._underway, self._entrances.main.authenticator.is_current)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -69,12 +69,12 @@ class Reply(msgspec.Struct, frozen=True):
         await send({"type": "http.response.body", "body": self.body})
 
 
-def write_refusal(status: int, code: str, message: str) -> bytes:
+def write_refusal(status: int, code: str, message: str, more: Headers = ()) -> bytes:
     """A whole response to a request that can't be read, as it is sent; the last on a connection."""
-    return write_response(status, error_body(code, message))
+    return write_response(status, error_body(code, message), more)
 
 
-def write_response(status: int, body: bytes) -> bytes:
+def write_response(status: int, body: bytes, more: Headers = ()) -> bytes:
     """A whole response as it is sent; the last on its connection."""
     again = [(b"retry-after", b"5")] if status == HTTPStatus.SERVICE_UNAVAILABLE else []
     headers = (
@@ -84,6 +84,7 @@ def write_response(status: int, body: bytes) -> bytes:
         *SECURITY,
         _PRIVATE,
         *again,
+        *more,
     )
     first = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
     return b"".join((first, *(b"%b: %b\r\n" % each for each in headers), b"\r\n", body))
