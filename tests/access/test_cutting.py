@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 import pytest
@@ -275,6 +275,33 @@ def test_an_answer_that_waits_to_be_taken_ends_too(kept):
             assert size < 40 << 20
 
 
+async def answer_on_and_on(scope, receive, send):
+    """An answer without an end."""
+    del scope, receive
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    while True:
+        await send({"type": "http.response.body", "body": b"x" * 1000, "more_body": True})
+        await asyncio.sleep(0.01)
+
+
+def test_a_request_that_waits_for_its_turn_hides_nothing():
+    """What is cut is the answer that is being sent, whatever was asked for after it."""
+    good = [True]
+    with serving(answer_on_and_on, lambda _: good[0]) as (url, seen):
+        at = urlsplit(url)
+        with socket.create_connection((at.hostname, at.port), timeout=60) as sock:
+            sock.sendall(b"GET /1 HTTP/1.1\r\nhost: x\r\n\r\nGET /2 HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert sock.recv(1000).startswith(b"HTTP/1.1 200 ")
+            good[0] = False
+            deadline, last = time.monotonic() + SECONDS + PATIENCE, b""
+            with suppress(ConnectionError):
+                while block := sock.recv(1 << 16):
+                    last = (last + block)[-10:]
+                    assert time.monotonic() < deadline
+            assert not last.endswith(b"0\r\n\r\n")
+    assert seen == ["/1"]
+
+
 def test_a_connection_on_which_nothing_is_under_way_stays():
     """Its next request is judged by what comes with that."""
     with (
@@ -376,3 +403,19 @@ def test_a_write_whose_credential_ends_is_rolled_back(tree):
     again = Actor("ann", ANN.scopes, credential="t2")
     assert isinstance(run(kernel.execute(again, "graph_mutate", change)), Success)
     assert names(app) == ["typed"]
+
+
+def test_a_merge_is_judged_again_before_it_is_written(tree):
+    """A credential that was good when the merge began is asked about once more at its end."""
+    app, kernel = tree
+    history = app.versions()
+    history.create_branch("side")
+    run(kernel.execute(ANN, "leaves.grow", {"name": "mine"}))
+    run(kernel.execute(ANN, "leaves.grow", {"name": "theirs", "branch": "side"}))
+    before, answers = app.graph().log.last_seq(), iter([True, False])
+    app.graph().is_current = lambda _: next(answers)
+    assert run(kernel.execute(ANN, "branch_merge", {"source": "side"})).code == "revoked"
+    assert (app.graph().log.last_seq(), names(app)) == (before, ["mine"])
+    app.graph().is_current = lambda _: True
+    assert isinstance(run(kernel.execute(ANN, "branch_merge", {"source": "side"})), Success)
+    assert names(app) == ["mine", "theirs"]

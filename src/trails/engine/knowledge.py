@@ -20,7 +20,6 @@ from trails.engine.named import names_known
 from trails.engine.puts import Put
 from trails.engine.seen import Seen, reader
 from trails.engine.sparql import ask_line, bind
-from trails.engine.standing import check_standing
 from trails.engine.statements import apply_statements, data_statements
 from trails.engine.write.bulk import put_all
 from trails.engine.write.edits import put, remove
@@ -415,7 +414,7 @@ class Knowledge:
             self._line,
             actor=self._actor,
             message=message,
-            activity=None if self._call is None else self._call.id,
+            call=self._call,
             expected_head=expected_head,
             idempotency_key=idempotency_key,
             access=self._access,
@@ -426,7 +425,6 @@ class Knowledge:
         self._open, self._thread = write, threading.get_ident()
         try:
             yield opened
-            check_standing(self._graph, self._call)
         except BaseException:
             self._open = None
             write.abandon()

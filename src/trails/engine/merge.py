@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from trails.engine.access import OPEN, Access
+from trails.engine.activities import Call
 from trails.engine.changes import Net, NodeNet, Plain, net_between
 from trails.engine.common_state import common_state
 from trails.engine.containment import Permits
@@ -49,7 +50,7 @@ def merge(
     asked: MergeRequest,
     *,
     actor: str,
-    activity: str | None = None,
+    call: Call | None = None,
     access: Access = OPEN,
 ) -> MergeResult:
     """Merge a branch or commit into a branch; with conflicts nothing is written."""
@@ -68,7 +69,7 @@ def merge(
             line,
             actor=actor,
             message=asked.message or f"merge {asked.source} into {asked.target}",
-            activity=activity,
+            call=call,
             expected_head=easy,
             idempotency_key=asked.idempotency_key,
             access=access,

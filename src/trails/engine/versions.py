@@ -83,10 +83,7 @@ class Versions:
         """Merge a branch or commit into a branch."""
         if not request.dry_run:
             self._commit()
-        activity = None if self._call is None else self._call.id
-        return merge(
-            self._graph, request, actor=self._actor, activity=activity, access=self._access
-        )
+        return merge(self._graph, request, actor=self._actor, call=self._call, access=self._access)
 
     def commits(
         self,

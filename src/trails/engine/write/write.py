@@ -8,9 +8,11 @@ import msgspec
 
 from trails.authoring.nodes import Fate
 from trails.engine.access import OPEN, Access
+from trails.engine.activities import Call
 from trails.engine.graph import Graph, now
 from trails.engine.guards import Guard, check_change, guard_of
 from trails.engine.lines import Line
+from trails.engine.standing import check_standing
 from trails.engine.write.delta import Delta
 from trails.engine.write.landing import land
 from trails.engine.write.news import News
@@ -35,12 +37,12 @@ class Write:
         *,
         actor: str,
         message: str = "",
-        activity: str | None = None,
+        call: Call | None = None,
         expected_head: str | None = None,
         idempotency_key: str | None = None,
         access: Access = OPEN,
     ) -> None:
-        """``access`` is what the actor may do; nothing is written without it."""
+        """``call`` is what it is part of; nothing is written without ``access``."""
         if line.fixed:
             raise TransactionError(
                 f"snapshot {line.name[1:]} is the past, which can't be written; create a branch "
@@ -50,6 +52,7 @@ class Write:
         self._graph = graph
         self._line = line
         self._access = access
+        self._call = call
         self._merged: str | None = None
         self._draft = Draft(
             branch=line.name,
@@ -57,7 +60,7 @@ class Write:
             time="",
             schema="",
             message=message,
-            activity=activity,
+            activity=None if call is None else call.id,
             idempotency_key=idempotency_key,
         )
         self._former_schema: Schema | None = None
@@ -147,6 +150,7 @@ class Write:
                 self.fate.landed = True
                 return None
             delta.finish_load()
+            check_standing(graph, self._call)
             graph.on_step("before_append")
             head = graph.log.head(line.name)
             commit = append(graph.log, self._draft, payload, line.schema, head, self._merged)
