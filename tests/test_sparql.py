@@ -180,10 +180,12 @@ def test_a_parameter_works_in_every_place(ctx: GraphContext, place: str) -> None
         assert rows[0]["name"] == "Bob"
 
 
-def test_limit_and_offset_take_numbers_only_in_the_text(ctx: GraphContext) -> None:
-    """SPARQL has no place for a typed literal after LIMIT; that is said as a QueryError."""
-    with pytest.raises(QueryError):
-        ctx.kg.sparql("SELECT ?p { ?p :name ?n } LIMIT $n", n=1)
+def test_limit_and_offset_take_counts(ctx: GraphContext) -> None:
+    """SPARQL has no place for a typed literal there: a count is written as digits."""
+    text = "SELECT ?p { ?p :name ?n } LIMIT $count"
+    assert len(ctx.kg.sparql(text, count=1)) == 1
+    with pytest.raises(QueryError, match="must be a count"):
+        ctx.kg.sparql(text, count="1")
 
 
 def test_forms_of_answers(ctx: GraphContext) -> None:

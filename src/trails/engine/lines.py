@@ -7,10 +7,12 @@ made of another line's by hard links when somebody first asks it for SPARQL.
 from __future__ import annotations
 
 import threading
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Final
 
+from trails.engine.query_terms import Vocabulary
 from trails.engine.rules import RuleBook
 from trails.engine.validate import Validator
 from trails.model.history import Head
@@ -34,9 +36,15 @@ class Compiled:
 
     def __init__(self, schema: Schema, names: Names) -> None:
         self.schema = schema
+        self._names = names
         self.terms = Terms(schema, names)
         self.validator = Validator(schema, names)
         self.rules = RuleBook(schema)
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """Its classes and fields, as queries name them."""
+        return Vocabulary(self.schema, self._names)
 
 
 _compiled: Final[Kept[tuple[str, Names], Compiled]] = Kept(64)

@@ -247,7 +247,7 @@ class Vocabulary:
     """The classes and fields of one graph, by IRI."""
 
     def __init__(self, schema: Schema, names: Names) -> None:
-        self._own = names.vocabulary
+        self.own = names.vocabulary
         self.classes = {names.term(each.iri): each.name for each in schema.types}
         self.fields = {
             names.term(field.iri): field.name for each in schema.types for field in each.fields
@@ -258,7 +258,7 @@ class Vocabulary:
         told: set[tuple[Role, str]] = set()
         for each in named:
             known = self._known(each.role)
-            if not each.iri.startswith(self._own) or each.iri in known:
+            if not each.iri.startswith(self.own) or each.iri in known:
                 continue
             if (each.role, each.iri) not in told:
                 told.add((each.role, each.iri))
@@ -271,9 +271,9 @@ class Vocabulary:
 
     def _explain(self, each: Named, known: Mapping[str, str]) -> str:
         what = _WORDS_OF_ROLE[each.role]
-        local = each.iri.removeprefix(self._own)
+        local = each.iri.removeprefix(self.own)
         spelled = {name: self._spell(iri) for iri, name in known.items()}
-        spelled |= {iri.removeprefix(self._own): self._spell(iri) for iri in known}
+        spelled |= {iri.removeprefix(self.own): self._spell(iri) for iri in known}
         near = get_close_matches(local, spelled, n=1)
         other = self.fields if each.role == "class" else self.classes
         note = ""
@@ -289,5 +289,5 @@ class Vocabulary:
         return f"there is no {what} {each.written}{note}; {hint}"
 
     def _spell(self, iri: str) -> str:
-        local = iri.removeprefix(self._own)
+        local = iri.removeprefix(self.own)
         return f"<{iri}>" if local == iri else f":{local}"

@@ -2,7 +2,7 @@
 
 Parameters are written ``$name``. Each is replaced, as a token, by its value as
 the RDF library writes it, so a value can never become syntax; in a SELECT
-clause it becomes ``(value AS ?name)``.
+clause it becomes ``(value AS ?name)``, and after ``LIMIT`` and ``OFFSET`` digits.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def bind(tokens: list[Token], params: Mapping[str, object]) -> str:
             if previous == "AS":
                 raise QueryError(f"?{name} is a parameter, so nothing else can be bound to it")
             bare = in_projection and depth == projection_depth
-            out.append(f"({terms[name]} AS ?{name})" if bare else terms[name])
+            term = _count(name, params[name]) if previous in _COUNTS else terms[name]
+            out.append(f"({term} AS ?{name})" if bare else term)
         elif token.text.startswith("$") and token.kind == "variable":
             raise QueryError(f"the query has ${name}, but no such parameter was given")
         else:
@@ -69,6 +70,17 @@ def bind(tokens: list[Token], params: Mapping[str, object]) -> str:
         name = min(unused)
         raise QueryError(f"parameter {name!r} is not in the query; write it there as ${name}")
     return "".join(out)
+
+
+_COUNTS: Final = frozenset({"LIMIT", "OFFSET"})
+
+
+def _count(name: str, value: object) -> str:
+    """A number after ``LIMIT`` or ``OFFSET``, where only digits can stand."""
+    if type(value) is not int or value < 0:
+        told = shorten(value)
+        raise QueryError(f"${name} stands after LIMIT or OFFSET and must be a count, not {told}")
+    return str(value)
 
 
 _PYTHON_KINDS: Final[tuple[tuple[type, str], ...]] = (

@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pyoxigraph as ox
 
 from trails.engine.graph import Graph
 from trails.engine.lines import Line
+from trails.engine.query_hints import explain_refusal, tell_missing
 from trails.engine.sparql import bind, read_term
+from trails.errors import QueryError
 from trails.model.answers import Answer
 from trails.model.history import Position
 from trails.model.sparql import query_form, tokenize
@@ -87,7 +90,16 @@ class Untrusted:
         """Run a query; ``$name`` in the text takes the parameter of that name."""
         tokens = tokenize(text)
         query_form(tokens)
-        return self.run(line, bind(tokens, params), caller=caller)
+        vocabulary = line.compiled.vocabulary
+        try:
+            answer = self.run(line, bind(tokens, params), caller=caller)
+        except QueryError as error:
+            raise QueryError(explain_refusal(error.message, tokens, vocabulary)) from None
+        missing = tell_missing(tokens, vocabulary)
+        if missing is None:
+            return answer
+        notice = missing if answer.notice is None else f"{answer.notice}; {missing}"
+        return msgspec.structs.replace(answer, notice=notice)
 
     def run(self, line: Line, text: str, *, caller: str) -> Answer:
         """Run a query whose text was checked and has its parameters in place."""

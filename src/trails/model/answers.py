@@ -19,7 +19,7 @@ class Answer(msgspec.Struct, frozen=True):
     truncated: str | None = None
     """Which limit cut the rows off, if one did."""
     notice: str | None = None
-    """What that means, and what to do about it."""
+    """What that means, and what to do about it; and which names of the query there are not."""
 
     def __bool__(self) -> bool:
         """The truth of ASK; for the others whether there are rows."""

@@ -392,5 +392,5 @@ def query_form(tokens: list[Token]) -> str:
     if form in QUERIES:
         return form
     if form in UPDATES:
-        raise QueryError(f"{form} changes data, and a query reads; write with mutate or save()")
+        raise QueryError(f"{form} changes data, and a query reads; write with graph_mutate")
     raise QueryError("this is not a SPARQL query: it has no SELECT, ASK, CONSTRUCT or DESCRIBE")

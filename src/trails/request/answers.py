@@ -25,7 +25,11 @@ ANSWER: Final[Mapping[str, object]] = {
         },
         "truth": {"type": "boolean", "description": "The answer of an ASK query."},
         "truncated": {"type": "boolean", "description": "Whether there are more rows."},
-        "notice": {"type": "string", "description": "Where truncated: how to go on."},
+        "notice": {
+            "type": "string",
+            "description": "Where truncated: how to go on. Otherwise: what the query names and "
+            "the graph does not have.",
+        },
     },
     "required": ["columns", "rows", "truncated"],
 }
@@ -59,6 +63,8 @@ def show_answer(answer: Answer) -> dict[str, object]:
             f"{answer.notice}. The rows after these: the same query with ORDER BY, "
             f"OFFSET {len(answer.rows)} and a LIMIT"
         )
+    elif answer.notice is not None:
+        body["notice"] = answer.notice
     return body
 
 
