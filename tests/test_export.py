@@ -13,6 +13,7 @@ import pytest
 import rdflib
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.writes import writing
 
 from trails import (
     App,
@@ -32,7 +33,6 @@ from trails.engine.export import FORMATS, export
 from trails.engine.graph import Graph
 from trails.engine.load.load import load_lines
 from trails.engine.load.rdf import load_rdf
-from trails.engine.write.write import Write
 from trails.errors import QueryError
 from trails.model.nodes import NodeState
 
@@ -151,17 +151,11 @@ def digest(graph: Graph) -> str:
 
 def load(graph: Graph, blocks: list[bytes], format: str) -> None:
     """Load a file in one write."""
-    write = Write(graph, graph.main, actor="test")
-    write.begin()
-    try:
+    with writing(graph) as write:
         if format == "ndjson":
             load_lines(write, graph.main.schema, graph.names, blocks, mode="append")
         else:
             load_rdf(write, graph.main.schema, graph.names, blocks, format=format, mode="append")
-    except BaseException:
-        write.abandon()
-        raise
-    write.finish()
 
 
 @st.composite

@@ -8,6 +8,7 @@ from decimal import Decimal
 from itertools import count
 
 import pytest
+from tests.writes import writing
 
 from trails import (
     App,
@@ -30,7 +31,6 @@ from trails.engine.load.load import Loaded, Mode
 from trails.engine.load.rdf import load_rdf
 from trails.engine.load.sort import sorted_lines
 from trails.engine.load.table import load_table
-from trails.engine.write.write import Write
 from trails.errors import NotFoundError, QueryError, ValidationError
 
 BASE = "trails://app/main/"
@@ -97,20 +97,11 @@ def load(app: App, text: str | bytes, how: str = "turtle", *, mode: Mode = "merg
     """Load RDF, or CSV where ``how`` is a type, in one write."""
     graph = app.graph()
     data = [text if isinstance(text, bytes) else text.encode()]
-    write = Write(graph, graph.main, actor="test")
-    write.begin()
-    try:
+    with writing(graph) as write:
+        given = write, graph.main.schema, graph.names, data
         if how[0].isupper():
-            loaded = load_table(
-                write, graph.main.schema, graph.names, data, type_name=how, mode=mode
-            )
-        else:
-            loaded = load_rdf(write, graph.main.schema, graph.names, data, format=how, mode=mode)
-    except BaseException:
-        write.abandon()
-        raise
-    write.finish()
-    return loaded
+            return load_table(*given, type_name=how, mode=mode)
+        return load_rdf(*given, format=how, mode=mode)
 
 
 def refused(app: App, text: str | bytes, how: str = "turtle", *, mode: Mode = "merge") -> list[str]:
@@ -349,12 +340,9 @@ def test_many_bad_rows_are_cut(app: App) -> None:
     """Reading ends when there is enough to tell."""
     rows = count()
     graph = app.graph()
-    write = Write(graph, graph.main, actor="test")
-    write.begin()
     blocks = [b"count\n", *(b"x%d\n" % next(rows) for _ in range(5000))]
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(ValidationError) as caught, writing(graph) as write:
         load_table(write, graph.main.schema, graph.names, blocks, type_name="Thing")
-    write.abandon()
     assert (len(caught.value.fields), caught.value.more) == (1000, 1000)
 
 
@@ -399,10 +387,8 @@ def test_a_name_that_tells_no_format_is_told(name: str) -> None:
 def test_every_format_is_loaded(app: App, how: How, text: bytes) -> None:
     """The same node from each."""
     graph = app.graph()
-    write = Write(graph, graph.main, actor="test")
-    write.begin()
-    assert load_any(write, graph.main.schema, graph.names, [text], how) == Loaded(1)
-    write.finish()
+    with writing(graph) as write:
+        assert load_any(write, graph.main.schema, graph.names, [text], how) == Loaded(1)
     assert Person.get(ctx(app), "ann").handle == "Person/ann"
 
 
@@ -418,8 +404,5 @@ def test_every_format_is_loaded(app: App, how: How, text: bytes) -> None:
 def test_what_can_not_be_loaded_is_told(app: App, how: How, message: str) -> None:
     """Before anything is read."""
     graph = app.graph()
-    write = Write(graph, graph.main, actor="test")
-    write.begin()
-    with pytest.raises(QueryError, match=message):
+    with pytest.raises(QueryError, match=message), writing(graph) as write:
         load_any(write, graph.main.schema, graph.names, [], how)
-    write.abandon()

@@ -9,12 +9,12 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from tests.writes import writing
 
 from trails import App, Context, Edge, Node, Ref, edge_type, node_type, predicate
 from trails.engine.graph import Graph
 from trails.engine.load.lines import MAX_LINE
 from trails.engine.load.load import Loaded, Mode, load_lines
-from trails.engine.write.write import Write
 from trails.errors import NotFoundError, ValidationError
 from trails.log.compression import zstd
 
@@ -94,15 +94,8 @@ def load(app: App, *rows: object, mode: Mode = "merge") -> Loaded:
 
 def load_from(graph: Graph, given: list[bytes] | Path, mode: Mode = "merge") -> Loaded:
     """Load in one write."""
-    write = Write(graph, graph.main, actor="test", message="load")
-    write.begin()
-    try:
-        loaded = load_lines(write, graph.main.schema, graph.names, given, mode=mode)
-    except BaseException:
-        write.abandon()
-        raise
-    write.finish()
-    return loaded
+    with writing(graph) as write:
+        return load_lines(write, graph.main.schema, graph.names, given, mode=mode)
 
 
 def refused(app: App, *rows: object, mode: Mode = "merge") -> list[str]:
@@ -488,16 +481,14 @@ def test_progress_is_told_to_the_end(app: App, tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     path.write_bytes(b"".join(lines(*(person(f"p{number}") for number in range(5000)))))
     graph = app.graph()
-    write = Write(graph, graph.main, actor="test")
-    write.begin()
-    load_lines(
-        write,
-        graph.main.schema,
-        graph.names,
-        path,
-        progress=lambda done, total: told.append((done, total)),
-    )
-    write.finish()
+    with writing(graph) as write:
+        load_lines(
+            write,
+            graph.main.schema,
+            graph.names,
+            path,
+            progress=lambda done, total: told.append((done, total)),
+        )
     size = path.stat().st_size
     assert told[-1] == (size, size)
     assert len(told) < 200

@@ -14,8 +14,9 @@ import msgspec
 
 from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
-from trails.engine.changes import Net, NodeNet, Plain, net_between
+from trails.engine.changes import net_between
 from trails.engine.common_state import common_state
+from trails.engine.conflicts import Sides, clash_id, concerned, of_schemas, violation_id
 from trails.engine.containment import Permits
 from trails.engine.graph import Graph, now
 from trails.engine.lines import Line
@@ -25,24 +26,19 @@ from trails.engine.rules import RuleError, of_node
 from trails.engine.schema_merge import merge_schemas
 from trails.engine.seen import Seen, reader
 from trails.engine.snapshots import snapshot_line
-from trails.engine.three_way import Clash, Edit, Merge, three_way
+from trails.engine.three_way import Edit, Merge, three_way
 from trails.engine.write.states import judge
 from trails.engine.write.write import Write
 from trails.errors import ConflictError, FieldError, NotFoundError, ValidationError
 from trails.log.protocol import head_moved
 from trails.model.history import GENESIS, Move
-from trails.model.merges import Conflict, ConflictKind, MergeRequest, MergeResult, Resolution
+from trails.model.merges import Conflict, MergeRequest, MergeResult, Resolution
 from trails.model.nodes import NodeState, split_handle
 from trails.model.types import Schema
 
 _ROUNDS: Final = 10
 """Resolutions may bring about new conflicts, which others resolve; so often at most."""
 _ATTEMPTS: Final = 5
-_KINDS: Final[Mapping[str, ConflictKind]] = {
-    "reference": "dangling_reference",
-    "in_use": "dangling_reference",
-    "unique": "uniqueness",
-}
 
 
 def merge(
@@ -168,10 +164,11 @@ class _Merging:
         self._merge_schemas(bases[0])
         if self._conflicts:
             return self._result(ours, bases, (0, 0, 0))  # fields need types to be read with
-        self._net_ours = net_between(graph, bases[0], ours)
-        self._net_theirs = net_between(graph, bases[0], theirs)
+        net_ours = net_between(graph, bases[0], ours)
+        net_theirs = net_between(graph, bases[0], theirs)
+        self._sides = Sides(graph, self._schema, net_ours, net_theirs)
         common = common_state(graph, bases, ours, self._ours_now, self._schema)
-        merged = three_way(common, self._net_ours, self._net_theirs)
+        merged = three_way(common, net_ours, net_theirs)
         before = self._states(self._ours, [*merged.edits, *(c.handle for c in merged.clashes)])
         states = self._edited(merged, before)
         self._settle(states)
@@ -214,22 +211,7 @@ class _Merging:
         lost = {*self._lost(self._ours, merged), *self._lost(self._theirs, merged)}
         for name in sorted({*torn, *lost}):
             what = "both sides changed it" if name in torn else "one side removed it, one uses it"
-            type_name, _, field = name.partition(".")
-            self._add(
-                Conflict(
-                    f"schema:{name}",
-                    "schema",
-                    type_name,
-                    field,
-                    _declares(start, type_name, field),
-                    _declares(mine, type_name, field),
-                    _declares(other, type_name, field),
-                    (),
-                    (),
-                    f"the types of both sides do not fit together: {name}: {what}; bring one "
-                    "branch to the other's declaration first",
-                )
-            )
+            self._add(of_schemas(name, what, start, mine, other))
         if not torn and not lost and merged.digest != mine.digest:
             check_types(self._access, self._ours.name, mine, merged)
             self._changed_types = [
@@ -270,12 +252,12 @@ class _Merging:
         for clash in merged.clashes:
             handle = clash.handle
             current = states.get(handle, before[handle])
-            resolution = self._resolution(_clash_id(clash))
+            resolution = self._resolution(clash_id(clash))
             if resolution is None:
-                self._add(self._conflict_of(clash, before[handle], other[handle]))
+                self._add(self._sides.of_clash(clash, before[handle], other[handle]))
             elif not clash.field:
                 if resolution.take == "value":
-                    raise _no_value(_clash_id(clash))
+                    raise _no_value(clash_id(clash))
                 states[handle] = before[handle] if resolution.take == "ours" else other[handle]
             elif resolution.take != "ours":
                 value = clash.theirs if resolution.take == "theirs" else resolution.value
@@ -315,7 +297,7 @@ class _Merging:
             left = list(self._violations(states))
             again = False
             for violation in left:
-                identifier = _violation_id(violation)
+                identifier = violation_id(violation)
                 resolution = self._resolution(identifier)
                 if resolution is not None:
                     again |= self._resolve(states, violation, resolution, identifier)
@@ -323,7 +305,9 @@ class _Merging:
                 break
         # What no resolution has mended, though one may have been given.
         for violation in left:
-            self._add(self._conflict_at(_violation_id(violation), violation))
+            holder = concerned(violation)[0]
+            mine, other = self._ours_before([holder])[holder], self._theirs_now([holder])[holder]
+            self._add(self._sides.of_violation(violation, mine, other))
 
     def _violations(self, states: Mapping[str, NodeState | None]) -> Iterator[RuleError]:
         yield from judge(self._write.nodes, states)
@@ -344,7 +328,7 @@ class _Merging:
         identifier: str,
     ) -> bool:
         """Change the nodes of a violation as asked; whether that changed anything."""
-        handles = _concerned(violation)
+        handles = concerned(violation)
         if resolution.take == "value":
             field = violation.field.rpartition(".")[2]
             if "," in field:
@@ -390,55 +374,6 @@ class _Merging:
                 conflict=unknown[0],
             )
 
-    def _conflict_of(
-        self, clash: Clash, ours: NodeState | None, theirs: NodeState | None
-    ) -> Conflict:
-        plain = Plain(self._graph, self._schema, clash.handle)
-        handle, field = clash.handle, clash.field
-        if field:
-            base, mine, other = (
-                plain(field, value) for value in (clash.base, clash.ours, clash.theirs)
-            )
-            how = "made it with" if clash.kind == "divergent_insert" else "changed it to"
-            text = f"{handle}.{field}: ours {how} {mine!r}, theirs to {other!r}; it was {base!r}"
-        else:
-            base = None
-            mine, other = _shown(plain, ours), _shown(plain, theirs)
-            who = ("theirs", "ours") if ours is not None else ("ours", "theirs")
-            text = f"{handle}: {who[0]} deleted it, {who[1]} changed it"
-        return Conflict(
-            _clash_id(clash),
-            clash.kind,
-            handle,
-            field,
-            base,
-            mine,
-            other,
-            _causes(self._net_ours, (handle,), field),
-            _causes(self._net_theirs, (handle,), field),
-            f"{text}; resolve with 'ours', 'theirs'" + (" or a value" if field else ""),
-        )
-
-    def _conflict_at(self, identifier: str, violation: RuleError) -> Conflict:
-        error, handles = violation, tuple(_concerned(violation))
-        field = error.field.rpartition(".")[2]
-        holder = handles[0]
-        plain = Plain(self._graph, self._schema, holder)
-        mine, other = self._ours_before([holder])[holder], self._theirs_now([holder])[holder]
-        ours = None if mine is None else plain(field, mine.values.get(field))
-        return Conflict(
-            identifier,
-            _KINDS.get(error.code, "constraint"),
-            holder,
-            field,
-            _first_value(plain, field, self._net_ours, self._net_theirs, holder, ours),
-            ours,
-            None if other is None else plain(field, other.values.get(field)),
-            _causes(self._net_ours, handles, field),
-            _causes(self._net_theirs, handles, field),
-            f"{error.message}; resolve with 'ours', 'theirs' or a value",
-        )
-
 
 def _apply(
     edit: Edit,
@@ -481,68 +416,8 @@ def _count(
     return created, updated, deleted
 
 
-def _clash_id(clash: Clash) -> str:
-    return f"{clash.kind}:{clash.handle}" + (f".{clash.field}" if clash.field else "")
-
-
-def _violation_id(violation: RuleError) -> str:
-    kind = _KINDS.get(violation.code, "constraint")
-    field = violation.field.rpartition(".")[2]
-    handles = _concerned(violation)
-    if kind == "constraint":
-        return f"{kind}:{handles[0]}.{field}:{violation.code}"
-    return f"{kind}:{'+'.join(handles)}.{field}"
-
-
-def _concerned(violation: RuleError) -> list[str]:
-    """The nodes of a violation: the holder of the field first, the same whatever the order."""
-    if violation.code == "in_use":
-        return [violation.others[0], *violation.nodes, *violation.others[1:]]
-    return [*sorted(violation.nodes), *violation.others]
-
-
-def _causes(net: Net, handles: tuple[str, ...], field: str) -> tuple[str, ...]:
-    """The commits of a side that touched these nodes, in this field where they did."""
-    found: dict[str, None] = {}
-    for handle in handles:
-        node = net.get(handle, NodeNet())
-        if field and field in node.commits:
-            commits = node.commits[field]
-        else:
-            commits = [each for group in node.commits.values() for each in group]
-        found.update(dict.fromkeys(commits))
-    return tuple(found)
-
-
-def _declares(schema: Schema, type_name: str, field: str) -> bool:
-    found = schema.by_name.get(type_name)
-    return found is not None and (not field or field in found.by_name)
-
-
 def _last_name(path: str) -> str:
     return path.rpartition(".")[2].partition("[")[0]
-
-
-def _first_value(
-    plain: Plain, field: str, ours: Net, theirs: Net, handle: str, default: object
-) -> object:
-    """A field's value in the common state."""
-    for net in (ours, theirs):
-        node = net.get(handle)
-        if node is not None and not node.was:
-            return None
-        if node is not None and field in node.values:
-            return plain(field, node.values[field][0])
-    members = ours[handle].members.get(field, {}) if handle in ours else {}
-    if not members or not isinstance(default, list | None):
-        return default
-    came = [plain(field, each) for each, pair in members.items() if pair[1]]
-    went = [plain(field, each) for each, pair in members.items() if not pair[1]]
-    return sorted([each for each in default or () if each not in came] + went, key=str)
-
-
-def _shown(plain: Plain, state: NodeState | None) -> object:
-    return None if state is None else {k: plain(k, v) for k, v in state.values.items()}
 
 
 def _no_value(identifier: str) -> ConflictError:
