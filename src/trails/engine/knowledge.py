@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from trails.authoring.nodes import Node, is_unfolded, state_of, unfold
+from trails.authoring.nodes import Node, state_of, unfold
 from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
 from trails.engine.evolve import adopt_on_branch
 from trails.engine.graph import Graph
 from trails.engine.guards import refuse_text
 from trails.engine.hindsight import Hindsight
+from trails.engine.instances import change_of, remember
 from trails.engine.lines import Compiled, Line, compile_once
 from trails.engine.named import names_known
 from trails.engine.puts import Put
@@ -43,7 +44,7 @@ from trails.model.nodes import NodeState, make_handle, split_handle
 from trails.model.selections import Order, Selection
 from trails.model.sights import FULL, Sight
 from trails.model.sparql import query_form, tokenize
-from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
+from trails.model.types import Schema
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.select import Found, Selector
 from trails.views.nodes.unseen import first_handles
@@ -324,13 +325,13 @@ class Knowledge:
 
                 def puts() -> Iterator[Put]:
                     for node in nodes:
-                        change = _change(opened.write, node, upsert=upsert)
+                        change = change_of(opened.write.nodes, node, upsert=upsert)
                         if change is not None:
                             waiting[id(change)] = node
                             yield change
 
                 def done(change: Put, state: NodeState) -> None:
-                    _remember(waiting.pop(id(change)), state, opened.write)
+                    remember(waiting.pop(id(change)), state, opened.write.fate)
 
                 put_all(opened.write.nodes, puts(), done)
         return opened.commit
@@ -346,12 +347,12 @@ class Knowledge:
     ) -> None:
         if write.replayed is not None:
             return
-        change = _change(write, node, upsert=upsert)
+        change = change_of(write.nodes, node, upsert=upsert)
         if change is not None:
             prefix = f"{change.type}/{getattr(node, 'id', '?')}." if batch else ""
             state = put(write.nodes, change, prefix=prefix, alone=alone)
             if state is not None:
-                _remember(node, state, write)
+                remember(node, state, write.fate)
 
     def delete(
         self,
@@ -491,44 +492,3 @@ class Knowledge:
                 alone=alone,
             )
         return opened.commit
-
-
-def _change(write: Write, node: object, *, upsert: bool) -> Put | None:
-    """What saving an instance asks for; None when none of its fields was ever looked at."""
-    descriptor = getattr(type(node), "__trails__", None)
-    state = getattr(node, "__dict__", {}).get("_trails_state")
-    if descriptor is None or state is None:
-        raise TransactionError(f"{node!r} is not an instance of a node type")
-    if state.stored and not is_unfolded(node):  # type: ignore[arg-type]
-        return None
-    own = node.__dict__
-    values = {name: value for name in descriptor.by_name if (value := own.get(name)) is not None}
-    if not write.nodes.sees_all:
-        values = _said(write, descriptor, values)
-    if state.stored:
-        return Put(descriptor.name, values, state.id, "update", state.loaded)
-    return Put(descriptor.name, values, state.id, "upsert" if upsert else "create")
-
-
-def _said(write: Write, descriptor: TypeDescriptor, values: dict[str, object]) -> dict[str, object]:
-    """The values of an instance without those that it has by itself and its actor can't see."""
-    seen = write.nodes.seen.schema.by_name.get(descriptor.name)
-    if seen is None:
-        return values
-    return {
-        name: value
-        for name, value in values.items()
-        if name in seen.by_name or value not in ([], _own_default(descriptor.by_name[name]))
-    }
-
-
-def _own_default(field: PredicateDescriptor) -> object:
-    """What a new instance has in a field that nobody set."""
-    many = field.many and isinstance(field.default, list | tuple)
-    return list(field.default) if many else field.default  # type: ignore[call-overload]
-
-
-def _remember(node: object, state: NodeState, write: Write) -> None:
-    known = state_of(node)  # type: ignore[arg-type]
-    known.id, known.handle = state.id, state.handle
-    known.remember(stored=True, values=state.values, fate=write.fate)
