@@ -31,7 +31,7 @@ from tests.access.workshops import (
 )
 from tests.mcp.doors import ask_app
 from tests.mcp.messages import MODERN, OLD, hello, message_of
-from tests.serving.processes import Web, owner_first
+from tests.serving.processes import Web, owner_first, wait_for_owner
 from tests.waiting import wait_until
 
 from trails import App
@@ -39,7 +39,6 @@ from trails.app.access import access_of
 from trails.app.kernels import kernel_of
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.http import HttpInterface
-from trails.app.serving.owners import find_owner
 from trails.model.secrets import Secret
 
 LOGGING = "import logging\nlogging.basicConfig(level=logging.DEBUG)\n"
@@ -320,8 +319,7 @@ def test_no_token_leaves_a_trace_over_stdio(place, tmp_path):
         assert [first.ping(good), first.ping(wrong)] == ["ann", -32001]
         drive_lines(second, good, wrong, odd)
         first.kill()
-        # What is sent to an owner that is gone, before that is known, need not be done again.
-        wait_until(lambda: (owner := find_owner(place)) and owner.pid == second.pid, "an owner")
+        wait_for_owner(place, second)
         assert second.ping(good) == "ann"
         assert second.ping() == "bob"
         drive_lines(second, good, wrong, odd)
