@@ -31,7 +31,7 @@ from tests.access.workshops import (
 )
 from tests.mcp.doors import ask_app
 from tests.mcp.messages import MODERN, OLD, hello, message_of
-from tests.serving.processes import Web, owner_first
+from tests.serving.processes import Web, owner_first, wait_for_owner
 from tests.waiting import wait_until
 
 from trails import App
@@ -319,6 +319,7 @@ def test_no_token_leaves_a_trace_over_stdio(place, tmp_path):
         assert [first.ping(good), first.ping(wrong)] == ["ann", -32001]
         drive_lines(second, good, wrong, odd)
         first.kill()
+        wait_for_owner(place, second)
         assert second.ping(good) == "ann"
         assert second.ping() == "bob"
         drive_lines(second, good, wrong, odd)

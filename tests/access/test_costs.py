@@ -32,10 +32,9 @@ def write(ctx: Context, key: str) -> str:
     return key
 
 
-@capability("notes.quick", cost={"seconds": 0.01})
+@capability("notes.quick", cost={"bytes": 10})
 async def quick(ctx: Context) -> int:
     """Do next to nothing."""
-    await asyncio.sleep(0.01)
     return 1
 
 
@@ -163,7 +162,7 @@ def test_the_doctor_tells_which_estimates_mislead(app):
     found = [each for each in report.findings if each.name == "costs"]
     assert [each.status for each in found] == ["note", "note"]
     assert found[0].detail.startswith("notes.write is said to take 0.0001 seconds, and 5 calls")
-    assert found[0].fix.startswith("declare cost={'seconds': 0.0")
+    assert found[0].fix.startswith("declare cost={'seconds': ")
     assert found[1].fix == "declare cost={'bytes': 15}"
     assert report.healthy
 

@@ -19,12 +19,11 @@ from tests.access.workshops import (
 )
 from tests.mcp.messages import INITIALIZED, META, hello, message_of
 from tests.mcp.trivial import TrivialBackend
-from tests.serving.processes import Web, owner_first
+from tests.serving.processes import Web, owner_first, wait_for_owner
 from tests.waiting import wait_until
 
 from trails.app.serving.callers import SessionCallers
 from trails.app.serving.greetings import Hello, read_hello, write_hello
-from trails.app.serving.owners import find_owner
 from trails.app.serving.scopes import hello_of
 from trails.identity.token_book import TokenBook
 from trails.model.actors import LOCAL, Actor
@@ -212,15 +211,15 @@ def test_a_session_is_the_same_behind_the_next_owner(folder):
         both = {one: "ann", two: "bob"}
         first, second = owner_first(folder, one, two)
         first.kill()
+        wait_for_owner(folder, second)
         assert second.call(PING)["actor"] == both[second]
         assert (BUILD in names_in(second.old("tools/list"))) is (both[second] == "ann")
-        assert find_owner(folder).pid == second.pid
         with Client(folder) as third:
             third.begin(ann)
             tokens_of(folder).revoke(actor=both[second])
             wait_until(lambda: code_of(second.old("ping")) == UNAUTHENTICATED, "a refusal")
             second.kill()
-            wait_until(lambda: find_owner(folder) is not None, "an owner")
+            wait_for_owner(folder, third)
             alive = both[second] != "ann"
             answer = third.old("tools/call", name=PING, arguments={})
             assert code_of(answer) == (0 if alive else UNAUTHENTICATED)

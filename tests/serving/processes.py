@@ -173,6 +173,11 @@ class Web(Process):
         return super().close(number)
 
 
+def wait_for_owner(folder, process):
+    """Wait until a process owns a folder; what it sent before to one that is gone may be lost."""
+    wait_until(lambda: (found := find_owner(folder)) and found.pid == process.pid, "a new owner")
+
+
 def owner_first(folder, *processes):
     """Processes on a folder, the one that owns it first."""
     pid = wait_until(lambda: find_owner(folder), "an owner").pid
