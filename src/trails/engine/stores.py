@@ -24,7 +24,7 @@ from trails.views.quads import BULK, QuadsView
 
 _OPEN: Final = 16
 """Stores that are open beside that of ``main``; each has some twenty files open."""
-_IDLE: Final = 10.0
+_IDLE: Final = 5.0
 """Seconds after which a store is closed that nobody asks: it takes some five megabytes, and most
 are asked once, for a copy that the sandbox works on."""
 _SNAPSHOTS: Final = 24
