@@ -17,6 +17,9 @@ from trails.log.protocol import Log
 from trails.model.history import GENESIS, Commit, Position
 
 _REMEMBERED: Final = 100_000
+"""Commits; each takes about a kilobyte."""
+_WORDS: Final = 16 << 20
+"""Characters of their messages, of which writers may send ten thousand with each."""
 _OURS: Final = 1
 _THEIRS: Final = 2
 _STALE: Final = 4
@@ -39,6 +42,7 @@ class Ancestry:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._known: dict[str, Commit] = {}
+        self._words = 0
 
     def commit(self, identifier: str) -> Commit:
         """A commit that must exist."""
@@ -47,9 +51,11 @@ class Ancestry:
             found = self._log.commit(identifier)
             if found is None:
                 raise CorruptionError(f"commit {identifier} is not in the log")
-            if len(self._known) >= _REMEMBERED:
+            if len(self._known) >= _REMEMBERED or self._words > _WORDS:
                 self._known.clear()
+                self._words = 0
             self._known[identifier] = found
+            self._words += len(found.message)
         return found
 
     def has(self, position: Position) -> bool:

@@ -138,6 +138,7 @@ class Graph:
             opened.callback(self._close_quads)
             self.main = self._add_line(MAIN, self.log_head(MAIN))
             self.stores = Stores(self._lines, self.main, self.ancestry, self.folding, progress)
+            opened.callback(self.stores.end)
             self.catch_up()
             opened.pop_all()
 
@@ -514,5 +515,6 @@ class Graph:
         with ExitStack() as stack:
             stack.callback(self.log.close)
             stack.callback(self._close_quads)
+            stack.callback(self.stores.end)
             stack.callback(self.file.close)
             stack.callback(self.activities.close)

@@ -2,12 +2,13 @@
 
 That of ``main`` is always open and follows every commit. Another line's is made of it by
 hard links when somebody first asks, follows when it is asked again, and is closed when
-too many are open.
+nobody does any more, or too many are open.
 """
 
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,9 @@ from trails.views.quads import BULK, QuadsView
 
 _OPEN: Final = 16
 """Stores that are open beside that of ``main``; each has some twenty files open."""
+_IDLE: Final = 5.0
+"""Seconds after which a store is closed that nobody asks: it takes some five megabytes, and most
+are asked once, for a copy that the sandbox works on."""
 _SNAPSHOTS: Final = 24
 """Stores of snapshots on disk, open ones included."""
 _STEP: Final = 50
@@ -45,6 +49,9 @@ class Stores:
         self._ancestry = ancestry
         self._folding = folding
         self._progress = progress
+        self._timer: threading.Timer | None = None
+        self._timer_lock = threading.Lock()
+        self._ended = False
         main.quads = QuadsView(_folder(main))
 
     # --- asking ------------------------------------------------------------------------
@@ -69,7 +76,8 @@ class Stores:
             line.quads_used = monotonic()
             self._bring(line, line.quads, line.head)
             found = line.quads
-        self._close_idle(line)
+        self._close_surplus(line)
+        self._look_later()
         if line.fixed and line.folder is not None:
             self._drop_idle(line.folder.parent)
         return found
@@ -148,20 +156,53 @@ class Stores:
                 quads.whole = False
                 quads.close()
 
-    def _close_idle(self, used: Line) -> None:
-        """Let go of the stores that were used longest ago, where there are too many."""
-        others = [
+    def _others(self) -> list[Line]:
+        """Lines beside ``main`` whose stores are open and have files, longest unused first."""
+        found = [
             line
             for line in list(self._lines.values())
-            if line.quads is not None and line.folder is not None and line not in (used, self._main)
+            if line.quads is not None and line.folder is not None and line is not self._main
         ]
-        others.sort(key=lambda line: line.quads_used)
+        return sorted(found, key=lambda line: line.quads_used)
+
+    def _close_surplus(self, used: Line) -> None:
+        """Let go of the stores that were used longest ago, where there are too many."""
+        others = [line for line in self._others() if line is not used]
         for line in others[: max(0, len(others) + 1 - _OPEN)]:
-            if line.quads_lock.acquire(blocking=False):
-                try:
-                    self.close(line)
-                finally:
-                    line.quads_lock.release()
+            self._try_close(line)
+
+    def _try_close(self, line: Line) -> None:
+        if line.quads_lock.acquire(blocking=False):
+            try:
+                self.close(line)
+            finally:
+                line.quads_lock.release()
+
+    def _look_later(self) -> None:
+        """See to it that stores are closed when nobody asks them any more."""
+        with self._timer_lock:
+            if self._timer is None and not self._ended and self._others():
+                self._timer = threading.Timer(_IDLE / 2, self._close_idle)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _close_idle(self) -> None:
+        """Let go of the stores that nobody asks any more."""
+        since = monotonic() - _IDLE
+        for line in self._others():
+            if line.quads_used < since and line.quads is not None and not line.quads.read:
+                self._try_close(line)
+        with self._timer_lock:
+            self._timer = None
+        self._look_later()
+
+    def end(self) -> None:
+        """Look after them no longer, because all are about to be closed."""
+        with self._timer_lock:
+            self._ended, timer = True, self._timer
+        if timer is not None:
+            timer.cancel()
+            timer.join()  # it may be in the middle of closing one
 
     def _drop_idle(self, snapshots: Path) -> None:
         """Keep few stores of snapshots on disk: what they share with others grows apart."""

@@ -192,7 +192,8 @@ class ActorAccess:
     def _see_declared(self, registry: Registry, branches: frozenset[str]) -> Registry | Declared:
         if not self.passes(self.gate("Read")):
             return registry
-        sight = self.sight(registry.schema, branches)
+        # Looked up once an arrangement of branches, so it is not remembered by all their names.
+        sight = self._look(registry.schema, branches)
         return registry if sight.reads_all else see_declared(registry, sight)
 
     def gate(self, *actions: Action) -> Gate:

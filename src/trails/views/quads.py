@@ -22,6 +22,7 @@ from trails.errors import CorruptionError, StorageError
 from trails.log.storage import full, storage_errors
 from trails.model.history import Position
 from trails.model.iris import TRAILS
+from trails.views.memtables import Memtables
 from trails.views.staging import StagedLoad, batches, pieces
 from trails.views.turns import Turns
 
@@ -49,6 +50,7 @@ class QuadsView:
         """Whether it is the graph as of its position, and not on the way there."""
         self.position = Position(0, "")
         self._start()
+        self._memtables = None if folder is None else Memtables(folder, self._flush)
 
     # --- opening and closing ---------------------------------------------------
 
@@ -168,6 +170,12 @@ class QuadsView:
                 mark.write_bytes(msgspec.json.encode(_sizes(self._folder)))
             self._store = None
 
+    def _flush(self) -> None:
+        """Write what is in memory to files; what can't be written tells the next writer."""
+        with self._turns.shared(), suppress(OSError, RuntimeError):
+            if self._store is not None:
+                self._store.flush()
+
     @contextmanager
     def _errors(self, doing: str) -> Iterator[None]:
         try:
@@ -195,6 +203,8 @@ class QuadsView:
         with self._writing():
             self.store.update(self._move(position, removed.decode(), added.decode()))
         self.position = position
+        if self._memtables is not None:
+            self._memtables.add(len(removed) + len(added))
 
     def _move(self, position: Position, removed: str, added: str) -> str:
         """The update that takes the store from its position to another."""
@@ -328,6 +338,11 @@ class QuadsView:
         if self._store is None:
             raise StorageError("the quads view is closed")
         return self._store
+
+    @property
+    def read(self) -> bool:
+        """Whether somebody reads it at this moment."""
+        return self._turns.taken
 
     @contextmanager
     def reading(self) -> Iterator[None]:

@@ -21,6 +21,11 @@ class Turns:
         self._replacer: int | None = None
         self._mine = threading.local()
 
+    @property
+    def taken(self) -> bool:
+        """Whether somebody reads at this moment."""
+        return self._readers > 0
+
     @contextmanager
     def shared(self) -> Iterator[None]:
         """Read: nothing is replaced meanwhile."""

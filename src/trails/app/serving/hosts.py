@@ -11,7 +11,7 @@ Several fronts may stand before one owner, each with its own policy: it travels 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Final, Self
 
@@ -28,6 +28,10 @@ from trails.app.serving.authorities import (
 )
 from trails.errors import SettingsError
 
+_KNOWN: Final = 512
+"""Headers whose judgement is remembered."""
+_LONGEST: Final = 300
+"""Bytes of one: no name is longer, though what is sent may be."""
 _NO_HOST: Final = "a request must have one Host header"
 _OTHER_HOST: Final = "the Host header names another server than this one"
 _NOT_LOCAL: Final = (
@@ -72,8 +76,8 @@ class HostPolicy:
         self._names = frozenset(names if bind.credentials else ())
         self._origins = frozenset(_browser_origin(each) for each in bind.browser_origins)
         self._port = default_port(tls=bind.tls)
-        self._passes_host = lru_cache(512)(self._judge_host)
-        self._passes_origin = lru_cache(512)(self._judge_origin)
+        self._passes_host = _remember(self._judge_host)
+        self._passes_origin = _remember(self._judge_origin)
 
     @classmethod
     def for_bind(
@@ -152,6 +156,12 @@ class HostPolicy:
         if found is None:
             return False
         return found in self._origins or (self.loopback and found.loopback)
+
+
+def _remember(judge: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
+    """A judgement that is made once, and of what is too long to be kept each time."""
+    known = lru_cache(_KNOWN)(judge)
+    return lambda value: known(value) if len(value) <= _LONGEST else judge(value)
 
 
 def _exposed(host: str) -> str:

@@ -1,0 +1,51 @@
+"""What is remembered has a limit in bytes, whatever clients send."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+from tests.versions.repo import Repo
+from tests.versions.world import Item
+
+from trails.app.serving.hosts import HostPolicy
+from trails.engine import ancestry
+from trails.engine.ancestry import Ancestry
+
+
+def grown(work: Callable[[], None]) -> int:
+    """Bytes that are held after some work and were not before."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("header", ["host", "origin"])
+def test_long_headers_are_not_remembered(header: str) -> None:
+    """However many differ, and however long they are: their judgement takes no memory."""
+    policy = HostPolicy.for_bind("127.0.0.1")
+
+    def refuse() -> None:
+        for number in range(1_000):
+            value = b"http://a%d." % number + b"b" * 16_000
+            hosts, origins = ([value], []) if header == "host" else ([b"localhost"], [value])
+            assert policy.refuse(hosts, origins) is not None
+
+    assert grown(refuse) < 1_000_000
+
+
+def test_commits_with_long_messages_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is remembered of history is bounded by its words as well as by its length."""
+    monkeypatch.setattr(ancestry, "_WORDS", 50_000)
+    repo = Repo()
+    for number in range(30):
+        Item(code=f"i{number}", name="n").save(repo.ctx(), message="m" * 9_000)
+    found = Ancestry(repo.graph.log)
+    for commit in repo.graph.log.commits():
+        assert found.commit(commit.id) == commit
+        assert sum(len(each.message) for each in found._known.values()) <= 60_000
+    repo.app.close()
