@@ -10,8 +10,9 @@ from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 import pytest
+from tests.access.lines import Client, meta_of
 from tests.access.streams import Door
-from tests.access.workshops import give_token, id_of, make_workshop, tokens_of
+from tests.access.workshops import code_of, give_token, id_of, make_workshop, tokens_of
 from tests.mcp.messages import MODERN, message_of
 from tests.serving.processes import Web
 from tests.waiting import wait_until
@@ -62,6 +63,13 @@ async def wait(ctx: Context) -> str:
         DONE.write_text("cancelled")
         raise
     return "waited"
+
+
+@capability("notes.doze", side_effects=["none"])
+async def doze(ctx: Context, seconds: float) -> str:
+    """Wait for some time."""
+    await asyncio.sleep(seconds)
+    return "awake"
 '''
 EXPORTS = ("ndjson", "turtle", "nquads", "jsonld")
 
@@ -218,6 +226,25 @@ def test_a_call_ends_with_its_token(served, surface):
     connection.close()
     if surface == "mcp":
         wait_until(done.exists, "that it is cancelled")
+
+
+def test_a_call_over_stdio_is_not_answered_to_a_token_that_has_ended(tmp_path):
+    """When the answer is there, it is told that the credential is not; others get theirs."""
+    folder = make_workshop(tmp_path / "p")
+    (folder / "app.py").write_text(APP)
+    ann, bob = (give_token(folder, name) for name in ("ann", "bob"))
+    with Client(folder) as client:
+        wait_until(lambda: client.ping(ann) == "ann", "a token that is known")
+        call = {"name": "notes.doze", "arguments": {"seconds": SECONDS}}
+        mine, its = (
+            client.ask("tools/call", {**call, "_meta": meta_of(each)}) for each in (ann, bob)
+        )
+        tokens_of(folder).revoke([id_of(ann)])
+        refused = client.answer(mine)
+        assert code_of(refused) == -32001
+        assert "under way" in refused["error"]["message"]
+        assert client.answer(its)["result"]["structuredContent"] == {"result": "awake"}
+        assert client.ping(bob) == "bob"
 
 
 # --- a server, and an application that answers as it likes --------------------------------------

@@ -8,7 +8,8 @@ import time
 
 import pytest
 from tests.access.workshops import BUILD, give_token, headers_for, make_workshop
-from tests.mcp.doors import MODERN, ask_app, headers_of, message_of
+from tests.mcp.doors import ask_app, headers_of
+from tests.mcp.messages import MODERN, message_of
 
 from trails import App
 from trails.app.access import access_of

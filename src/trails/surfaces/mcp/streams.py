@@ -54,6 +54,12 @@ GRACE: Final = 2.0
 """Seconds that calls in flight get when the input ends."""
 
 _CANCELLED: Final = "notifications/cancelled"
+_ENDED: Final = Failure(
+    "unauthenticated",
+    "unauthenticated",
+    "the credential of this request was revoked or has expired while it was under way; with "
+    "another one, see whether it took effect before you send it again",
+)
 _Read = MemoryObjectSendStream[SessionMessage | Exception]
 _Written = MemoryObjectReceiveStream[SessionMessage]
 
@@ -74,7 +80,7 @@ async def serve_stream(
     write, from_server = anyio.create_memory_object_stream[SessionMessage](0)
     session = _Session(receive, send, callers, subscriptions)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(sweep, callers.is_current, subscriptions)
+        tasks.start_soon(sweep, callers.is_current, subscriptions, session)
         tasks.start_soon(session.pump_in, to_server)
         tasks.start_soon(session.pump_out, from_server)
         await server.run(read, write, server.create_initialization_options())
@@ -92,7 +98,10 @@ class _Session:
         self._callers = callers
         self._subscriptions = subscriptions
         self._turn = anyio.Lock()
-        self._owed: set[str | int | None] = set()
+        self._owed: dict[str | int | None, Actor] = {}
+        """Requests that are not answered yet, and whose they are."""
+        self._late: set[str | int | None] = set()
+        """Those whose credential ended before."""
         self._settled = anyio.Event()
 
     async def pump_in(self, stream: _Read) -> None:
@@ -112,10 +121,28 @@ class _Session:
         async with stream:
             async for session_message in stream:
                 message = session_message.message
-                await self._write(message.model_dump(by_alias=True, exclude_unset=True))
                 if isinstance(message, JSONRPCResponse | JSONRPCError):
-                    self._owed.discard(message.id)
+                    await self._answer(message)
+                else:
+                    await self._write(message.model_dump(by_alias=True, exclude_unset=True))
                 self._settled.set()
+
+    async def _answer(self, message: JSONRPCResponse | JSONRPCError) -> None:
+        """Pass an answer on, unless its credential has ended: then only that is told."""
+        self._owed.pop(message.id, None)
+        if message.id in self._late:
+            self._late.discard(message.id)
+            await self._write(_refusal(message.id, _ENDED))
+        else:
+            await self._write(message.model_dump(by_alias=True, exclude_unset=True))
+
+    def actors(self) -> set[Actor]:
+        """Who waits for an answer."""
+        return set(self._owed.values())
+
+    def end_those_of(self, actors: set[Actor]) -> None:
+        """Give some of them none."""
+        self._late.update(id_ for id_, actor in self._owed.items() if actor in actors)
 
     async def _understand(self, line: bytes) -> SessionMessage | None:
         """The message of a line, with its sender; a line that is none is answered here."""
@@ -128,14 +155,16 @@ class _Session:
             await self._write(error_message(error.id, error.code, error.message))
             return None
         if isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
-            self._note(message)
+            self._forget(message)
             return SessionMessage(message)  # whoever may not ask any more may still stop
         begins = isinstance(message, JSONRPCRequest) and message.method == "initialize"
         actor = await self._callers.resolve(token, begins=begins)
         if isinstance(actor, Failure):
             await self._refuse(message, actor)
             return None
-        self._note(message)
+        # What will be answered: no stream.
+        if isinstance(message, JSONRPCRequest) and message.method != "subscriptions/listen":
+            self._owed[message.id] = actor
         return SessionMessage(message, ServerMessageMetadata(request_context=actor))
 
     async def _refuse(self, message: JSONRPCMessage, failure: Failure) -> None:
@@ -145,19 +174,14 @@ class _Session:
         """
         end_stale(self._subscriptions, self._callers.is_current)
         if isinstance(message, JSONRPCRequest):
-            mapped = map_failure(failure, DEFAULT_REVISION, "protocol", "resource")
-            assert not isinstance(mapped, ErrorResult)  # noqa: S101 - not where nobody called
-            await self._write(error_message(message.id, mapped.code, mapped.message, mapped.data))
+            await self._write(_refusal(message.id, failure))
 
-    def _note(self, message: JSONRPCMessage) -> None:
-        """Keep count of what will be answered: no stream, and no request that is taken back."""
-        if isinstance(message, JSONRPCRequest):
-            if message.method != "subscriptions/listen":
-                self._owed.add(message.id)
-        elif isinstance(message, JSONRPCNotification):
-            taken_back = cancelled_request_id_from_params(message.params)
-            if message.method == _CANCELLED and taken_back is not None:
-                self._owed.discard(taken_back)
+    def _forget(self, message: JSONRPCNotification) -> None:
+        """A request that is taken back is not answered."""
+        taken_back = cancelled_request_id_from_params(message.params)
+        if taken_back is not None:
+            self._owed.pop(taken_back, None)
+            self._late.discard(taken_back)
 
     async def _write(self, message: object) -> None:
         async with self._turn:
@@ -193,6 +217,13 @@ def _read(line: bytes, standing: Secret | None) -> tuple[JSONRPCMessage, Secret 
         refusal = "the line is not one JSON-RPC request, notification or response"
         raise _LineError(id_, INVALID_REQUEST, refusal)
     return message, token
+
+
+def _refusal(id_: str | int | None, failure: Failure) -> object:
+    """The answer to a request of nobody."""
+    mapped = map_failure(failure, DEFAULT_REVISION, "protocol", "resource")
+    assert not isinstance(mapped, ErrorResult)  # noqa: S101 - not where nobody called
+    return error_message(id_, mapped.code, mapped.message, mapped.data)
 
 
 def _actor_of(context: Context) -> Actor:
