@@ -13,13 +13,13 @@ import pytest
 from tests.access.worlds import SIGHT, World
 
 from trails.model.actors import Actor
+from trails.model.decisions import Judge
 from trails.model.outcomes import Failure
 from trails.model.sights import Sight
 from trails.request.options import KernelOptions
 from trails.request.pipeline import Kernel
 
 AGENT = Actor("agent", credential="t")
-CHIEF = Actor("chief", credential="t")
 TYPES = ("Person", "Task", "Asset", "Desk", "Holds", "Room")
 NODES = ("Person/ann@x", "Person/bob@x", "Asset/A1", "Asset/L0", "Desk/d", "Room/r")
 
@@ -29,7 +29,9 @@ class Veil:
 
     version = "veil"
 
-    def __init__(self, sight: Sight = SIGHT) -> None:
+    def __init__(self, sight: Sight = SIGHT, closed: Iterable[str] = ()) -> None:
+        """On ``closed`` branches the agent may read nothing."""
+        self._closed = frozenset(closed)
         self._hidden = set(sight.hidden) | {
             f"{name}.{field}" for name, fields in sight.hidden_fields.items() for field in fields
         }
@@ -41,13 +43,14 @@ class Veil:
 
     def allows(self, actor, action, resource, branch="", target=""):
         """Whether it is nothing that is hidden."""
-        del action, branch, target
-        return actor != AGENT or resource.id not in self._hidden
+        del target
+        if actor != AGENT:
+            return True
+        return resource.id not in self._hidden and (action != "Read" or branch not in self._closed)
 
     def allows_somewhere(self, actor, action, resource, branches):
-        """The same on every branch."""
-        del branches
-        return self.allows(actor, action, resource)
+        """The same on every branch that is not closed."""
+        return any(self.allows(actor, action, resource, each) for each in branches)
 
     def alike(self, actor, branches):
         """All are."""
@@ -55,11 +58,30 @@ class Veil:
         return dict.fromkeys(branches, min(branches, default=""))
 
 
+class Turncoat(Veil):
+    """A judge whose mind changes: another one decides from some moment on."""
+
+    def __init__(self, first: Judge) -> None:
+        super().__init__()
+        self.now = first
+
+    @property
+    def current(self) -> Judge:
+        """Who decides now."""
+        return self.now
+
+
 class Ears:
     """Watches types and nodes on some branches, and hears what it is told after each deed."""
 
-    def __init__(self, world: World, branches: Iterable[str] = ("main",), sight: Sight = SIGHT):
-        self._kernel = Kernel(world.app.service(), KernelOptions(judge=Veil(sight)))
+    def __init__(
+        self,
+        world: World,
+        branches: Iterable[str] = ("main",),
+        sight: Sight = SIGHT,
+        judge: Judge | None = None,
+    ) -> None:
+        self._kernel = Kernel(world.app.service(), KernelOptions(judge=judge or Veil(sight)))
         self.uris = [
             ("trails://" if branch == "main" else f"trails://branch/{branch}/") + f"kg/{each}"
             for branch in branches

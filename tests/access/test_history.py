@@ -23,6 +23,7 @@ from tests.access.worlds import (
 from trails import App
 from trails.engine.evolve import adopt_schema
 from trails.errors import ConflictError, NotFoundError
+from trails.model.history import Commit
 from trails.model.merges import MergeRequest
 from trails.model.sights import Sight
 from trails.model.types import Schema
@@ -342,3 +343,40 @@ def test_what_is_hidden_on_one_side_is_not_in_a_difference() -> None:
         _person(world, "ann@x", salary=99)
         assert world.versions.diff("main", "work").changes == ()
         assert hidden_part(world, "work")["Person/ann@x.salary"] == 77
+
+
+def test_a_listing_reads_no_commit_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many hidden edges there are, and whether they were made, changed or deleted."""
+    with whole() as world:
+        settle(world)
+        ctx = world.owner()
+        room = world.types.Room.get(ctx, "r")
+        laptops = [world.new("Laptop", tag=f"L{each}x") for each in range(30)]
+        edges = [world.new("Holds", source=room, target=each, since=1) for each in laptops]
+        ctx.kg.save_all([*laptops, *edges])
+        for each in edges:
+            each.since = 2
+        ctx.kg.save_all(edges, upsert=True)
+        for each in edges:
+            each.since = 3
+        with ctx.kg.transaction():
+            for each in edges[:10]:
+                each.save(ctx, upsert=True)
+        with ctx.kg.transaction():
+            for each in edges[:10]:
+                each.delete(ctx)
+        read: list[str] = []
+        folding = world.app.graph().folding
+        statements = folding.statements
+
+        def note(commit: Commit, *more: object) -> object:
+            read.append(commit.id)
+            return statements(commit, *more)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(folding, "statements", note)
+        first = world.versions.commits()
+        assert len(first.commits) == 2
+        assert len(read) <= 2 * 7  # each once for what is seen, and once for what edges join
+        read.clear()
+        assert world.versions.commits() == first
+        assert read == []

@@ -251,7 +251,7 @@ def check(deeds: list[Deed], *, exact: bool) -> None:
 
 
 SHORT = settings(
-    max_examples=15,
+    max_examples=8,
     deadline=None,
     phases=(Phase.generate,),  # making a history shorter takes minutes
     suppress_health_check=[HealthCheck.too_slow],

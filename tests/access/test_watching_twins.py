@@ -6,13 +6,16 @@ import asyncio
 
 import pytest
 from tests.access import whole_types
-from tests.access.ears import AGENT, Ears, Veil, few, listen
+from tests.access.ears import AGENT, Ears, Turncoat, Veil, few, listen
 from tests.access.worlds import SIGHT, Narrow, World, settle, whole
 
 from trails import App, Node, node_type, predicate
+from trails.engine.feed import Change
 from trails.errors import StorageError
+from trails.model.decisions import EVERYTHING
 from trails.model.merges import MergeRequest
 from trails.model.sights import Sight
+from trails.request.news import Note
 from trails.request.options import KernelOptions
 from trails.request.pipeline import Kernel
 
@@ -191,6 +194,48 @@ def test_a_hidden_move_of_a_branch_is_not_heard(crowd, world, size):
     assert heard == [set(), told, told, set()]
 
 
+def test_a_move_tells_of_edges_that_are_seen(crowd, world):
+    """Edges that were there before and change on the way, or go; what they join decides."""
+    world.branch = "main"
+    ctx = world.owner()
+    room, asset, hidden = (
+        world.types.Room.get(ctx, "r"),
+        world.types.Asset.get(ctx, "A1"),
+        laptop(world, "X1"),
+    )
+
+    def hold(*nodes, since):
+        edges = [world.new("Holds", source=room, target=each, since=since) for each in nodes]
+        for edge in edges:
+            edge.save(world.owner(world.branch), upsert=True)
+        return edges
+
+    def forward(deed):
+        world.fork()
+        deed()
+        branch, world.branch = world.branch, "main"
+        assert merge(world, branch).outcome == "fast_forward"
+
+    def change_and_drop(node):
+        edge = hold(node, since=5)[0]
+        edge.delete(world.owner(world.branch))
+
+    hold(hidden, since=1)
+    visible = {f"{MAIN}Holds", *(uri for uri in Ears(world).uris if "/Holds/" in uri)}
+    heard = listen(
+        world,
+        [
+            lambda: forward(lambda: hold(hidden, since=2)),
+            lambda: forward(lambda: hold(hidden, asset, since=3)),
+            lambda: forward(lambda: hold(asset, since=4)),
+            lambda: forward(lambda: change_and_drop(hidden)),
+            lambda: forward(lambda: change_and_drop(asset)),
+        ],
+    )
+    assert len(visible) == 2
+    assert heard == [set(), visible, visible, set(), visible]
+
+
 def test_a_merge_is_heard_as_far_as_it_is_seen(world):
     """A merge commit of hidden changes is silent where it is made."""
 
@@ -255,6 +300,8 @@ def test_a_schema_is_heard_as_far_as_it_is_seen(world):
 def test_statements_that_skip_validation_are_heard_as_far_as_they_are_seen(world):
     """Raw statements about a hidden field are silent."""
     graph = world.app.graph()
+    laptop(world, "X1")
+    asset = world.types.Asset.get(world.owner(), "A1")
     graph.allow_bypass = True
 
     def raw(node, field, value):
@@ -269,9 +316,13 @@ def test_statements_that_skip_validation_are_heard_as_far_as_they_are_seen(world
         [
             lambda: raw("Person/ann@x", "secrets", '"hush hush"'),
             lambda: raw("Person/ann@x", "tags", '"c"'),
+            lambda: change(world, "Desk", "d", main=asset),
+            # A second value takes the place of the first, which was seen.
+            lambda: raw("Desk/d", "main", f"<{graph.names.node('Laptop', 'X1')}>"),
         ],
     )
-    assert heard == [set(), {f"{MAIN}Person", f"{MAIN}Person/ann%40x"}]
+    desk = {f"{MAIN}Desk", f"{MAIN}Desk/d"}
+    assert heard == [set(), {f"{MAIN}Person", f"{MAIN}Person/ann%40x"}, desk, desk]
 
 
 def test_who_begins_to_watch_while_a_hidden_change_is_written_hears_nothing(world):
@@ -357,6 +408,62 @@ def listen_in_order(world, deed):
             return await ears.in_order(deed)
 
     return asyncio.run(scenario())
+
+
+def test_who_may_not_read_a_branch_any_more_hears_nothing(world):
+    """From the moment on at which policies say so."""
+    judge = Turncoat(Veil())
+
+    def close():
+        judge.now = Veil(closed=["main"])
+        change(world, "Person", "ann@x", name="Anne")
+
+    heard = listen(
+        world,
+        [lambda: change(world, "Person", "ann@x", name="Anna"), close],
+        judge=judge,
+    )
+    assert heard == [{f"{MAIN}Person", f"{MAIN}Person/ann%40x"}, set()]
+
+
+def test_policies_that_come_later_silence_what_they_hide(world):
+    """Who began to watch when nothing was hidden hears what it still sees, and no more."""
+    judge = Turncoat(EVERYTHING)
+
+    def pay(salary):
+        change(world, "Person", "ann@x", salary=salary)
+
+    def restrict():
+        judge.now = Veil()
+        pay(61)
+
+    heard = listen(
+        world,
+        [lambda: pay(60), restrict, lambda: change(world, "Person", "ann@x", name="Anna")],
+        judge=judge,
+    )
+    told = {f"{MAIN}Person", f"{MAIN}Person/ann%40x"}
+    assert heard == [told, set(), told]
+
+
+def test_a_change_of_which_nothing_is_known_is_told(world):
+    """Written when nothing was hidden from anybody: too much is told, never too little."""
+    schema, note = world.app.graph().main.schema, Note()
+    note.add(Change("main", frozenset({"Person/ann%40x"}), frozenset({"Person"})))
+    assert note.shows(SIGHT.lens(schema), schema, "Person", None)
+
+
+def test_a_branch_that_nobody_watches_is_not_traced(world):
+    """Nor is any, where nothing is hidden from anybody."""
+    branch, feed = world.fork().branch, world.app.graph().feed
+
+    async def scenario(judge):
+        async with Ears(world, judge=judge):
+            return feed.traced("main"), feed.traced(branch)
+
+    assert asyncio.run(scenario(Veil())) == (True, False)
+    assert asyncio.run(scenario(EVERYTHING)) == (False, False)
+    assert not feed.traced("main")
 
 
 def test_lists_are_heard_as_far_as_they_are_seen(world):

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import IO, Final
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import methodcaller
+from typing import Final
 
 from trails.engine.changes import Net, NodeNet
+from trails.engine.edge_ends import EdgeEnds
 from trails.engine.graph import Graph
 from trails.model.history import Commit
 from trails.model.iris import RDF_TYPE
 from trails.model.lenses import Lens
 from trails.model.types import Schema
 
-_ENDS: Final = ("source", "target")
 _REMEMBERED: Final = 100_000
 _CLASS: Final = RDF_TYPE.encode()
+_NODE: Final = methodcaller("group", 1, 2)
 
 
 class Glimpse:
@@ -24,6 +27,7 @@ class Glimpse:
     def __init__(self, graph: Graph, lens: Lens) -> None:
         self._graph = graph
         self._lens = lens
+        self._ends = EdgeEnds(graph)
         self._nodes = graph.names.nodes.encode()
         self._line = re.compile(
             b"<" + re.escape(self._nodes) + rb"(([^/>]+)/[^>]*)> <([^>]*)> (?:<([^>]*)>)?"
@@ -46,52 +50,62 @@ class Glimpse:
 
     def count(self, commit: Commit) -> tuple[int, int]:
         """How many statements a commit added and removed, of those that are seen."""
-        known = self._graph.glimpsed
-        key = commit.id, self._lens.schema.digest
-        found = known.get(key)
+        found = self._known(commit)
         if found is None:
             with self._graph.folding.statements(commit) as (removed, added):
-                found = self._count(added), self._count(removed)
-            if len(known) >= _REMEMBERED:
-                known.clear()
-            known[key] = found
+                found = _length(self._seen(added)), _length(self._seen(removed))
+            self._remember(commit, found)
         return found
+
+    def _known(self, commit: Commit) -> tuple[int, int] | None:
+        return self._graph.glimpsed.get((commit.id, self._lens.schema.digest))
+
+    def _remember(self, commit: Commit, counts: tuple[int, int]) -> None:
+        known = self._graph.glimpsed
+        if len(known) >= _REMEMBERED:
+            known.clear()
+        known[commit.id, self._lens.schema.digest] = counts
 
     def shows(self, commit: Commit) -> bool:
         """Whether a commit has any statement that is seen."""
-        counted = self._graph.glimpsed.get((commit.id, self._lens.schema.digest))
+        counted = self._known(commit)
         if counted is not None:
             return any(counted)
         with self._graph.folding.statements(commit) as parts:
-            return any(self._shows(line) for part in parts for line in part)
-
-    def _count(self, lines: Iterable[bytes]) -> int:
-        return sum(map(self._shows, lines))
+            shown = any(True for part in parts for _ in self._seen(part))
+        if not shown:
+            self._remember(commit, (0, 0))  # or it would be read to its end again and again
+        return shown
 
     def touches(self, commit: Commit, handle: str) -> bool:
         """Whether a commit did something to a node that is seen."""
         start = b"<" + self._nodes + handle.encode() + b"> "
         with self._graph.folding.statements(commit) as parts:
-            return any(
-                line.startswith(start) and self._shows(line) for part in parts for line in part
-            )
+            lines = (line for part in parts for line in part if line.startswith(start))
+            return any(True for _ in self._seen(lines))
 
-    def _shows(self, line: bytes) -> bool:
-        found = self._line(line)
-        if found is None:
-            return False
-        handle, type_name, predicate, target = found.groups()
-        name = type_name.decode()
-        if name not in self._tables:
-            return False
-        classes, predicates = self._tables[name]
-        if predicate == _CLASS:
-            shown = target in classes
-        elif predicates.get(predicate, False):
-            shown = target is not None and self._knows(target)
-        else:
-            shown = predicate in predicates
-        return shown and self.sees(handle.decode())
+    def _seen(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        """Those statements that are seen. What a commit says of one node is in one place."""
+        tables, partial = self._tables, self._lens.partial_edges
+        for (handle, type_name), found in groupby(filter(None, map(self._line, lines)), _NODE):
+            name = type_name.decode()
+            if name not in tables:
+                continue
+            statements = [(each[0], each[3], each[4]) for each in found]
+            if name in partial:
+                ends = self._ends.among((each[1], each[2]) for each in statements)
+                if not all(map(self._lens.knows, ends or self._ends.of(handle.decode()))):
+                    continue
+            classes, predicates = tables[name]
+            for line, predicate, target in statements:
+                if predicate == _CLASS:
+                    shown = target in classes
+                elif predicates.get(predicate, False):
+                    shown = target is not None and self._knows(target)
+                else:
+                    shown = predicate in predicates
+                if shown:
+                    yield line
 
     def _knows(self, iri: bytes) -> bool:
         return self._lens.knows(iri.removeprefix(self._nodes).decode())
@@ -105,47 +119,8 @@ class Glimpse:
             return False
         if name not in self._lens.partial_edges:
             return True
-        return all(map(self._lens.knows, self._ends(handle, net)))
-
-    def _ends(self, handle: str, net: NodeNet | None) -> tuple[str, ...]:
-        """What an edge joins, which its id was made from: so it is the same for ever."""
-        known = self._graph.edge_ends
-        found = known.get(handle)
-        if found is None:
-            values = {} if net is None else net.values
-            pairs = [values[end] for end in _ENDS if end in values]
-            if len(pairs) == len(_ENDS):
-                found = tuple(str(after or before) for before, after in pairs)
-            else:
-                found = self._find_ends(handle)
-            if len(known) >= _REMEMBERED:
-                known.clear()
-            known[handle] = found
-        return found
-
-    def _find_ends(self, handle: str) -> tuple[str, ...]:
-        """The ends of an edge, from the first commit that speaks of it."""
-        graph = self._graph
-        with graph.file.reader() as db:
-            places = graph.file.commits_of(db, handle)
-        start = b"<" + self._nodes + handle.encode() + b"> "
-        for place in places:
-            commit = graph.log.at(place)
-            if commit is not None:
-                with graph.folding.statements(commit) as (removed, added):
-                    ends = {**self._ends_in(removed, start), **self._ends_in(added, start)}
-                if len(ends) == len(_ENDS):
-                    return tuple(ends[end] for end in _ENDS)
-        return ("",)
-
-    def _ends_in(self, lines: IO[bytes], start: bytes) -> dict[str, str]:
-        found: dict[str, str] = {}
-        names = {self._graph.names.term(end).encode(): end for end in _ENDS}
-        for line in lines:
-            match = self._line(line) if line.startswith(start) else None
-            if match is not None and match[3] in names and match[4] is not None:
-                found[names[match[3]]] = match[4].removeprefix(self._nodes).decode()
-        return found
+        ends = self._ends.of(handle, None if net is None else net.values)
+        return all(map(self._lens.knows, ends))
 
     def filter(self, net: Net) -> Net:
         """Changes per node and field without what is hidden.
@@ -186,3 +161,7 @@ class Glimpse:
 
     def _shown_end(self, value: object) -> object:
         return value if value is None or self._lens.knows(str(value)) else None
+
+
+def _length(items: Iterable[object]) -> int:
+    return sum(1 for _ in items)
