@@ -163,7 +163,7 @@ def test_the_demo_is_served_until_ctrl_c(app_with_data):
             said += line
             if "Ctrl-C" in line:
                 os.write(ours, b"\x03")
-        assert demo.wait(timeout=30) == 0, said
+        assert demo.wait(timeout=120) == 0, said
     for each in (ours, theirs):
         os.close(each)
     assert "claude mcp add --transport http northline http://127.0.0.1:" in said

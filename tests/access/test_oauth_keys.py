@@ -48,7 +48,7 @@ class World:
         self.server = server
         self.provider = server.provider
         self.clock = clock or Hand()
-        self.source = KeyUrl(server.url, clock=self.clock, **more)
+        self.source = KeyUrl(server.url, clock=self.clock, **{"patience": 60, **more})
         settings = OAuth(issuer=ISSUER, audience=AUDIENCE, jwks_url=server.url)
         self.verifier = Verifier(settings, HERE, source=self.source)
 

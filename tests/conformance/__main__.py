@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Final
 
 from tests.conformance.judge import judge, read_expected
@@ -74,29 +74,31 @@ def summarise(report: Report, scenarios: frozenset[str]) -> str:
 @contextmanager
 def serving(server: str, log: Path) -> Iterator[str]:
     """A server of the fixture, while the block runs; gives its URL."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "tests.conformance.app", server, str(port)]
     with log.open("wb") as said:
-        process = subprocess.Popen(command, stderr=said)
+        # It is given the port, not its number: what is free now may not be so later.
+        with socket.create_server(("127.0.0.1", 0)) as door:
+            port, number = door.getsockname()[1], door.fileno()
+            command = [sys.executable, "-m", "tests.conformance.app", server, str(number)]
+            process = subprocess.Popen(command, stderr=said, pass_fds=[number])
         try:
-            wait_for(port, process)
+            wait_for(port)
             yield f"http://127.0.0.1:{port}/mcp"
         finally:
             process.kill()
             process.wait()
 
 
-def wait_for(port: int, process: subprocess.Popen[bytes], seconds: float = 30) -> None:
-    """Until a server listens."""
-    end = monotonic() + seconds
-    while monotonic() < end and process.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        sleep(0.05)
-    raise UnavailableError(f"the fixture does not listen on port {port}; see {FOLDER}/*.log")
+def wait_for(port: int) -> None:
+    """Until a server answers."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=120)
+    try:
+        connection.request("GET", "/")
+        connection.getresponse().read()
+    except OSError:
+        message = f"the fixture does not answer on port {port}; see {FOLDER}/*.log"
+        raise UnavailableError(message) from None
+    finally:
+        connection.close()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""``python -m tests.conformance.app SERVER PORT``: the surface, with the fixture behind it.
+"""``python -m tests.conformance.app SERVER DESCRIPTOR``: the surface, with the fixture behind it.
 
 The guard against rebound names stands in front, as it does in ``trails serve``.
 """
 
 from __future__ import annotations
 
+import socket
 import sys
 import warnings
 from collections.abc import Mapping
@@ -79,4 +80,5 @@ def guard(app: McpApp) -> ASGIApp:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", MCPDeprecationWarning)  # the suite asks for what is deprecated
-    uvicorn.run(make(sys.argv[1]), port=int(sys.argv[2]), log_level="warning")
+    config = uvicorn.Config(make(sys.argv[1]), log_level="warning")
+    uvicorn.Server(config).run(sockets=[socket.socket(fileno=int(sys.argv[2]))])
