@@ -30,7 +30,7 @@ class Veil:
     version = "veil"
 
     def __init__(self, sight: Sight = SIGHT, closed: Iterable[str] = ()) -> None:
-        """On ``closed`` branches the agent may read nothing."""
+        """On ``closed`` branches the agent may not read the graph, whatever it may of its types."""
         self._closed = frozenset(closed)
         self._hidden = set(sight.hidden) | {
             f"{name}.{field}" for name, fields in sight.hidden_fields.items() for field in fields
@@ -46,7 +46,8 @@ class Veil:
         del target
         if actor != AGENT:
             return True
-        return resource.id not in self._hidden and (action != "Read" or branch not in self._closed)
+        closed = action == "Read" and resource.kind == "Graph" and branch in self._closed
+        return not closed and resource.id not in self._hidden
 
     def allows_somewhere(self, actor, action, resource, branches):
         """The same on every branch that is not closed."""

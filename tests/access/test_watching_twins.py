@@ -13,6 +13,7 @@ from trails import App, Node, node_type, predicate
 from trails.engine.feed import Change
 from trails.errors import StorageError
 from trails.model.decisions import EVERYTHING
+from trails.model.facets import Facet
 from trails.model.merges import MergeRequest
 from trails.model.sights import Sight
 from trails.request.news import Note
@@ -229,11 +230,26 @@ def test_a_move_tells_of_edges_that_are_seen(crowd, world):
             lambda: forward(lambda: hold(hidden, asset, since=3)),
             lambda: forward(lambda: hold(asset, since=4)),
             lambda: forward(lambda: change_and_drop(hidden)),
+            lambda: forward(lambda: (change_and_drop(asset), hold(asset, since=5))),
             lambda: forward(lambda: change_and_drop(asset)),
         ],
     )
     assert len(visible) == 2
-    assert heard == [set(), visible, visible, set(), visible]
+    assert heard == [set(), visible, visible, set(), visible, visible]
+
+
+def test_statements_of_a_move_are_counted_up_to_a_bound(world, monkeypatch):
+    """Of a facet with more of them, any node may have changed; of the others none."""
+    monkeypatch.setattr("trails.engine.tracing._COUNTED", 5)
+    graph = world.app.graph()
+    start = graph.log_head("main").commit
+    many(world, "Person", 6, name="Somebody")
+    change(world, "Desk", "d", label="New")
+    traces = graph.tracing.between(graph.main, start, graph.log_head("main").commit)
+    assert traces.may_be_at(Facet("Person", "name"), "Person/ann%40x")
+    assert traces.may_be_at(Facet("Desk", "label"), "Desk/d")
+    assert not traces.may_be_at(Facet("Desk", "label"), "Desk/e")
+    assert not traces.may_be_at(Facet("Desk"), "Desk/d")
 
 
 def test_a_merge_is_heard_as_far_as_it_is_seen(world):
@@ -435,15 +451,20 @@ def test_policies_that_come_later_silence_what_they_hide(world):
 
     def restrict():
         judge.now = Veil()
-        pay(61)
+        change(world, "Person", "ann@x", name="Anna")
 
     heard = listen(
         world,
-        [lambda: pay(60), restrict, lambda: change(world, "Person", "ann@x", name="Anna")],
+        [
+            lambda: pay(60),
+            restrict,
+            lambda: pay(61),
+            lambda: change(world, "Person", "ann@x", name="Anne"),
+        ],
         judge=judge,
     )
     told = {f"{MAIN}Person", f"{MAIN}Person/ann%40x"}
-    assert heard == [told, set(), told]
+    assert heard == [told, told, set(), told]
 
 
 def test_a_change_of_which_nothing_is_known_is_told(world):

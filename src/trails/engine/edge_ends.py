@@ -13,11 +13,11 @@ from typing import Final
 
 from trails.engine.graph import Graph
 from trails.errors import NotFoundError
+from trails.model.facets import ENDS
 from trails.model.history import Commit
 from trails.model.nodes import NodeState
 from trails.views.nodes.index import NodeIndex
 
-ENDS: Final = ("source", "target")
 NOWHERE: Final = ("",)
 """Ends of an edge that cannot be found; nobody knows what it joins, so nobody sees it."""
 _REMEMBERED: Final = 100_000

@@ -8,8 +8,7 @@ count, it is said to have changed, and what is found in the others does not depe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,7 +19,7 @@ from trails.engine.folding import Folding
 from trails.engine.lines import Compiled, Line
 from trails.engine.traces import Traces
 from trails.errors import TrailsError
-from trails.model.facets import Facet, type_of
+from trails.model.facets import ENDS, Facet, type_of
 from trails.model.history import GENESIS
 from trails.model.iris import RDF_TYPE, Names
 from trails.model.types import Schema
@@ -29,17 +28,23 @@ _COUNTED: Final = 20_000
 """Statements of one facet that are counted; where it has more, it has changed."""
 _WAITING: Final = 1_000
 """Edges whose ends are looked up together."""
-_ENDS: Final = ("source", "target")
+_CLASS: Final = RDF_TYPE.encode()
 
 
-class Statement(NamedTuple):
-    """A line of the log, as far as facets tell lines apart."""
+class Place(NamedTuple):
+    """Where a statement belongs: a type, and its class or one of its fields."""
 
-    handle: str
-    type: str
-    field: str
-    target: str
-    line: bytes
+    facet: Facet
+    """Without what a reference leads to and an edge joins."""
+    main_class: bytes | None
+    """Of the statements of classes only this one counts, which makes a node."""
+    refers: bool
+    joins: bool
+    """Whether the type is one of edges."""
+
+
+Said = tuple[Place, str, bytes]
+"""A statement: where it belongs, what it refers to, and its line."""
 
 
 class Tracing:
@@ -78,91 +83,85 @@ class Tracing:
 
     def between(self, line: Line, start: str, end: str) -> Traces:
         """What differs between two commits; the line is at the second."""
-        net = _Net(line)
+        net = _Net(line, self._names)
         path = self._ancestry.path(start, end)
         for commits, sign in ((path.undo, -1), (path.redo, 1)):
             for commit in commits:
-                reader = Statements(self._compiled(commit.schema).schema, self._names)
+                places = places_of(self._compiled(commit.schema).schema, self._names)
                 with self._folding.statements(commit) as (removed, added):
-                    net.count(reader.of(removed), -sign)
-                    net.count(reader.of(added), sign)
+                    net.count(places, removed, -sign)
+                    net.count(places, added, sign)
         return net.traces()
 
 
-class Statements:
-    """Reads the lines of commits under one schema."""
-
-    def __init__(self, schema: Schema, names: Names) -> None:
-        self._nodes = nodes = names.nodes.encode()
-        self._match = re.compile(
-            b"<" + re.escape(nodes) + rb"(([^/>]+)/[^>]*)> <([^>]*)> (?:<([^>]*)>)?"
-        ).match
-        self._classes = {each.name: names.term(each.iri).encode() for each in schema.types}
-        self._fields = {
-            (each.name, names.term(field.iri).encode()): (field.name, field.target is not None)
-            for each in schema.types
-            for field in each.fields
-        }
-
-    def of(self, lines: Iterable[bytes]) -> Iterator[Statement]:
-        """The statements that declared types can hold; of classes that which makes a node."""
-        for line in lines:
-            found = self._match(line)
-            if found is None:
-                continue
-            handle, kind, predicate, value = found.groups()
-            name = kind.decode()
-            if predicate == _CLASS:
-                if value == self._classes.get(name):
-                    yield Statement(handle.decode(), name, "", "", line)
-                continue
-            field = self._fields.get((name, predicate))
-            if field is None:
-                continue
-            target = ""
-            if field[1]:
-                if value is None or not value.startswith(self._nodes):
-                    continue
-                target = value[len(self._nodes) :].decode()
-            yield Statement(handle.decode(), name, field[0], target, line)
-
-
-_CLASS: Final = RDF_TYPE.encode()
+def places_of(schema: Schema, names: Names) -> Mapping[tuple[bytes, bytes], Place]:
+    """The places of a schema's statements, by type and predicate."""
+    found: dict[tuple[bytes, bytes], Place] = {}
+    for each in schema.types:
+        name, joins = each.name.encode(), each.edge is not None
+        main = names.term(each.iri).encode()
+        found[name, _CLASS] = Place(Facet(each.name), main, refers=False, joins=joins)
+        for field in each.fields:
+            facet, refers = Facet(each.name, field.name), field.target is not None
+            found[name, names.term(field.iri).encode()] = Place(facet, None, refers, joins)
+    return found
 
 
 class _Net:
     """Statements that were added and not removed, or the other way round, by facet."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Line, names: Names) -> None:
         self._line = line
-        self._counts: dict[Facet, dict[bytes, tuple[str, int]] | None] = {}
-        self._waiting: dict[str, list[tuple[Statement, int]]] = {}
+        self._nodes = nodes = names.nodes.encode()
+        self._match = re.compile(
+            b"<" + re.escape(nodes) + rb"(([^/>]+)/[^>]*)> <([^>]*)> (?:<([^>]*)>)?"
+        ).match
+        self._counts: dict[Facet, dict[bytes, int] | None] = {}
+        self._waiting: dict[str, list[tuple[Said, int]]] = {}
         """Of edges that were neither made nor deleted so far, so that their ends are not known."""
         self._looked_up = 0
 
-    def count(self, statements: Iterator[Statement], step: int) -> None:
+    def count(
+        self, places: Mapping[tuple[bytes, bytes], Place], lines: Iterable[bytes], step: int
+    ) -> None:
         """Count statements in; those of one node follow each other."""
-        by_name = self._line.schema.by_name
-        for (handle, name), some in groupby(statements, key=_node_of):
-            descriptor = by_name.get(name)
-            if descriptor is None or descriptor.edge is None:
-                for each in some:
-                    self._put(each, (), step)
-            else:
-                self._count_edge(handle, list(some), step)
+        match, edge, said = self._match, b"", list[Said]()
+        for line in lines:
+            found = match(line)
+            if found is None:
+                continue
+            handle, kind, predicate, value = found.groups()
+            place = places.get((kind, predicate))
+            if place is None or (place.main_class is not None and value != place.main_class):
+                continue
+            target = ""
+            if place.refers:
+                if value is None or not value.startswith(self._nodes):
+                    continue
+                target = type_of(value[len(self._nodes) :].decode())
+            if not place.joins:
+                self._put((place, target, line), (), step)
+                continue
+            if handle != edge:
+                self._count_edge(edge.decode(), said, step)
+                edge, said = handle, []
+            said.append((place, target, line))
+        self._count_edge(edge.decode(), said, step)
 
-    def _count_edge(self, handle: str, statements: list[Statement], step: int) -> None:
-        known = {each.field: type_of(each.target) for each in statements if each.field in _ENDS}
-        waiting = [*self._waiting.pop(handle, ()), *((each, step) for each in statements)]
-        if len(known) == len(_ENDS):
-            self._put_edge(waiting, (known["source"], known["target"]))
+    def _count_edge(self, handle: str, said: list[Said], step: int) -> None:
+        if not said:
+            return
+        known = {place.facet.field: target for place, target, _ in said}
+        waiting = [*self._waiting.pop(handle, ()), *((each, step) for each in said)]
+        if all(end in known for end in ENDS):
+            self._put_edge(waiting, tuple(known[end] for end in ENDS))
             return
         self._waiting[handle] = waiting
         if len(self._waiting) >= self._looked_up + _WAITING:
             self._look_up()
 
-    def _put_edge(self, statements: list[tuple[Statement, int]], ends: tuple[str, ...]) -> None:
-        for each, step in statements:
+    def _put_edge(self, said: list[tuple[Said, int]], ends: tuple[str, ...]) -> None:
+        for each, step in said:
             self._put(each, ends, step)
 
     def _look_up(self) -> None:
@@ -172,19 +171,24 @@ class _Net:
             found = nodes.find_all(db, list(self._waiting))
         for handle, stored in found.items():
             values = stored.state.values
-            ends = tuple(type_of(values.get(each)) for each in _ENDS)
-            self._put_edge(self._waiting.pop(handle), ends)
+            self._put_edge(
+                self._waiting.pop(handle), tuple(type_of(values.get(end)) for end in ENDS)
+            )
         self._looked_up = len(self._waiting)
 
-    def _put(self, statement: Statement, ends: tuple[str, ...], step: int) -> None:
-        target = type_of(statement.target) if statement.target else ""
-        facet = Facet(statement.type, statement.field, target, ends)
-        counted = self._counts.setdefault(facet, {})
+    def _put(self, said: Said, ends: tuple[str, ...], step: int) -> None:
+        place, target, line = said
+        facet = place.facet
+        if target or ends:
+            facet = Facet(facet.type, facet.field, target, ends)
+        counted = self._counts.get(facet)
         if counted is None:
-            return
-        sum_ = counted.pop(statement.line, ("", 0))[1] + step
+            if facet in self._counts:
+                return  # too many already
+            counted = self._counts[facet] = {}
+        sum_ = counted.pop(line, 0) + step
         if sum_:
-            counted[statement.line] = statement.handle, sum_
+            counted[line] = sum_
             if len(counted) > _COUNTED:
                 self._counts[facet] = None
 
@@ -194,12 +198,11 @@ class _Net:
             self._look_up()
         return Traces(
             {
-                facet: None if counted is None else {handle for handle, _ in counted.values()}
+                facet: None if counted is None else set(map(self._handle_of, counted))
                 for facet, counted in self._counts.items()
                 if counted is None or counted
             }
         )
 
-
-def _node_of(statement: Statement) -> tuple[str, str]:
-    return statement.handle, statement.type
+    def _handle_of(self, line: bytes) -> str:
+        return line[1 + len(self._nodes) : line.index(b">")].decode()

@@ -7,10 +7,13 @@ than types and fields, however many nodes change: so changes are told by them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from trails.model.nodes import NodeState
 from trails.model.types import Schema
+
+ENDS: Final = ("source", "target")
+"""The fields of an edge that say what it joins."""
 
 
 class Facet(NamedTuple):
@@ -35,7 +38,7 @@ def facets_between(
     descriptor = schema.by_name.get(state.type)
     ends: tuple[str, ...] = ()
     if descriptor is not None and descriptor.edge is not None:
-        ends = type_of(state.values.get("source")), type_of(state.values.get("target"))
+        ends = tuple(type_of(state.values.get(end)) for end in ENDS)
     if before is None or after is None:
         yield Facet(state.type, ends=ends)
         return

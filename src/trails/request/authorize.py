@@ -46,6 +46,14 @@ class Authority:
         """Whether nothing is denied to anybody."""
         return self._judge.current is EVERYTHING
 
+    @property
+    def decides(self) -> bool:
+        """Whether anything was denied to anybody when rights were last asked for.
+
+        No judge is asked, who may have to look at files: writers can't wait for that.
+        """
+        return self._known[0] is not EVERYTHING
+
     def rights(self, actor: Actor) -> ActorAccess | None:
         """An actor's rights; None where nothing is denied to it."""
         judge = self._judge.current

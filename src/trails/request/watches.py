@@ -158,7 +158,7 @@ class Watches:
 
     def _asks(self, branch: str) -> bool:
         """Whether somebody watches a branch who may not see everything on it."""
-        return branch in self._topics and not self._authority.is_open
+        return branch in self._topics and self._authority.decides
 
     def _note(self, change: Change) -> None:
         """Take a note of a change, on the writer's thread."""
