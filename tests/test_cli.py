@@ -73,6 +73,14 @@ def test_doctor_reports_broken_declarations_without_a_trace(project):
     assert "Traceback" not in done.stdout + done.stderr
 
 
+def test_doctor_finds_nothing_wrong_with_a_new_project(tmp_path):
+    """Types that no use has stored yet are no problem, and that is said."""
+    assert run("new", "fresh", cwd=tmp_path).returncode == 0
+    done = run("doctor", cwd=tmp_path / "fresh")
+    assert done.returncode == 0, done.stdout
+    assert "2 declared, none stored yet" in done.stdout
+
+
 def test_doctor_reports_types_that_differ(project):
     """Looking changes nothing: the difference is there the second time too."""
     source = (project / "app.py").read_text()

@@ -85,6 +85,22 @@ def test_check_finds_problems(trails, folder):
     assert problem["line"] == 2
 
 
+def test_check_knows_who_may_read_types_and_not_their_graph(trails, folder):
+    """A permit for a type alone shows nothing, unless somebody opens the graph to the same."""
+    alone = 'permit(principal in Group::"desk", action == Action::"Read", resource in {});\n'
+    written = folder / "policies" / "c.cedar"
+    written.write_text(alone.format('Type::"Person"'))
+    told = trails("check")
+    assert "c.cedar:1: policy 1: it permits to read Person, and nothing lets the same" in told
+    written.write_text(alone.format('Type::"Person"') + alone.format('Graph::"main"'))
+    assert "nothing lets the same" not in trails("check")
+    written.write_text(
+        alone.format('Type::"Person"')
+        + 'permit(principal, action in [Action::"Read", Action::"Change"], resource);'
+    )
+    assert "nothing lets the same" not in trails("check")
+
+
 def test_check_knows_who_is_in_no_group(trails, folder):
     """Where all tokens are known, a group without members may be misspelled."""
     TokenFile(folder / ".trails").issue(TokenRequest(actor="bo", groups=("reader", "agents")))
@@ -144,7 +160,8 @@ def test_explain_tells_why(trails):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--action", "Raed"), "the actions are Read"),
+        (("--action", "Raed"), "there is no action 'Raed'; did you mean 'Read'?"),
+        (("--action", "Read", "--scope", "buildr"), "did you mean 'builder'?"),
         (("--action", "Read", "--resource", "Persn"), "did you mean 'Person'?"),
         (("--action", "Read", "--resource", "Tipe::Person"), "did you mean 'Type'?"),
         (("--action", "InvokeQuery"), "InvokeQuery is done to a Query; say which: Query::<name>"),

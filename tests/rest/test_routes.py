@@ -315,6 +315,19 @@ def test_a_body_that_does_not_tell_its_size_is_bounded_too(client):
     assert (got.status, json.loads(got.body)["error"]["code"]) == (413, "too_large")
 
 
+def test_a_number_below_zero_is_a_number(client):
+    """It breaks the rule about the least, not that about the kind."""
+    error = client.get("commits", status=422, limit="-1")["error"]
+    assert error["data"]["fields"][0]["code"] == "min_value"
+    assert "limit must be at least 1, not -1" in error["message"]
+
+
+def test_a_path_that_there_is_not_names_no_other_that_may_not_be_there(client):
+    """Who may not list graphs is not sent there."""
+    error = client.get("nothing", status=404)["error"]
+    assert error["message"].endswith("a graph's paths begin as /graphs/main/snapshot does")
+
+
 def test_methods_that_are_not_work_tell_what_is(client):
     """HEAD is GET without its body, OPTIONS names the methods."""
     got = client.send("OPTIONS", "/graphs/main/branches")

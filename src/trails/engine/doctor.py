@@ -98,6 +98,13 @@ def _examine_schema(graph: Graph, declared: Schema | None) -> Finding:
             "types", "note", f"{len(graph.main.schema.types)} stored; none declared here"
         )
     changes = describe_changes(graph.main.schema, declared)
+    if changes and not graph.main.head.seq:
+        return Finding(
+            "types",
+            "note",
+            f"{len(declared.types)} declared, none stored yet",
+            "the first use of the project stores them",
+        )
     if changes:
         return Finding(
             "types",

@@ -72,7 +72,7 @@ _ERRORS: Final = (
 
 def _tell_types(types: Sequence[TypeDescriptor]) -> list[str]:
     if not types:
-        return ["It has no types yet."]
+        return ["It shows no types."]
     told = [f"- {each.name}: {_first_line(each.description)}" for each in types[:_MOST]]
     if len(types) > _MOST:
         told.append(f"- and {len(types) - _MOST} more; schema_get describes them all")

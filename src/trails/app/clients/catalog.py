@@ -41,8 +41,8 @@ def find_client(name: str) -> Client:
     if found is not None:
         return found
     near = get_close_matches(name.lower(), CLIENTS, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise NotFoundError(f"no client is called {name!r}; {hint}Known are {', '.join(CLIENTS)}")
+    hint = f"did you mean {near[0]!r}? If not, " if near else ""
+    raise NotFoundError(f"no client is called {name!r}; {hint}there are {', '.join(CLIENTS)}")
 
 
 def _opencode(places: Places) -> Path:

@@ -94,7 +94,9 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
             where = f"; it was at commit {short(gone.commit)}" if gone.commit else ""
             report.text = [f"Deleted branch [bold]{escape(name)}[/]{where}."]
 
-    @branch.command(epilog="Example: trails branch merge review --resolve 3fa9c1d2=theirs")
+    @branch.command(
+        epilog="Example: trails branch merge plan --resolve divergent_field:Task/t1.priority=ours"
+    )
     def merge(
         source: Annotated[str, typer.Argument(help="The branch or commit to merge.")],
         *,

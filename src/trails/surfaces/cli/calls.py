@@ -33,7 +33,7 @@ _PLAIN: Final = frozenset({"string"})
 def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
     """Add them to the command line."""
 
-    @cli.command(epilog="Example: trails call tasks.complete --arg task=Task/t1")
+    @cli.command(epilog="Example: trails call tasks.finish --arg task=Task/t1")
     def call(
         name: Annotated[str, typer.Argument(help="What to call; trails tools lists all.")],
         *,
@@ -71,7 +71,7 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
                 report.value = result
                 report.text = list(show_result(result, session.nodes))
 
-    @cli.command(epilog="Example: trails tools tasks.complete")
+    @cli.command(epilog="Example: trails tools tasks.finish")
     def tools(
         name: Annotated[
             str | None, typer.Argument(help="One of them, with everything about it.")

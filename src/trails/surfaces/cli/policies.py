@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final, TypeVar, get_args
 
@@ -12,6 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from trails.errors import PolicyError
+from trails.model.capabilities import SCOPES
+from trails.model.names import suggest
 from trails.model.policies import (
     Explanation,
     PolicyActor,
@@ -167,11 +169,19 @@ def _split(given: list[str] | None) -> list[str]:
     return [part for part in parts if part]
 
 
-def _read(given: object, kind: type[T]) -> T:
+def _check_word(what: str, given: str, known: Sequence[str]) -> None:
+    if given not in known:
+        raise PolicyError(f"there is no {what} {given[:100]!r}; {suggest(given, known)}")
+
+
+def _read(given: Mapping[str, str | list[str]], kind: type[T]) -> T:
+    _check_word("action", str(given.get("action", "Read")), get_args(Action))
+    for scope in given["scopes"]:
+        _check_word("scope", scope, SCOPES)
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
-        raise PolicyError(f"{error}; the actions are {', '.join(get_args(Action))}") from None
+        raise PolicyError(str(error)) from None
 
 
 def _told_check(check: PolicyCheck) -> Iterator[str]:

@@ -7,6 +7,7 @@ holds one JSON document and nothing else.
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable
 from typing import Final, Self
@@ -16,7 +17,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.markup import escape
 
-from trails.errors import TrailsError, ValidationError
+from trails.errors import StorageFullError, TrailsError, ValidationError
 from trails.model.reports import Report
 from trails.surfaces.cli.plain import INTERRUPTED
 
@@ -112,8 +113,16 @@ def _suggestions(error: TrailsError) -> dict[int, str]:
     }
 
 
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
 def _as_trails(error: OSError) -> TrailsError:
     name = "" if error.filename is None else f"{error.filename}: "
+    if error.errno in _FULL:
+        return StorageFullError(
+            f"{name}no space left on the disk. Everything acknowledged before is safe; free some "
+            "space and try again"
+        )
     return TrailsError(f"{name}{error.strerror or error}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Final
 
@@ -10,6 +11,7 @@ from trails.surfaces.rest.routing import Call
 
 _NUMBERS: Final = frozenset({"limit", "offset"})
 _FLAGS: Final = frozenset({"force", "dry_run", "all_branches"})
+_WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
 _TRUTHS: Final = {"true": True, "false": False}
 
 
@@ -37,7 +39,7 @@ def query_texts(call: Call) -> dict[str, list[str]]:
 
 
 def _value(name: str, text: str) -> object:
-    if name in _NUMBERS and text.isascii() and text.isdecimal() and len(text) < 19:
+    if name in _NUMBERS and _WHOLE.fullmatch(text):
         return int(text)
     if name in _FLAGS:
         return _TRUTHS.get(text, text)

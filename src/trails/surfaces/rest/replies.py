@@ -62,5 +62,5 @@ async def refuse_http(request: Request, error: Exception) -> Response:
     if status == 405:
         message = f"{request.method[:20]} can't be used on {path}"
         return refuse(Failure("semantic", "not_allowed", message), headers)
-    message = f"there is nothing at {path}; GET /graphs lists the graphs"
+    message = f"there is nothing at {path}; a graph's paths begin as /graphs/main/snapshot does"
     return refuse(Failure("semantic", "not_found", message), headers)

@@ -1,0 +1,23 @@
+"""What a command prints of an error that the system raised."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+
+import pytest
+import typer
+
+from trails.surfaces.cli.reporting import Reporting
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_told_as_such(capsys, code):
+    """Wherever it is noticed: with its code, what is safe, and what to do."""
+    with pytest.raises(typer.Exit) as caught, Reporting(as_json=True):
+        raise OSError(code, os.strerror(code))
+    assert caught.value.exit_code == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "storage_full"
+    assert error["message"].endswith("is safe; free some space and try again")
