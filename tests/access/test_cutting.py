@@ -413,6 +413,20 @@ def test_a_load_whose_credential_ends_is_rolled_back(tree, tmp_path, mode, branc
     assert isinstance(run(kernel.transfers.load(ANN, body(ends=False), given)), Success)
 
 
+def test_a_load_whose_credential_ends_is_not_read_to_its_end(tree):
+    """Else it would be told first what is wrong with its rows."""
+    _, kernel = tree
+
+    async def body():
+        yield b'{"type": "Nothing", "data": {}}\n'
+        GOOD[0] = False
+
+    assert run(kernel.transfers.load(ANN, body(), {"format": "ndjson"})).code == "revoked"
+    GOOD[0] = True
+    other = Actor("bob", ANN.scopes, credential="t3")
+    assert run(kernel.transfers.load(other, body(), {"format": "ndjson"})).code == "validation"
+
+
 def test_a_write_whose_credential_ends_is_rolled_back(tree):
     """Whatever makes it; others write on, and so does the same actor with another credential."""
     app, kernel = tree
