@@ -109,14 +109,16 @@ def test_stored_queries_are_listed_and_run(shell):
 def test_a_cut_answer_says_so_and_a_deadly_query_is_stopped(shell):
     """Limits come from the settings; what to do is told."""
     settings = (shell.project / "trails.toml").read_text()
-    shell.write("trails.toml", settings + "\n[sandbox]\nrows = 2\nseconds = 1.0\n")
+    shell.write("trails.toml", settings + "\n[sandbox]\nrows = 2\n")
     done = shell.run("query", "SELECT ?s { ?s ?p ?o }")
     assert "only the first 2 rows are shown" in done.stderr
     assert shell.json("query", "SELECT ?s { ?s ?p ?o }")["truncated"] == "rows"
     endless = " ".join(f"?a{n} ?b{n} ?c{n} ." for n in range(12))
     deadly = f"SELECT (COUNT(*) AS ?n) {{ {endless} }}"
+    shell.write("trails.toml", settings + "\n[sandbox]\nseconds = 1.0\n")
     found = shell.json("query", deadly, code=2)
     assert found["error"]["code"] == "limit"
+    shell.write("trails.toml", settings)
     assert shell.out("query", "ASK { ?s ?p ?o }") == "yes\n"
 
 

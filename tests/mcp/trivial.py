@@ -11,6 +11,10 @@ from trails.model.actors import LOCAL, Actor
 from trails.model.outcomes import Failure, Outcome, Success
 from trails.model.resources import Completions, Content, Resource, ResourceList, ResourceTemplate
 from trails.model.tools import Hints, Tool, ToolList
+from trails.surfaces.mcp import streams
+
+# What is under way when the lines of a session end is waited for, however busy the machine is.
+streams.GRACE = 60.0  # type: ignore[misc]
 
 ECHO = Tool(
     name="echo",
