@@ -380,3 +380,28 @@ def test_a_listing_reads_no_commit_again_and_again(monkeypatch: pytest.MonkeyPat
         read.clear()
         assert world.versions.commits() == first
         assert read == []
+
+
+def test_edges_that_are_gone_are_told_as_they_were_seen() -> None:
+    """What they joined is found in the log, for all edges of a commit."""
+    with whole() as secretive, plain() as open_one:
+        for world in (secretive, open_one):
+            settle(world)
+            ctx = world.owner()
+            room = world.types.Room.get(ctx, "r")  # type: ignore[attr-defined]
+            assets = [world.new("Asset", tag=f"A{each}x") for each in range(8)]
+            if world is secretive:
+                assets += [world.new("Laptop", tag=f"L{each}x") for each in range(2)]
+            edges = [world.new("Holds", source=room, target=each, since=1) for each in assets]
+            ctx.kg.save_all([*assets, *edges], message="made")
+            for how in (2, 3, None):
+                with ctx.kg.transaction(message=f"since {how}"):
+                    for edge in edges:
+                        edge.since = how  # type: ignore[attr-defined]
+                        edge.save(ctx, upsert=True)
+            with ctx.kg.transaction(message="gone"):
+                for edge in edges:
+                    edge.delete(ctx)
+        check_same_history(secretive, open_one)
+        told = secretive.versions.commits().commits
+        assert [(each.added, each.removed) for each in told[1:4]] == [(0, 8), (8, 8), (8, 8)]

@@ -31,7 +31,7 @@ class EdgeEnds:
         self._predicates = {graph.names.term(end).encode(): end for end in ENDS}
         self._nodes = graph.names.nodes.encode()
         self._learned: set[str] = set()
-        """Commits whose edges are all remembered."""
+        """Commits whose edges were all remembered once."""
 
     def of(self, handle: str, known: Mapping[str, tuple[object, object]] | None = None) -> Ends:
         """The handles of what an edge joins; ``known`` may have them, before and after."""
@@ -83,12 +83,12 @@ class EdgeEnds:
         with graph.file.reader() as db:
             places = graph.file.commits_of(db, handle)
         commits = [commit for commit in map(graph.log.at, places) if commit is not None]
-        for commit in sorted(commits, key=_size):
-            if commit.id not in self._learned:
-                self._learned.add(commit.id)
-                found = self._learn(commit, handle)
-                if found is not None:
-                    return found
+        # What is remembered may have been forgotten for others since, so all are read if need be.
+        for commit in sorted(commits, key=lambda each: (each.id in self._learned, _size(each))):
+            self._learned.add(commit.id)
+            found = self._learn(commit, handle)
+            if found is not None:
+                return found
         return None
 
     def _learn(self, commit: Commit, wanted: str) -> Ends | None:
