@@ -79,6 +79,9 @@ def test_doctor_finds_nothing_wrong_with_a_new_project(tmp_path):
     done = run("doctor", cwd=tmp_path / "fresh")
     assert done.returncode == 0, done.stdout
     assert "2 declared, none stored yet" in done.stdout
+    done = run("get", "Task", cwd=tmp_path / "fresh")
+    assert done.returncode == 2
+    assert "the first write or 'trails serve' stores what the project declares" in done.stderr
 
 
 def test_doctor_reports_types_that_differ(project):

@@ -71,6 +71,7 @@ def test_what_can_be_called_is_called(place):
     listed = {each["name"]: each["action"] for each in place.json("tools")["tools"]}
     assert {"graph_query": "Read", "tasks.finish": "InvokeCapability"}.items() <= listed.items()
     assert "--arg task=string" in place.out("tools", "tasks.finish")
+    assert '"priority": integer' in place.out("tools", "tasks")
     done = place.json("call", "tasks.finish", "-a", "task=Task/t2")
     assert done["status"] == "done"
     assert "status" in place.out("call", "tasks_finish", "--arg", "task=Task/t2")

@@ -12,7 +12,9 @@ import pytest
 from trails.app.clients.files import read_configuration, replace_configuration
 from trails.app.local import LocalOperations
 from trails.errors import InstallError, NotFoundError, SettingsError
+from trails.identity.token_files import TokenFile
 from trails.model.clients import InstallRequest
+from trails.model.tokens import TokenRequest
 
 ZED = """\
 // Zed settings
@@ -67,6 +69,20 @@ def home(tmp_path, monkeypatch):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     return Home(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("http", "told"),
+    [(False, "environment as TRAILS_TOKEN=<token>"), (True, "'Authorization: Bearer <token>'")],
+)
+def test_a_token_that_is_asked_for_is_told_of(home, http, told):
+    """An entry has none, and without it the client would only learn that it may not."""
+    assert home.install("claude-code", dry=True, http=http).lacks == ""
+    TokenFile(home.project / ".trails").issue(TokenRequest(actor="ada"))
+    assert home.install("claude-code", dry=True, http=http).lacks.endswith(told)
+    assert home.install("claude-code", http=http).lacks.endswith(told)
+    shown = run(home, "install", "cursor", "--print", *(["--http"] if http else []))
+    assert told in " ".join(shown.stdout.split())
 
 
 def run(home, *arguments, code=0):

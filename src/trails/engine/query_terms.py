@@ -285,7 +285,7 @@ class Vocabulary:
             few = sorted(set(spelled.values()))[:12]
             hint = f"there are {', '.join(few)}{', …' if len(set(spelled.values())) > 12 else ''}"
         else:
-            hint = f"this graph declares no {what}"
+            hint = f"this graph has no {what} yet"
         return f"there is no {what} {each.written}{note}; {hint}"
 
     def _spell(self, iri: str) -> str:

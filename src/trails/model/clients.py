@@ -48,3 +48,5 @@ class Installation(msgspec.Struct, frozen=True):
     """How an entry that was there differed, line by line."""
     after: str = ""
     """What makes the client notice."""
+    lacks: str = ""
+    """What must be added to the entry by hand, because it is not for files that others read."""

@@ -63,6 +63,9 @@ READ: Final = "resources/read"
 NOTHING: Final = ResourceList("nothing", (), ())
 """For those who may read nothing."""
 _TYPES: Final = "kg"
+_NO_TYPES: Final = (
+    "there are none yet: the first write or 'trails serve' stores what the project declares"
+)
 _CHEAP_LIMIT: Final = 200
 _CHEAP_OFFSET: Final = 1000
 _SHOWN: Final = 5
@@ -272,7 +275,7 @@ def _is_open(graph: Graph, place: Place) -> bool:
 
 def _check_type(schema: Schema, name: str) -> None:
     if name not in schema.by_name:
-        hint = suggest(name, schema.by_name) if schema.by_name else "no type is declared yet"
+        hint = suggest(name, schema.by_name) if schema.by_name else _NO_TYPES
         raise NotFoundError(
             f"there is no type {shorten(name)} (trails://kg/types tells about all); {hint}",
             type=name[:100],

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from trails.app.clients.catalog import CLIENTS, Client, find_client
 from trails.app.clients.entries import Entry, make_entry
 from trails.app.clients.install import aim, install, show, uninstall
 from trails.app.clients.places import Places
 from trails.app.clients.servers import entry_name, launch_server, server_address
-from trails.app.settings import Settings, choose_graph, read_settings
+from trails.app.settings import DATA_FOLDER, Settings, choose_graph, read_settings
 from trails.errors import InstallError
+from trails.identity.token_files import TokenFile
 from trails.model.clients import ClientPlace, Installation, InstallRequest
 
 
@@ -37,7 +40,8 @@ def install_client(folder: Path, request: InstallRequest, *, dry: bool) -> Insta
     name = request.name or entry_name(settings, graph)
     target = aim(client, request.scope, name, folder, Places.here())
     entry = _entry(client, folder, settings, graph, http=request.http)
-    return show(target, entry) if dry else install(target, entry, force=request.force)
+    done = show(target, entry) if dry else install(target, entry, force=request.force)
+    return msgspec.structs.replace(done, lacks=_lacks(folder, settings, http=request.http))
 
 
 def uninstall_client(folder: Path, request: InstallRequest) -> Installation:
@@ -56,6 +60,19 @@ def uninstall_client(folder: Path, request: InstallRequest) -> Installation:
     if client.http and settings.server.port:
         entries.append(_entry(client, folder, settings, graph, http=True))
     return uninstall(target, () if request.force else entries)
+
+
+def _lacks(folder: Path, settings: Settings, *, http: bool) -> str:
+    """The token, where the project asks for one: it is known to nobody but who has it."""
+    oauth = settings.auth.oauth
+    if (http and oauth is not None and oauth.advertise) or not (
+        oauth is not None or TokenFile(folder / DATA_FOLDER).read()
+    ):
+        return ""
+    told = "This project asks for a token ('trails token new' makes one): add it to the entry's "
+    if http:
+        return told + "header 'Authorization: Bearer <token>'"
+    return told + "environment as TRAILS_TOKEN=<token>"
 
 
 def _entry(client: Client, folder: Path, settings: Settings, graph: str, *, http: bool) -> Entry:

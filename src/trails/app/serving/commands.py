@@ -77,7 +77,7 @@ class LocalServer:
         listening = Listening(gate.authenticator, policy, [sock], tls)
 
         def tell_ready(standing: Standing) -> None:
-            ready(describe(settings, folder, url, standing))
+            ready(describe(settings, folder, url, standing, guarded=gate.configured()))
 
         async def serve() -> None:
             await WebFront(folder, listening, tell_ready, tell).run()

@@ -178,6 +178,19 @@ def _known(tools: Sequence[Tool], name: str) -> Tool:
     return found
 
 
+def _members(schema: object) -> str:
+    """What an object takes: `` {"day": string, "limit": integer}``; nothing for other values."""
+    inner = schema.get("properties") if isinstance(schema, Mapping) else None
+    if not isinstance(inner, Mapping) or not inner:
+        return ""
+    told = ", ".join(f'"{name}": {_kind(each)}' for name, each in inner.items())
+    return f" {{{told}}}"
+
+
+def _kind(schema: object) -> str:
+    return "|".join(sorted(_types(schema) - {"null"})) or "JSON"
+
+
 def _parameters(tool: Tool) -> list[str]:
     """The arguments of a tool, those that must be given first."""
     declared = tool.input_schema.get("properties")
@@ -185,9 +198,10 @@ def _parameters(tool: Tool) -> list[str]:
     required = needed if isinstance(needed, list | tuple) else ()
     lines = []
     for name, schema in declared.items() if isinstance(declared, Mapping) else ():
-        kind = "|".join(sorted(_types(schema) - {"null"})) or "JSON"
+        kind = _kind(schema)
         optional = "" if name in required else " [dim](optional)[/]"
         detail = schema.get("description") if isinstance(schema, Mapping) else None
         told = f"  {escape(str(detail))}" if detail else ""
+        told += escape(_members(schema))
         lines.append((name not in required, f"{escape(name)}=[italic]{kind}[/]{optional}{told}"))
     return [line for _, line in sorted(lines, key=lambda each: each[0])]

@@ -92,7 +92,8 @@ def _told(done: Installation) -> list[str]:
     """What became of a request, in words."""
     name, title, file = (escape(each) for each in (done.name, done.title, done.file))
     if done.outcome == "shown":
-        return [f"[dim]This goes into[/] {file}[dim]:[/]", escape(done.snippet.rstrip())]
+        lines = [f"[dim]This goes into[/] {file}[dim]:[/]", escape(done.snippet.rstrip())]
+        return [*lines, escape(done.lacks)] if done.lacks else lines
     text = {
         "installed": f"[bold]{name}[/] is in {title} now: {file}",
         "replaced": f"[bold]{name}[/] in {title} is this graph now: {file}",
@@ -105,6 +106,8 @@ def _told(done: Installation) -> list[str]:
         lines.append(escape(done.difference))
     if done.backup:
         lines.append(f"[dim]As it was: {escape(done.backup)}[/]")
+    if done.lacks and done.outcome != "present":
+        lines.append(escape(done.lacks))
     if done.after:
         lines.append(escape(done.after))
     return lines

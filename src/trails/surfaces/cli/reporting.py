@@ -123,7 +123,10 @@ def _as_trails(error: OSError) -> TrailsError:
             f"{name}no space left on the disk. Everything acknowledged before is safe; free some "
             "space and try again"
         )
-    return TrailsError(f"{name}{error.strerror or error}")
+    told = f"{name}{error.strerror or error}"
+    if error.errno == errno.EROFS:
+        told += "; a project folder must be writable, also for those who only read"
+    return TrailsError(told)
 
 
 def complain(text: str, mark: str = "trails:") -> None:
