@@ -1,10 +1,11 @@
-"""Processes as the system tells about them, and waiting for what they do."""
+"""Processes as the system tells about them."""
 
 import os
 import signal
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic, sleep
+
+from tests.waiting import wait_until
 
 
 def children(pid):
@@ -38,7 +39,7 @@ def stop(pid):
     """Have a process stand still, with each of its threads."""
     os.kill(pid, signal.SIGSTOP)
     tasks = list(Path(f"/proc/{pid}/task").iterdir())
-    wait_for(lambda: {state(task) for task in tasks} == {"T"})
+    wait_until(lambda: {state(task) for task in tasks} == {"T"})
 
 
 def kill_workers_of(sandbox):
@@ -46,11 +47,3 @@ def kill_workers_of(sandbox):
     for pid in children(sandbox._nursery._process.pid):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-
-
-def wait_for(condition, seconds=60):
-    """Until something holds."""
-    until = monotonic() + seconds
-    while not condition():
-        assert monotonic() < until
-        sleep(0.01)

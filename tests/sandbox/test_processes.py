@@ -12,14 +12,8 @@ from pathlib import Path
 
 import pytest
 from tests.sandbox.branches import Branch, statements
-from tests.sandbox.processes import (
-    children,
-    kill_workers_of,
-    running,
-    seconds_used,
-    stop,
-    wait_for,
-)
+from tests.sandbox.processes import children, kill_workers_of, running, seconds_used, stop
+from tests.waiting import wait_until
 
 from trails.errors import LimitError, UnavailableError
 from trails.sandbox.limits import Limits
@@ -77,7 +71,7 @@ def test_workers_end_with_their_owner(owner, victim):
     process, zygote, workers = owner
     assert len(workers) >= 2
     os.kill(process.pid if victim == "owner" else zygote, signal.SIGKILL)
-    wait_for(lambda: not any(map(running, [zygote, *workers])))
+    wait_until(lambda: not any(map(running, [zygote, *workers])))
 
 
 def test_the_debris_of_a_crash_is_removed(owner, tmp_path):
@@ -105,7 +99,7 @@ def test_a_dead_zygote_is_replaced(branch, sandbox):
     process = sandbox._nursery._process
     process.kill()
     process.wait()
-    wait_for(lambda: not any(worker.quiet() for worker in sandbox._lines["main"]._idle))
+    wait_until(lambda: not any(worker.quiet() for worker in sandbox._lines["main"]._idle))
     assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="ann").truth
     assert sandbox._nursery._process is not process
 
@@ -113,12 +107,12 @@ def test_a_dead_zygote_is_replaced(branch, sandbox):
 def test_a_worker_that_was_killed_from_outside_is_an_error_and_is_replaced(branch, sandbox):
     """Such as by a system that is out of memory."""
     sandbox.query(branch, "ASK {}", caller="ann")
-    wait_for(lambda: sandbox._lines["main"]._idle)
+    wait_until(lambda: sandbox._lines["main"]._idle)
     (worker,) = [each for each in sandbox._lines["main"]._idle if each.caller == "ann"]
     busy = seconds_used(worker.pid) + 0.2
 
     def kill():
-        wait_for(lambda: seconds_used(worker.pid) > busy)
+        wait_until(lambda: seconds_used(worker.pid) > busy)
         kill_workers_of(sandbox)
 
     thread = threading.Thread(target=kill)
@@ -134,7 +128,7 @@ def test_a_worker_that_was_killed_from_outside_is_an_error_and_is_replaced(branc
 def test_a_query_that_its_worker_never_read_is_given_to_another(branch, sandbox, spare):
     """An idle worker that is killed, which the system tells only after the query was sent."""
     sandbox.query(branch, "ASK {}", caller="ann")
-    wait_for(lambda: len(sandbox._lines["main"]._idle) == 2)
+    wait_until(lambda: len(sandbox._lines["main"]._idle) == 2)
     workers = {each.caller: each for each in sandbox._lines["main"]._idle}
     for each in workers.values():
         stop(each.pid)
@@ -142,7 +136,7 @@ def test_a_query_that_its_worker_never_read_is_given_to_another(branch, sandbox,
     caller = "bob" if spare else "ann"
 
     def kill():
-        wait_for(lambda: fcntl.ioctl(taken._link, termios.TIOCOUTQ, bytes(4)) != bytes(4))
+        wait_until(lambda: fcntl.ioctl(taken._link, termios.TIOCOUTQ, bytes(4)) != bytes(4))
         for each in workers.values():
             os.kill(each.pid, signal.SIGKILL)
 
@@ -187,7 +181,7 @@ def test_closing_leaves_nothing(branch, tmp_path):
     workers = children(zygote)
     assert workers
     sandbox.close()
-    wait_for(lambda: not any(map(running, [zygote, *workers])))
+    wait_until(lambda: not any(map(running, [zygote, *workers])))
     assert list((tmp_path / "scratch").iterdir()) == []
     with pytest.raises(UnavailableError, match="closed"):
         sandbox.query(branch, "ASK {}", caller="ann")
@@ -202,7 +196,7 @@ def test_a_killed_workers_folder_is_not_used_again(branch, sandbox, tmp_path):
         with pytest.raises(LimitError):
             sandbox.query(branch, SLOW, caller="ann", limits=Limits(seconds=0.2))
     sandbox.query(branch, "ASK {}", caller="ann")
-    wait_for(lambda: not any(folder.exists() for folder in folders))
+    wait_until(lambda: not any(folder.exists() for folder in folders))
     assert not folders & {worker.folder for worker in sandbox._lines["main"]._idle}
 
 
@@ -231,7 +225,7 @@ def test_the_files_that_workers_share_can_not_be_written(branch, sandbox, tmp_pa
             if path.stat().st_nlink > 1
         ]
 
-    wait_for(shared)
+    wait_until(shared)
     assert all(path.stat().st_mode & 0o222 == 0 for path in shared())
 
 
@@ -248,7 +242,7 @@ def test_a_long_query_lets_others_go_first(branch, sandbox):
     """Its thread's priority is lowered while it runs; the next query has a fresh thread."""
     sandbox.query(branch, "ASK {}", caller="ann")
     line = sandbox._lines["main"]
-    wait_for(lambda: line._idle)
+    wait_until(lambda: line._idle)
     worker = line._idle[-1]
     first = worker._thread
     assert priorities(worker)[first] == 0
@@ -259,7 +253,7 @@ def test_a_long_query_lets_others_go_first(branch, sandbox):
 
     thread = threading.Thread(target=run)
     thread.start()
-    wait_for(lambda: priorities(worker).get(first) == 10)
+    wait_until(lambda: priorities(worker).get(first) == 10)
     os.kill(worker.pid, signal.SIGKILL)
     thread.join()
     branch.commit(added=statements(500))

@@ -6,7 +6,8 @@ import threading
 import pyoxigraph as ox
 import pytest
 from tests.sandbox.branches import EX, Branch, bare, statements
-from tests.sandbox.processes import kill_workers_of, wait_for
+from tests.sandbox.processes import kill_workers_of
+from tests.waiting import wait_until
 
 from trails.errors import BusyError, LimitError, QueryError, TrailsError
 from trails.model.history import Position
@@ -225,7 +226,7 @@ def test_a_caller_has_one_query_at_a_time(branch, sandbox):
     sandbox.query(branch, "ASK {}", caller="ann")
     thread = threading.Thread(target=run)
     thread.start()
-    wait_for(lambda: sandbox._lines["main"]._running)
+    wait_until(lambda: sandbox._lines["main"]._running)
     for _ in range(3):
         with pytest.raises(BusyError):
             sandbox.query(branch, "ASK {}", caller="eve")
