@@ -19,6 +19,7 @@ from trails.engine.service import GraphService
 from trails.model.actors import Actor
 from trails.model.capabilities import Capability, StoredQuery
 from trails.model.digests import digest_of
+from trails.model.latest import Latest
 from trails.model.names import portable_name
 from trails.model.tools import Tool, ToolList
 from trails.model.types import PredicateDescriptor
@@ -38,7 +39,7 @@ from trails.request.rights import ActorAccess
 from trails.request.shapes import shape_object, shape_of
 
 _LISTS: Final = 1024
-"""Lists that are remembered, one a standing."""
+"""Lists that are remembered, one an actor."""
 _DIGESTS: Final = 1 << 16
 
 
@@ -60,7 +61,7 @@ class Catalog:
         made = sorted(maker.entries(), key=lambda entry: entry.tool.name)
         self.entries = {entry.tool.name: entry for entry in made}
         self._portable = {portable_name(name): entry for name, entry in self.entries.items()}
-        self._lists: dict[Hashable, ToolList] = {}
+        self._lists: Latest[Hashable, ToolList] = Latest(_LISTS)
         self._digests: dict[Entry, str] = {}
 
     def find(self, name: str) -> Entry | None:
@@ -70,13 +71,8 @@ class Catalog:
     def tools(self, actor: Actor) -> ToolList:
         """The tools that an actor may use, in name order."""
         rights = self._authority.rights(actor)
-        key = actor.scopes if rights is None else rights.standing()
-        found = self._lists.get(key)
-        if found is None:
-            if len(self._lists) >= _LISTS:
-                self._lists.clear()
-            found = self._lists[key] = self._list(actor, rights)
-        return found
+        key, version = (actor.scopes, 0) if rights is None else (rights, rights.arrangement)
+        return self._lists.get(key, version, lambda: self._list(actor, rights))
 
     def _list(self, actor: Actor, rights: ActorAccess | None) -> ToolList:
         every = (see(rights, entry, self.registry) for entry in self.entries.values())

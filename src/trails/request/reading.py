@@ -8,7 +8,7 @@ runs on the event loop; the rest in a thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -28,6 +28,7 @@ from trails.model.actors import Actor
 from trails.model.constraints import shorten
 from trails.model.decisions import EVERYTHING
 from trails.model.kept import Kept
+from trails.model.latest import Latest
 from trails.model.names import suggest
 from trails.model.outcomes import Failure
 from trails.model.reports import Report
@@ -71,7 +72,7 @@ _CHEAP_OFFSET: Final = 1000
 _SHOWN: Final = 5
 """Ids that a message offers instead of one that does not exist."""
 _LISTS: Final = 1024
-"""Lists that are remembered, one a standing."""
+"""Lists that are remembered, one an actor."""
 _SCHEMAS: Final = 64
 """Schemas, of branches and of the past, that are ready to be written with."""
 _REFUSED: Final = frozenset({"unknown", "unauthenticated", "scope", "budget"})
@@ -97,7 +98,7 @@ class Reader:
         self._threads = threads or Threads(service.graph.name, admission)
         self._doctor = doctor or self._examine
         self._listed = ResourceList("", (), ())
-        self._offers: Kept[Hashable, ResourceList] = Kept(_LISTS)
+        self._offers: Latest[ActorAccess, ResourceList] = Latest(_LISTS)
         self._documents: Kept[str, JsonLd] = Kept(_SCHEMAS)
 
     def _offer(self, rights: ActorAccess) -> ResourceList:
@@ -115,8 +116,8 @@ class Reader:
             return NOTHING
         rights = self._authority.rights(actor)
         if rights is not None:
-            key = rights.standing(), self._service.registry.version
-            return self._offers.get(key, partial(self._offer, rights))
+            version = rights.arrangement, self._service.registry.version
+            return self._offers.get(rights, version, partial(self._offer, rights))
         schema = self._service.graph.main.schema
         if self._listed.version != schema.digest:
             self._listed = project_resources(schema)

@@ -6,7 +6,7 @@ where an actor meets a policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from trails.engine.context import GraphContext
@@ -117,9 +117,10 @@ class ActorAccess:
             found = known[gate] = self._passes(gate, names)
         return found
 
-    def standing(self) -> Hashable:
-        """All that lists depend on beside the registry."""
-        return self, self._branches.look()[0]
+    @property
+    def arrangement(self) -> int:
+        """All that lists depend on beside the actor and the registry."""
+        return self._branches.look()[0]
 
     def _passes(self, gate: Gate, branches: frozenset[str]) -> bool:
         if gate.branch is not None:
