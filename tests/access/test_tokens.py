@@ -86,6 +86,7 @@ def test_tokens_are_different_and_long():
     [
         {"actor": ""},
         {"actor": "a\nb"},
+        {"actor": "local"},
         {"actor": "x" * 257},
         {"actor": "a\u202eb"},
         {"scopes": ("root",)},

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from trails.errors import TrailsError
-from trails.model.actors import checked_actor
+from trails.model.actors import LOCAL, checked_actor
 from trails.model.capabilities import SCOPES, Scope
 from trails.model.tokens import TokenRequest
 
@@ -52,6 +52,10 @@ def check_scopes(scopes: tuple[str, ...]) -> tuple[Scope, ...]:
 
 def check_request(request: TokenRequest) -> TokenRequest:
     """A request that can be fulfilled, in order."""
+    if request.actor == LOCAL.name:
+        raise TrailsError(
+            "'local' is whoever works on this machine without a token; name another actor"
+        )
     return TokenRequest(
         actor=checked_actor(request.actor),
         groups=check_groups(request.groups),
