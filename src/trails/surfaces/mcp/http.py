@@ -28,7 +28,7 @@ from trails.surfaces.mcp.challenges import STEP_UP, challenge
 from trails.surfaces.mcp.disconnects import Gone, until_gone
 from trails.surfaces.mcp.fast import FastDoor
 from trails.surfaces.mcp.listening import Listening
-from trails.surfaces.mcp.responses import Reencoder, refuse_body, send_empty, send_json
+from trails.surfaces.mcp.responses import Reencoder, refuse, refuse_body, send_json
 from trails.surfaces.mcp.revocations import sweep
 from trails.surfaces.mcp.server import build_server
 from trails.surfaces.mcp.sessions import Sessions
@@ -37,6 +37,10 @@ from trails.surfaces.mcp.subscriptions import Subscriptions
 from trails.surfaces.mcp.wire import MAX_BODY, ValidationErrors
 
 _SSE_PATHS: Final = (STREAM, MESSAGES)
+_POST: Final = "this is an MCP endpoint: POST one JSON-RPC message at a time, as MCP clients do"
+_NO_SSE: Final = (
+    "the older HTTP+SSE transport is not served here; POST to the path that ends in /mcp"
+)
 _caller: ContextVar[Actor] = ContextVar("trails_mcp_caller", default=LOCAL)
 
 
@@ -103,12 +107,12 @@ class McpApp:
             await self._sessions.handle(scope, receive, send)
         else:
             allowed = b"POST" if self._sessions is None else b"GET, POST, DELETE"
-            await send_empty(send, 405, [(b"allow", allowed)])
+            await refuse(send, 405, _POST, [(b"allow", allowed)])
 
     async def _answer_sse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer on a path of the HTTP+SSE transport, where it was asked for."""
         if self._sse is None:
-            await send_empty(send, 404, [])
+            await refuse(send, 404, _NO_SSE)
         elif scope["path"].endswith(STREAM):
             await self._sse.stream(scope, receive, send)
         else:

@@ -7,6 +7,7 @@ and encoded again, so that a response has the same bytes whichever door made it.
 from __future__ import annotations
 
 import msgspec
+from mcp_types.jsonrpc import INVALID_REQUEST
 from starlette.types import Message, Scope, Send
 
 from trails.surfaces.mcp.bodies import BodyError
@@ -39,16 +40,9 @@ async def refuse_body(send: Send, error: BodyError) -> None:
     await send_json(send, error.status, encode(message), more)
 
 
-async def send_empty(send: Send, status: int, headers: Headers) -> None:
-    """Send a response without a body."""
-    await send(
-        {
-            "type": "http.response.start",
-            "status": status,
-            "headers": [*headers, (b"content-length", b"0")],
-        }
-    )
-    await send({"type": "http.response.body", "body": b""})
+async def refuse(send: Send, status: int, message: str, more: Headers | None = None) -> None:
+    """Say what to send instead of what is not taken here."""
+    await send_json(send, status, encode(error_message(None, INVALID_REQUEST, message)), more)
 
 
 class Reencoder:

@@ -17,7 +17,7 @@ from trails.surfaces.mcp.bearers import without_bearer
 from trails.surfaces.mcp.bodies import BodyError, Replay, parse_body, read_body
 from trails.surfaces.mcp.callers import name_caller
 from trails.surfaces.mcp.disconnects import Gone
-from trails.surfaces.mcp.responses import refuse_body, send_empty
+from trails.surfaces.mcp.responses import refuse, refuse_body
 
 STREAM: Final = "/sse"
 MESSAGES: Final = "/messages"
@@ -34,7 +34,7 @@ class SseTransport:
     async def stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a session."""
         if scope["method"] != "GET":
-            await send_empty(send, 405, [(b"allow", b"GET")])
+            await refuse(send, 405, "GET the stream of a session here", [(b"allow", b"GET")])
             return
         base = scope["path"].removesuffix(STREAM)
         scope = name_caller({**scope, "root_path": base})
@@ -44,7 +44,7 @@ class SseTransport:
     async def take(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take a message of a session."""
         if scope["method"] != "POST":
-            await send_empty(send, 405, [(b"allow", b"POST")])
+            await refuse(send, 405, "POST the messages of a session here", [(b"allow", b"POST")])
             return
         try:
             body = await read_body(receive, self._max_body)
