@@ -15,7 +15,7 @@ from trails.model.clients import InstallRequest
 
 async def ask(server):
     """Let the official client in: whom it meets, and what a built-in says."""
-    async with asyncio.timeout(60), Client(server) as client:
+    async with asyncio.timeout(150), Client(server) as client:
         health = await client.call_tool("graph_health", {})
         return client.server_info.name, health.structured_content["status"]
 
