@@ -7,8 +7,9 @@ import json
 
 from tests.mcp import talks
 from tests.mcp.messages import hello, message_of
-from tests.mcp.trivial import TrivialBackend
+from tests.mcp.trivial import OneCaller, TrivialBackend
 
+from trails.model.actors import LOCAL
 from trails.surfaces.mcp import streams
 
 
@@ -48,8 +49,13 @@ class Stuck(TrivialBackend):
 
     cancelled = False
 
+    def __init__(self):
+        super().__init__()
+        self.begun = asyncio.Event()
+
     async def execute(self, actor, name, arguments):
         """Wait."""
+        self.begun.set()
         try:
             await asyncio.sleep(600)
         except asyncio.CancelledError:
@@ -76,9 +82,19 @@ def test_calls_that_do_not_end_are_not_waited_for_long(monkeypatch):
     """When the input ends, what does not finish soon is given up."""
     monkeypatch.setattr(streams, "GRACE", 0.1)
     backend = Stuck()
-    said = talk(
-        request(1, "initialize", hello()), request(2, "tools/call", {"name": "x"}), backend=backend
-    )
+    lines = [request(1, "initialize", hello()), request(2, "tools/call", {"name": "x"})]
+    said = []
+
+    async def receive():
+        if lines:
+            return lines.pop(0)
+        await backend.begun.wait()
+        return None
+
+    async def send(line):
+        said.append(json.loads(line))
+
+    asyncio.run(streams.serve_stream(backend, receive, send, callers=OneCaller(LOCAL)))
     assert backend.cancelled
     assert said[1:] == [] or said[1]["error"]["code"] == -32000
 
