@@ -220,7 +220,7 @@ def test_reads_of_what_is_not_there_are_summed_up_too(workshop):
 def test_what_is_summed_up_is_written_by_itself(workshop, monkeypatch):
     """When its time is over; then the next refusal has a record of its own again."""
     app, _, _ = workshop
-    monkeypatch.setattr(refusals, "WINDOW", 300_000_000)
+    monkeypatch.setattr(refusals, "WINDOW", 1_500_000_000)
     activities = app.graph().activities
 
     def refuse():
