@@ -338,6 +338,52 @@ def test_two_values_for_one_reference_are_refused(app: App) -> None:
     assert told.startswith("line 2: city of Task/t is given as 'City/1' already")
 
 
+# --- references by key ------------------------------------------------------------------------
+
+
+def task(**values: object) -> dict[str, object]:
+    """A line with the task t."""
+    return {"type": "Task", "id": "t", "data": {"title": "T", **values}}
+
+
+def test_a_reference_field_takes_keys(app: App) -> None:
+    """A key stands for the node that has it, of whatever type that fits, wherever it is."""
+    boss = {"type": "Manager", "data": {"email": "max", "name": "Max"}}
+    load(
+        app, task(city=1, owner="max", helpers=["ann", "Manager/max"]), boss, person("ann"), city(1)
+    )
+    found = Task.get(ctx(app), "t")
+    assert found.city.handle == "City/1"
+    assert found.owner.handle == "Manager/max"
+    assert {each.handle for each in found.helpers} == {"Person/ann", "Manager/max"}
+
+
+def test_a_key_and_an_edge_line_may_say_the_same(app: App) -> None:
+    """A field by key and an edge line agree, or both are told as they were written."""
+    load(app, person("ann"), person("bob"), task(owner="ann"), edge("Task.owner", "t", "ann"))
+    assert Task.get(ctx(app), "t").owner.handle == "Person/ann"
+    (told,) = refused(app, task(owner="ann"), edge("Task.owner", "t", "bob"))
+    assert told.startswith("line 2: owner of Task/t is given as Person 'ann' already (see line 1)")
+
+
+BAD_KEYS: dict[str, tuple[dict[str, object], str]] = {
+    "an open key": ({"owner": "zoe"}, "line 1: Person 'zoe' is in neither file nor graph"),
+    "a key of one type": ({"city": 7}, "line 1: city"),
+    "no key": ({"city": "seven"}, "line 1: city must be"),
+    "a boolean": ({"city": True}, "line 1: city must be"),
+    "no text": ({"owner": {"key": "ann"}}, "line 1: owner must be"),
+    "an inner mark": ({"owner": "ann", "city": "\0Nope/1"}, "line 1: "),
+}
+
+
+@pytest.mark.parametrize("case", BAD_KEYS)
+def test_what_is_no_key_is_told(app: App, case: str) -> None:
+    """A reference field's text that names nothing is one problem of its line."""
+    given, expected = BAD_KEYS[case]
+    (told,) = refused(app, task(**given))
+    assert told.startswith(expected)
+
+
 # --- bad lines --------------------------------------------------------------------------------
 
 BAD_LINES: dict[str, tuple[bytes, str]] = {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trails import App
+from trails import App, LoadRequest
 from trails.errors import CapabilityError, ValidationError
 from trails.projections.reference import project_reference
 
@@ -54,6 +54,17 @@ def test_the_data_is_a_few_hundred_connected_instances(app):
     assert counts["Party"] == counts["Person"] + counts["Supplier"]
     assert all(counts.values())
     assert ctx.kg.head.seq == 2
+
+
+def test_the_data_can_be_loaded_as_files(app, tmp_path):
+    """``load`` of ``data/*.ndjson`` into an empty project gives what ``seed.py`` gives."""
+    folder = tmp_path / "northline"
+    shutil.copytree(NORTHLINE, folder, ignore=shutil.ignore_patterns(".trails", "__pycache__"))
+    files = tuple(sorted((folder / "data").glob("*.ndjson")))
+    with App.open(folder) as opened:
+        opened.load(LoadRequest(files=files))
+        loaded = sorted(b"".join(opened.export(opened.context())).splitlines())
+    assert loaded == sorted(b"".join(app.export(app.context())).splitlines())
 
 
 def test_loading_twice_is_refused_as_a_whole(app):

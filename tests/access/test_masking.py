@@ -409,6 +409,31 @@ def test_an_instance_by_its_own_iri_is_masked_too(shop):
     assert "result" in found.message
 
 
+PLACED = "branch/…, at/…"
+ROOTS = {
+    "admin": f"one of schema, stats, doctor, branches, prov/latest, queries/…, kg/…, {PLACED}",
+    "reader": f"one of schema, stats, branches, prov/latest, queries/…, kg/…, {PLACED}",
+    "writer": f"one of schema, stats, branches, prov/latest, kg/…, {PLACED}",
+    "dev": f"one of branches, prov/latest, {PLACED}",
+    "asker": "after trails:// comes one of queries/…",
+    "nobody": "there is nothing that you may read here",
+}
+
+
+@pytest.mark.parametrize("name", ROOTS)
+def test_a_uri_that_names_nothing_is_told_what_may_be_read(shop, name):
+    """What is offered instead is what the actor may read; a denied document is as unknown."""
+    who = ACTORS.get(name) or actor(name)
+    spelled = [f"trails://{each}" for each in ("schema", "doctor", "branches", "nope", "kg")]
+    spelled += ["https://elsewhere.example/x", "trails://me@nope/x"]
+    for uri, reply in zip(spelled, shop.ask("fast", who, map(read, spelled)), strict=True):
+        if "error" in reply.message:
+            told = reply.message["error"]["message"]
+            assert ROOTS[name] in told
+            root = uri.removeprefix("trails://")
+            assert root not in told.partition("one of ")[2].split(", ")
+
+
 def test_who_reads_one_branch_only_reads_nothing_elsewhere(shop):
     """To see a type is not to read the branch it is on: not by URI, and not by completion."""
     dev = actor("dev")

@@ -39,6 +39,8 @@ class Requirement(Node):
     place: Vector | None = predicate(dimension=2)
     owner: Ref[Person] | None = predicate()
     tags: list[str] = predicate()
+    rank: int | None = predicate(min_value=1, max_value=9)
+    codes: list[str] = predicate(pattern="^C-[0-9]+$")
 
 
 @node_type
@@ -384,6 +386,55 @@ def test_a_value_of_another_type_is_told(reading, field, value, datatype):
     assert data == {"field": field, "reason": "type_mismatch", "expected_datatype": datatype}
     assert (fields[0]["field"], fields[0]["code"]) == (field, "datatype")
     assert len(failure.message) < 300
+
+
+IMPOSSIBLE = [
+    ("status", "propsed", "one_of", "'accepted', 'rejected', not 'propsed'; did you mean"),
+    ("status", "high", "one_of", "status must be one of 'proposed', 'accepted', 'rejected'"),
+    ("rank", "10", "max_value", "rank must be at most 9, not 10"),
+    ("codes", "17", "pattern", "codes must match ^C-[0-9]+$, not '17'"),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "code", "words"), IMPOSSIBLE)
+def test_a_value_that_no_instance_can_have_is_told(reading, field, value, code, words):
+    """What the declaration forbids is no empty list: the failure says what is possible."""
+    failure = reading.failure(f"trails://kg/Requirement?where={field}={value}")
+    assert failure.kind == "validation"
+    (told,) = failure.data["fields"]
+    assert (told["field"], told["code"]) == (field, code)
+    assert words in told["message"]
+
+
+def test_what_could_be_once_is_asked_of_the_past(tmp_path):
+    """A value is judged by the declaration of the moment that is read, not by today's."""
+
+    def declare(*states: str) -> type:
+        @node_type
+        class Item(Node):
+            """Something with a state."""
+
+            name: str = predicate(key=True)
+            state: str = predicate(one_of=list(states))
+
+        return Item
+
+    (tmp_path / "trails.toml").write_text('[project]\nname = "app"\n')
+    (tmp_path / "app.py").write_text("")
+    with App.open(tmp_path) as app:
+        before = declare("old", "new")
+        app.register(before)
+        ctx = app.context()
+        ctx.kg.save(before(name="a", state="old"))
+        then = ctx.kg.head.commit
+        before.get(ctx, "a").delete(ctx)
+    with App.open(tmp_path) as app:
+        after = declare("new")
+        app.register(after)
+        app.context().kg.save(after(name="b", state="new"))
+        reading = Reading(app)
+        assert len(reading.body(f"trails://at/{then}/kg/Item?where=state=old")) == 1
+        assert "must be one of 'new'" in reading.failure("trails://kg/Item?where=state=old").message
 
 
 @pytest.mark.req("T12")

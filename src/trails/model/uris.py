@@ -17,7 +17,7 @@ ValidationError; one that names something that Trails has no word for, a NotFoun
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from string import hexdigits
 from typing import Final, Literal, NoReturn
 from urllib.parse import quote, unquote_to_bytes
@@ -47,7 +47,11 @@ _DOCUMENTS: Final[dict[tuple[str, ...], Document]] = {
 }
 _ANYWHERE: Final = frozenset({"schema", "stats", "kg"})
 """What a branch and the past have as well."""
-_ROOTS: Final = "schema, stats, doctor, branches, prov/latest, queries/…, kg/…, branch/…, at/…"
+ROOTS: Final = (
+    *("schema", "stats", "doctor", "branches", "prov/latest"),
+    *("queries/…", "kg/…", "branch/…", "at/…"),
+)
+"""What can come first."""
 _NO_URI: Final = frozenset(' <>{}|^`"\\')
 """Printable ASCII that stands in no URI unless it is percent-encoded."""
 _QUERY_SAFE: Final = "=:/@!$'()*,;?"
@@ -118,22 +122,33 @@ class InstanceAddress(msgspec.Struct, frozen=True):
 Address = DocumentAddress | QueryAddress | ListAddress | InstanceAddress
 
 
+Roots = Callable[[], Sequence[str]]
+"""Those of ``ROOTS`` that somebody is told of; asked only where something is wrong."""
+
+
+def every_root() -> Sequence[str]:
+    """All of ``ROOTS``."""
+    return ROOTS
+
+
 # --- reading ---------------------------------------------------------------------------
 
 
-def parse_address(uri: str, nodes: str) -> Address:
+def parse_address(uri: str, nodes: str, roots: Roots = every_root) -> Address:
     """What a URI names; ``nodes`` is how the IRIs of this graph's instances begin."""
+    if not uri:
+        _refuse(f"the URI is empty; {_start_with(roots)}")
     _check_text(uri)
     if uri.startswith(nodes):
         return _parse_own(uri, uri[len(nodes) :])
     if not uri.startswith(SCHEME):
         raise NotFoundError(
-            f"{shorten(uri, 200)} names nothing here: resources are {SCHEME} with {_ROOTS}, and "
-            f"instances by their own IRI, {nodes}{{Type}}/{{id}}",
+            f"{shorten(uri, 200)} names nothing here; {_start_with(roots)}, and an instance's own "
+            f"IRI is {nodes}{{Type}}/{{id}}",
             uri=uri[:200],
         )
     path, question, query = uri[len(SCHEME) :].partition("?")
-    address = _parse_path(uri, path.split("/"))
+    address = _parse_path(uri, path.split("/"), roots)
     if question:
         address = _parse_query(address, query)
     _check_characters(uri)
@@ -152,12 +167,12 @@ def _parse_own(uri: str, rest: str) -> Address:
     return address
 
 
-def _parse_path(uri: str, segments: list[str]) -> Address:
+def _parse_path(uri: str, segments: list[str], roots: Roots) -> Address:
     root = segments[0]
     if "@" in root or ":" in root:
         _refuse(
-            f"{shorten(uri, 200)} has a user or a port, and {SCHEME} names no server; after "
-            f"{SCHEME} comes one of {_ROOTS}"
+            f"{shorten(uri, 200)} has a user or a port, and {SCHEME} names no server; "
+            f"{_start_with(roots)}"
         )
     if "" in segments:
         _refuse(
@@ -165,11 +180,11 @@ def _parse_path(uri: str, segments: list[str]) -> Address:
             "end, and slashes inside a part as %2F"
         )
     if root in {"branch", "at"}:
-        return _parse_placed(uri, segments)
-    return _parse_local(uri, segments, HERE)
+        return _parse_placed(uri, segments, roots)
+    return _parse_local(uri, segments, HERE, roots)
 
 
-def _parse_placed(uri: str, segments: list[str]) -> Address:
+def _parse_placed(uri: str, segments: list[str], roots: Roots) -> Address:
     root, inner = segments[0], segments[2:]
     if not inner or inner[0] not in _ANYWHERE:
         name = "branch" if root == "branch" else "commit"
@@ -184,10 +199,10 @@ def _parse_placed(uri: str, segments: list[str]) -> Address:
         )
     given = _part(segments[1])
     place = Place(branch=given) if root == "branch" else Place(commit=given)
-    return _parse_local(uri, inner, place)
+    return _parse_local(uri, inner, place, roots)
 
 
-def _parse_local(uri: str, segments: list[str], place: Place) -> Address:
+def _parse_local(uri: str, segments: list[str], place: Place, roots: Roots) -> Address:
     document = _DOCUMENTS.get(tuple(segments))
     if document is not None:
         return DocumentAddress(document, place)
@@ -203,14 +218,19 @@ def _parse_local(uri: str, segments: list[str], place: Place) -> Address:
                 f"{shorten(uri, 200)} has more parts than {SCHEME}kg/{{Type}}/{{id}}; write "
                 "slashes inside an id as %2F"
             )
-    raise unknown_address(uri)
+    raise unknown_address(uri, roots)
 
 
-def unknown_address(uri: str) -> NotFoundError:
-    """What is said of a URI that names nothing."""
-    return NotFoundError(
-        f"{shorten(uri, 200)} names nothing; after {SCHEME} comes one of {_ROOTS}", uri=uri[:200]
-    )
+def unknown_address(uri: str, roots: Roots = every_root) -> NotFoundError:
+    """What is said of a URI that names nothing, or nothing for whoever is told of ``roots``."""
+    return NotFoundError(f"{shorten(uri, 200)} names nothing; {_start_with(roots)}", uri=uri[:200])
+
+
+def _start_with(roots: Roots) -> str:
+    found = roots()
+    if not found:
+        return "there is nothing that you may read here"
+    return f"after {SCHEME} comes one of {', '.join(found)}"
 
 
 def _parse_query(address: Address, query: str) -> Address:
@@ -321,8 +341,6 @@ def _check_text(uri: str) -> None:
         not uri.isascii() and len(uri.encode("utf-8", "surrogatepass")) > MAX_URI_BYTES
     ):
         _refuse(f"the URI is longer than {MAX_URI_BYTES} bytes; shorten it")
-    if not uri:
-        _refuse(f"the URI is empty; write {SCHEME} and one of {_ROOTS}")
     if not uri.isprintable():
         _refuse(
             f"{shorten(uri, 200)} holds a control character or one that is no character; "

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Final
 
 import msgspec
 
 from trails.engine.context import GraphContext
 from trails.errors import FieldError, QueryError, ValidationError
-from trails.model.constraints import Coerce, coercer_of, shorten
+from trails.model.constraints import Coerce, coercer_of, compile_field, shorten
 from trails.model.iris import XSD
 from trails.model.kinds import KindError
 from trails.model.names import suggest
@@ -117,9 +118,28 @@ def _value_of(field: PredicateDescriptor, text: str, special: Mapping[str, Coerc
     coerce, expected = coercer_of(field.type.scalar, special)
     read = _READ.get(field.type.scalar.kind, str)
     try:
-        return coerce(read(text))
+        value = read(text)
+        found = coerce(value)
     except (KindError, ValueError):
         raise _mismatch(field, text, expected) from None
+    _refuse_impossible(field, value, special)
+    return found
+
+
+def _refuse_impossible(
+    field: PredicateDescriptor, value: object, special: Mapping[str, Coerce]
+) -> None:
+    """Refuse a value that the field can't have, for which nothing would ever be found."""
+    one = msgspec.structs.replace(field, type=field.type.scalar, min_count=0, max_count=1)
+    errors: list[FieldError] = []
+    compile_field(one, special, stored=False)(value, field.name, errors)
+    if errors:
+        known = [each for each in field.one_of or () if isinstance(each, str)]
+        near = get_close_matches(str(value), known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValidationError(
+            [msgspec.structs.replace(each, message=each.message + hint) for each in errors]
+        )
 
 
 def _mismatch(field: PredicateDescriptor, text: str, expected: str) -> ValidationError:

@@ -12,7 +12,7 @@ from trails.engine.graph import MAIN
 from trails.model.capabilities import Capability, StoredQuery
 from trails.model.digests import digest_of
 from trails.model.resources import ResourceList
-from trails.model.uris import SCHEME, Document
+from trails.model.uris import ROOTS, SCHEME, Document
 from trails.projections.resources import project_resources
 from trails.registry.registry import Registry
 from trails.request.gates import of_capability, of_queries, of_query
@@ -59,8 +59,7 @@ def offer_resources(rights: ActorAccess, registry: Registry, graph: str) -> Reso
     """What an actor is listed: types of ``main``, documents, and templates."""
     every = project_resources(rights.schema(MAIN))
     reads = rights.passes(rights.gate("Read"))
-    queries = (each for each in registry.queries.values() if each.expose)
-    asks = rights.passes(of_queries(queries, graph))
+    asks = _asks(rights, registry, graph)
 
     def offers(uri: str) -> bool:
         if uri == _QUERY_TEMPLATE:
@@ -74,6 +73,29 @@ def offer_resources(rights: ActorAccess, registry: Registry, graph: str) -> Reso
     templates = tuple(each for each in every.templates if offers(each.uri_template))
     shown = digest_of([each.uri for each in resources] + [each.uri_template for each in templates])
     return ResourceList(f"{every.version}-{shown[:16]}", resources, templates)
+
+
+def offered_roots(rights: ActorAccess, registry: Registry, graph: str) -> tuple[str, ...]:
+    """How the URIs begin that exist for an actor."""
+    documents = {name for name in _NAMES if offers_document(rights, name)}
+
+    def offers(root: str) -> bool:
+        match root:
+            case "queries/…":
+                return _asks(rights, registry, graph)
+            case "kg/…":
+                return "kg/types" in documents
+            case "branch/…" | "at/…":
+                return rights.passes(rights.gate("Read"))
+        return root in documents
+
+    return tuple(filter(offers, ROOTS))
+
+
+def _asks(rights: ActorAccess, registry: Registry, graph: str) -> bool:
+    """Whether any stored query is shown to an actor."""
+    queries = (each for each in registry.queries.values() if each.expose)
+    return rights.passes(of_queries(queries, graph))
 
 
 _NAMES: Final[tuple[Document, ...]] = (

@@ -38,12 +38,14 @@ from trails.model.uris import (
     DEFAULT_LIMIT,
     HERE,
     MAX_URI_BYTES,
+    ROOTS,
     Address,
     DocumentAddress,
     InstanceAddress,
     ListAddress,
     Place,
     QueryAddress,
+    Roots,
     format_address,
     parse_address,
     unknown_address,
@@ -56,7 +58,7 @@ from trails.request.completing import Known, Typed, complete_variable
 from trails.request.documents import Doctor, read_document, read_query
 from trails.request.failures import failure_of
 from trails.request.listing import read_page
-from trails.request.offers import offer_resources, offered_queries, offers_document
+from trails.request.offers import offer_resources, offered_queries, offered_roots, offers_document
 from trails.request.rights import ActorAccess
 from trails.request.threads import Threads
 
@@ -103,6 +105,12 @@ class Reader:
 
     def _offer(self, rights: ActorAccess) -> ResourceList:
         return offer_resources(rights, self._service.registry, self._service.graph.name)
+
+    def _roots(self, actor: Actor) -> Sequence[str]:
+        rights = self._authority.rights(actor)
+        if rights is None:
+            return ROOTS
+        return offered_roots(rights, self._service.registry, self._service.graph.name)
 
     def _examine(self) -> Report:
         graph = self._service.graph
@@ -172,7 +180,8 @@ class Reader:
             admitted.end()
 
     async def _find(self, actor: Actor, uri: str) -> Sequence[Content]:
-        address = parse_address(uri, self._service.graph.names.nodes)
+        roots = partial(self._roots, actor)
+        address = parse_address(uri, self._service.graph.names.nodes, roots)
         if self._is_quick(address):
             return self._read(actor, uri, address)
         return await self._threads.run(actor.name, self._read, actor, uri, address)
@@ -212,7 +221,7 @@ class Reader:
             offered = offered_queries(registry, rights)
             return [_json(uri, read_query(registry, offered, address.name))]
         if rights is not None and address.place is HERE:
-            _check_offered(rights, uri, address)
+            _check_offered(rights, uri, address, partial(self._roots, actor))
         ctx = self._context(actor, address.place)
         match address:
             case DocumentAddress():
@@ -254,14 +263,14 @@ def _missing(kg: Knowledge, address: InstanceAddress) -> str:
     )
 
 
-def _check_offered(rights: ActorAccess, uri: str, address: Address) -> None:
+def _check_offered(rights: ActorAccess, uri: str, address: Address, roots: Roots) -> None:
     """Refuse what does not exist for an actor, where no branch or commit is named."""
     if isinstance(address, DocumentAddress):
         if not offers_document(rights, address.name):
             root, _, name = address.name.rpartition("/")
             if root == _TYPES:
                 _check_type(Schema(), name)  # where names are those of types
-            raise unknown_address(uri)
+            raise unknown_address(uri, roots)
     elif isinstance(address, ListAddress | InstanceAddress):
         _check_type(rights.schema(MAIN), address.type)
 

@@ -255,7 +255,7 @@ class Watches:
     def _resolve(self, actor: Actor, uri: str) -> Target | Failure:
         """What a URI watches, or why it can't be watched."""
         try:
-            address = parse_address(uri, self._graph.names.nodes)
+            address = parse_address(uri, self._graph.names.nodes, _watched_roots)
         except NotFoundError as error:
             return Failure("unknown", error.code, error.message, error.data)
         except TrailsError as error:
@@ -434,6 +434,11 @@ def _pairs(watching: Watching) -> Iterator[tuple[Watcher, str]]:
 
 def _do_nothing() -> None:
     pass
+
+
+def _watched_roots() -> Sequence[str]:
+    """How the URIs begin that can be watched."""
+    return ("kg/…", "branch/…")
 
 
 def _unwatchable(uri: str, why: str) -> Failure:

@@ -2,15 +2,16 @@
 
 ``{"type": "Task", "data": {…}}`` with ``"id"`` where the type has no key, and
 ``{"edge": "owner", "from": …, "to": …}`` with ``"data"`` where the edge is a
-type of its own. Blank lines are allowed. Whatever else a line holds is told
-with its number, and no text can make the reader fail or grow.
+type of its own. A reference is an IRI, ``Type/id`` or a key. Blank lines are
+allowed. Whatever else a line holds is told with its number, and no text can
+make the reader fail or grow.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import msgspec
@@ -21,6 +22,7 @@ from trails.engine.load.items import Item, Problems
 from trails.engine.load.source import Source
 from trails.engine.load.spool import Reference, Spool
 from trails.model.constraints import shorten
+from trails.model.facets import ENDS
 from trails.model.iris import Names, id_problem, normal_id
 from trails.model.names import suggest
 from trails.model.types import Schema, TypeDescriptor
@@ -155,7 +157,7 @@ class Lines:
         if name not in self._schema.by_name:
             raise LineError(f"there is no type {name!r}; {suggest(name, self._schema.by_name)}")
         data = {} if given.data is msgspec.UNSET else given.data
-        return Item(number, f"line {number}: ", name, data, _id(given.id))
+        return self._referring(Item(number, f"line {number}: ", name, data, _id(given.id)))
 
     def _edge(self, number: int, given: Line, name: str) -> Item | None:
         if given.type is not msgspec.UNSET:
@@ -173,7 +175,34 @@ class Lines:
         target = values["target"] = _end(self._ends, "to", to, descriptor.edge.target)
         item = Item(number, f"line {number}: ", name, values)
         item.open = source.startswith(OPEN) or target.startswith(OPEN)
+        return self._referring(item, but=ENDS)
+
+    # --- references by key ---------------------------------------------------------------
+
+    def _referring(self, item: Item, but: Collection[str] = ()) -> Item:
+        """The node with the keys in its reference fields, ``but`` some, read as references."""
+        values = item.values
+        for field in self._schema.by_name[item.type].fields:
+            if field.target is None or field.name in but or values.get(field.name) is None:
+                continue
+            given = values[field.name]
+            several = given if isinstance(given, list) else [given]
+            read = [self._refer(each, field.target) for each in several]
+            values[field.name] = read if isinstance(given, list) else read[0]
+            item.open = item.open or any(map(_is_open, read))
         return item
+
+    def _refer(self, value: object, target: str) -> object:
+        try:
+            return self._ends.node(value, target)
+        except EndError:
+            if _is_open(value):
+                raise
+            return value  # the validator tells what is expected
+
+
+def _is_open(value: object) -> bool:
+    return isinstance(value, str) and value.startswith(OPEN)
 
 
 def _end(ends: Ends, side: str, value: object, type_name: str) -> str:

@@ -122,7 +122,8 @@ class Loading:
     def _take(self, chunk: list[Item]) -> None:
         for item in chunk:
             self._touched.add(item.type)
-            if not item.open and item.handle is None:
+            made_of_ends = self._schema.by_name[item.type].edge is not None
+            if item.handle is None and not (item.open and made_of_ends):
                 item.handle = self._identify(item)
         chunk = self._once(chunk)
         if self.spool.has_references:
@@ -227,9 +228,11 @@ class Loading:
         targets = item.added.get(field.name, [])
         if not field.many:
             given = targets[0] if targets else item.values.get(field.name)
-            if given is not None and self.ends.exact(given) != reference.target:
+            if given is not None and (self.ends.exact(given) or given) != reference.target:
+                is_open = isinstance(given, str) and given.startswith(OPEN)
+                shown = _spell(str(given)) if is_open else repr(given)
                 message = (
-                    f"{field.name} of {item.handle} is given as {given!r} already (see "
+                    f"{field.name} of {item.handle} is given as {shown} already (see "
                     f"{item.whole.removesuffix(': ')}); it holds one value"
                 )
                 self.problems.add(f"line {reference.number}: ", message, "max_count")
