@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import threading
+import time
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -50,8 +51,9 @@ def says(*messages):
 class Server:
     """An application on a port."""
 
-    def __init__(self, app):
+    def __init__(self, app, limits=None):
         self._app = app
+        self._limits = limits or Limits()
         self._sock = bind_port("127.0.0.1", 0)
         self.port = self._sock.getsockname()[1]
         self._ready = threading.Event()
@@ -59,7 +61,7 @@ class Server:
 
     async def _run(self):
         entrance = Entrance(HostPolicy.for_bind("127.0.0.1"), Authenticator(LOCAL))
-        server = HttpServer(self._app, Entrances(entrance, Secret("k")), Limits())
+        server = HttpServer(self._app, Entrances(entrance, Secret("k")), self._limits)
         self._loop, self._server = asyncio.get_running_loop(), server
         self._loop.call_soon(self._ready.set)
         await server.run_on([Port(self._sock, entrance)])
@@ -255,6 +257,56 @@ def test_whoever_leaves_is_noticed(before):
             sock.sendall(GET + before)
             assert began.wait(PATIENCE)
         assert gone.wait(PATIENCE)
+
+
+def test_whoever_takes_nothing_is_not_sent_everything():
+    """The application waits for its client, and then goes on."""
+    part, count, sent = b"x" * (1 << 20), 64, []
+
+    async def app(_scope, _receive, send):
+        await send(start(length(len(part) * count)))
+        for each in range(count):
+            await send(body(part, more=each < count - 1))
+            sent.append(each)
+
+    with Server(app) as server, server.connect() as sock:
+        sock.sendall(LAST)
+        assert sock.recv(1)
+        sizes = [-1]
+        while len(sent) != sizes[-1]:  # it goes on until what lies between the two is full
+            sizes.append(len(sent))
+            time.sleep(0.5)
+        assert len(sent) < count
+        rest = read_all(sock)
+        assert rest.endswith(part)
+        assert rest.count(b"x") == len(part) * count
+
+
+def test_a_request_that_is_refused_while_it_is_read():
+    """Is not begun, even if its head was good."""
+    begun = []
+
+    async def app(_scope, _receive, send):
+        begun.append(1)
+        await says(start(length(0)), body(b""))(_scope, _receive, send)
+
+    chunked = LAST.replace(b"GET", b"POST").replace(
+        b"\r\n\r\n", b"\r\ntransfer-encoding: chunked\r\n\r\nno size\r\n"
+    )
+    (answer,) = read_answers(ask(app, chunked))
+    assert answer.status == 400
+    assert not begun
+
+
+@pytest.mark.parametrize("pause", [0, 0.3])
+def test_a_header_that_is_too_long_in_any_number_of_blocks(pause):
+    """Is refused, though each block is small."""
+    app, limits = says(start(length(0)), body(b"")), Limits(line=1000)
+    with Server(app, limits) as server, server.connect() as sock:
+        sock.sendall(LAST[:-2] + b"x-a: " + b"a" * 600)
+        time.sleep(pause)
+        sock.sendall(b"a" * 600 + b"\r\n\r\n")
+        assert read_answers(read_all(sock))[0].status == 431
 
 
 FAULTS = {
