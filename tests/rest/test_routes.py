@@ -308,6 +308,15 @@ def test_every_error_has_one_form(client):
         assert ("allow" in got.headers) == (status == 405)
 
 
+@pytest.mark.parametrize("path", ["kg/Note", "kg/Note/a"])
+@pytest.mark.parametrize("name", ["branch", "snapshot"])
+def test_an_empty_place_is_told_by_its_name(client, path, name):
+    """In words of the query string and not of the URI that it stands for."""
+    error = client.get(f"{path}?{name}=", status=400)["error"]
+    assert error["code"] == "query_string"
+    assert error["message"] == f"{name} is empty; give it a value or leave it out"
+
+
 def test_half_a_character_is_told_as_such(client):
     """A lone surrogate is no cut body; one that was cut is."""
     for text, told in (
