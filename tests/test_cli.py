@@ -1,6 +1,7 @@
 """The command line, as a user runs it: real processes, exit codes, text and JSON."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,20 @@ def test_help_names_every_command(tmp_path):
         assert command in done.stdout
         assert "--json" in run(command, "--help", cwd=tmp_path).stdout
     assert run("--version", cwd=tmp_path).stdout.startswith("trails 0")
+
+
+@pytest.mark.parametrize("activated", [True, False])
+def test_what_new_says_to_do_next_works(tmp_path, activated):
+    """The commands run as they are printed, with this environment on the PATH or without."""
+    found = [str(TRAILS.parent)] if activated else []
+    env = {**os.environ, "PATH": os.pathsep.join([*found, "/usr/bin", "/bin"])}
+    shared = {"cwd": tmp_path, "capture_output": True, "text": True, "env": env}
+    done = subprocess.run([TRAILS, "new", "my work", "--name", "work"], check=True, **shared)
+    steps = [line for line in done.stdout.splitlines() if line.startswith("  ")]
+    by_name = [step.split()[0] in {"python", "trails"} for step in steps[1:]]
+    assert by_name == [activated] * 2
+    done = subprocess.run(["/bin/sh", "-ec", "\n".join(steps)], check=True, **shared)
+    assert done.stdout.startswith("Read the tour open Ann\n")
 
 
 def test_new_refuses_to_overwrite(project):

@@ -73,6 +73,7 @@ class Visit(Edge):
     """Who was where."""
 
     days: int | None = predicate(min_value=1)
+    guide: Ref[Person] | None = predicate()
 
 
 @pytest.fixture
@@ -356,6 +357,15 @@ def test_a_reference_field_takes_keys(app: App) -> None:
     assert found.city.handle == "City/1"
     assert found.owner.handle == "Manager/max"
     assert {each.handle for each in found.helpers} == {"Person/ann", "Manager/max"}
+
+
+def test_an_edge_takes_keys_in_its_own_fields(app: App) -> None:
+    """As an edge, and as a node whose ends are fields."""
+    ends = {"source": "bob", "target": 1, "guide": "ann"}
+    rows: Rows = [edge("Visit", "ann", 1, guide="bob"), {"type": "Visit", "data": ends}]
+    load(app, *rows, person("ann"), person("bob"), city(1))
+    found = {each.source.handle: each.guide.handle for each in Visit.objects(ctx(app))}
+    assert found == {"Person/ann": "Person/bob", "Person/bob": "Person/ann"}
 
 
 def test_a_key_and_an_edge_line_may_say_the_same(app: App) -> None:

@@ -64,6 +64,10 @@ def test_instances_are_listed_and_shown(place):
     assert "did you mean 'Task'?" in place.error("get", "Tusk")
     assert "there is no Task" in place.error("get", "Task", "t9")
     assert "leave out the id" in place.error("get", "Task", "t1", "--limit", 2)
+    for option in ("branch", "snapshot"):
+        assert f"{option} is empty; give it a value" in place.error(
+            "get", "Task", f"--{option}", ""
+        )
 
 
 def test_what_can_be_called_is_called(place):

@@ -241,6 +241,17 @@ def test_lone_surrogates_are_a_parse_error(doors):
         )
         assert fast == slow
         assert (fast.status, fast.message["error"]["code"]) == (400, -32700)
+        assert "half of a surrogate pair" in fast.message["error"]["message"]
+
+
+def test_the_last_of_two_equal_keys_counts(doors):
+    """Both doors read an object with a key twice alike."""
+    for revision in REVISIONS:
+        fast, slow = doors.ask(
+            headers_of(revision, "tools/call", CALL), raw_call(revision, rb'{"a":17,"a":42}')
+        )
+        assert fast == slow
+        assert (b"17" in fast.body, b"42" in fast.body) == (False, True)
 
 
 ODD_HEADERS = [

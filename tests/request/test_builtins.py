@@ -1,9 +1,13 @@
 """The built-in tools: what they do with a graph."""
 
+import re
+
 import pytest
 from jsonschema import Draft202012Validator
 
 from trails.model.actors import LOCAL
+from trails.request.builtins import BUILTINS
+from trails.request.builtins.stored import BY_NAME
 
 READERS = {
     "branch_list",
@@ -65,6 +69,13 @@ def test_a_built_in_is_described_for_who_has_never_seen_it(calls, name):
     assert tool.input_schema["additionalProperties"] is False
     for parameter, schema in tool.input_schema["properties"].items():
         assert schema.get("description"), parameter
+
+
+@pytest.mark.parametrize("builtin", [*BUILTINS, *BY_NAME], ids=lambda each: each.name)
+def test_an_example_names_no_type_of_some_graph(builtin):
+    """Tools that every graph has show placeholders, which nobody takes for types that there are."""
+    found = re.findall(r'"type": "(\w+)"|\ba :(\w+)|([A-Z]\w+)/', builtin.description)
+    assert {name for names in found for name in names if name} <= {"TypeName"}
 
 
 def test_the_schema_is_given_whole_or_by_type(calls):

@@ -308,6 +308,34 @@ def test_every_error_has_one_form(client):
         assert ("allow" in got.headers) == (status == 405)
 
 
+@pytest.mark.parametrize("path", ["kg/Note", "kg/Note/a"])
+@pytest.mark.parametrize("name", ["branch", "snapshot"])
+def test_an_empty_place_is_told_by_its_name(client, path, name):
+    """In words of the query string and not of the URI that it stands for."""
+    error = client.get(f"{path}?{name}=", status=400)["error"]
+    assert error["code"] == "query_string"
+    assert error["message"] == f"{name} is empty; give it a value or leave it out"
+
+
+def test_half_a_character_is_told_as_such(client):
+    """A lone surrogate is no cut body; one that was cut is."""
+    for text, told in (
+        (rb'{"query": "\ud800"}', "half of a surrogate pair"),
+        (rb'{"query": "\udc00 and more"}', "half of a surrogate pair"),
+        (rb'{"query": "\ud800', "truncated"),
+        (b'{"query": "a', "truncated"),
+    ):
+        got = client.send("POST", "/graphs/main/query", text, content_type="application/json")
+        assert (got.status, told in json.loads(got.body)["error"]["message"]) == (400, True), text
+
+
+def test_the_last_of_two_equal_keys_counts(client):
+    """As over MCP."""
+    body = b'{"query": "ASK {}", "params": {"a": {}}, "params": {}}'
+    got = client.send("POST", "/graphs/main/query", body, content_type="application/json")
+    assert (got.status, json.loads(got.body)["truth"]) == (200, True)
+
+
 def test_a_body_that_does_not_tell_its_size_is_bounded_too(client):
     """Chunks are counted as they come."""
     chunks = (b" " * (1 << 20) for _ in range(33))

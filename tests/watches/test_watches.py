@@ -9,6 +9,8 @@ import pytest
 from tests.watches.shelf import Book, Shelf, Thing, branch, make_app, merge_into, save
 from tests.watches.stage import until
 
+from trails import App
+from trails.app.kernels import kernel_of
 from trails.model.actors import LOCAL
 from trails.model.outcomes import Failure
 from trails.request import news as news_module
@@ -151,6 +153,7 @@ def test_a_watch_follows_one_branch(app):
         ("trails://kg/Book/%ff", "validation", ""),
         ("trails://kg/Book/" + 600 * "x", "validation", "longer than"),
         ("https://example.org/x", "unknown", "names nothing"),
+        ("trails://nope", "unknown", "after trails:// comes one of kg/…, branch/…"),
         ("", "validation", ""),
         ("trails://kg/Bok", "unknown", "did you mean 'Book'"),
         ("trails://kg/Bok/b", "unknown", "did you mean 'Book'"),
@@ -170,6 +173,20 @@ def test_what_cant_be_watched_is_refused_with_the_reason(app, uri, kind, says):
         assert watches._watchers == set()
 
     asyncio.run(run())
+
+
+def test_where_no_type_is_known_reading_and_watching_say_the_same():
+    """An unknown type of a graph without types is told how types come to be."""
+    with App() as empty:
+        reading, watching = kernel_of(empty), Watches(empty.service())
+        told = (
+            asyncio.run(reading.read(LOCAL, "trails://kg/Book")),
+            watching.refuse_watch(LOCAL, "trails://kg/Book"),
+        )
+        reading.close()
+    for failure in told:
+        assert isinstance(failure, Failure)
+        assert "there are none yet: the first write or 'trails serve' stores" in failure.message
 
 
 def test_what_was_refused_leaves_nothing_behind(app):

@@ -6,7 +6,7 @@ only runs the checks. All violations of all parameters are found at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -57,25 +57,35 @@ class Arguments:
         ]
         self._looks_up = any(field.type.scalar.kind in {REF, OBJECT} for field in self.fields)
 
-    def prepare(self, ctx: GraphContext, given: Mapping[str, object]) -> dict[str, object]:
-        """The values by parameter name, or ValidationError with everything that is wrong."""
+    def prepare(
+        self, ctx: GraphContext, given: Mapping[str, object], beside: Iterable[str] = ()
+    ) -> dict[str, object]:
+        """The values by parameter name, or ValidationError with everything that is wrong.
+
+        ``beside`` are names that are taken as well, but by somebody else.
+        """
         errors: list[FieldError] = []
         if self._looks_up:
             token = _context.set(ctx)
             try:
-                prepared = self.check(given, errors)
+                prepared = self.check(given, errors, beside)
             finally:
                 _context.reset(token)
         else:
-            prepared = self.check(given, errors)
+            prepared = self.check(given, errors, beside)
         if errors:
             raise ValidationError(errors)
         return prepared
 
-    def check(self, given: Mapping[str, object], errors: list[FieldError]) -> dict[str, object]:
+    def check(
+        self,
+        given: Mapping[str, object],
+        errors: list[FieldError],
+        beside: Iterable[str] = (),
+    ) -> dict[str, object]:
         """The values; violations are added to ``errors``. Missing and null are the same."""
         if not given.keys() <= self.names:
-            errors.extend(self._unknown(given))
+            errors.extend(self._unknown(given, (*self.names, *beside)))
         prepared: dict[str, object] = {}
         for name, path, default, check in self._checks:
             raw = given.get(name)
@@ -93,11 +103,11 @@ class Arguments:
             raise PartsError(errors)
         return prepared
 
-    def _unknown(self, given: Mapping[str, object]) -> Iterable[FieldError]:
+    def _unknown(self, given: Mapping[str, object], known: Sequence[str]) -> Iterable[FieldError]:
         for name, value in given.items():
             if name not in self.names:
                 path = f"{self._prefix}{str(name)[:100]}"
-                hint = suggest(str(name), list(self.names)) if self.names else "it has none"
+                hint = suggest(str(name), known) if known else "it has none"
                 told = f"{path} is not a parameter of {self._owner}; {hint}"
                 yield FieldError(path, "unknown_field", told, showable(value))
 

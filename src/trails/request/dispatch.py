@@ -136,7 +136,7 @@ class Dispatch:
         controls = entry.controls.names
         if not controls.isdisjoint(own):
             own = {name: value for name, value in own.items() if name not in controls}
-        prepared = entry.arguments.prepare(ctx, own)
+        prepared = entry.arguments.prepare(ctx, own, controls)
         request.prepared = True
         judged = entry.judged
         if judged is not None:

@@ -18,6 +18,10 @@ from trails.registry.registry import Registry
 from trails.request.gates import of_capability, of_queries, of_query
 from trails.request.rights import ActorAccess
 
+NO_TYPES: Final = (
+    "there are none yet: the first write or 'trails serve' stores what the project declares"
+)
+"""What is said beside an unknown type where no type is known."""
 ON_MAIN: Final[frozenset[Document]] = frozenset({"schema", "stats", "kg/types"})
 """Documents that are about the branch on which they are read."""
 _QUERY_TEMPLATE: Final = f"{SCHEME}queries/{{name}}"

@@ -58,7 +58,13 @@ from trails.request.completing import Known, Typed, complete_variable
 from trails.request.documents import Doctor, read_document, read_query
 from trails.request.failures import failure_of
 from trails.request.listing import read_page
-from trails.request.offers import offer_resources, offered_queries, offered_roots, offers_document
+from trails.request.offers import (
+    NO_TYPES,
+    offer_resources,
+    offered_queries,
+    offered_roots,
+    offers_document,
+)
 from trails.request.rights import ActorAccess
 from trails.request.threads import Threads
 
@@ -66,9 +72,6 @@ READ: Final = "resources/read"
 NOTHING: Final = ResourceList("nothing", (), ())
 """For those who may read nothing."""
 _TYPES: Final = "kg"
-_NO_TYPES: Final = (
-    "there are none yet: the first write or 'trails serve' stores what the project declares"
-)
 _CHEAP_LIMIT: Final = 200
 _CHEAP_OFFSET: Final = 1000
 _SHOWN: Final = 5
@@ -285,7 +288,7 @@ def _is_open(graph: Graph, place: Place) -> bool:
 
 def _check_type(schema: Schema, name: str) -> None:
     if name not in schema.by_name:
-        hint = suggest(name, schema.by_name) if schema.by_name else _NO_TYPES
+        hint = suggest(name, schema.by_name) if schema.by_name else NO_TYPES
         raise NotFoundError(
             f"there is no type {shorten(name)} (trails://kg/types tells about all); {hint}",
             type=name[:100],

@@ -32,6 +32,7 @@ from trails.model.types import Schema
 from trails.model.uris import HERE, InstanceAddress, ListAddress, Place, parse_address
 from trails.request.authorize import Authority, refuse_reading
 from trails.request.news import Note
+from trails.request.offers import NO_TYPES
 from trails.request.rights import ActorAccess
 
 _log = logging.getLogger(__name__)
@@ -286,7 +287,7 @@ class Watches:
         known = self._types(rights, target.branch)
         if target.type in known:
             return None
-        hint = suggest(target.type, known) if known else "no type is declared yet"
+        hint = suggest(target.type, known) if known else NO_TYPES
         return f"there is no type {target.type[:100]!r}; {hint}"
 
     def _types(self, rights: ActorAccess | None, branch: str) -> Collection[str]:

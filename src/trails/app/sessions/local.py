@@ -22,7 +22,7 @@ from trails.app.kernels import kernel_of
 from trails.app.sessions.failures import error_of
 from trails.app.sessions.shipments import Shipment
 from trails.engine.maintenance import cleanup, optimize
-from trails.errors import ValidationError
+from trails.errors import QueryError, ValidationError
 from trails.model.actors import OPERATOR, Actor
 from trails.model.loads import LoadRequest, LoadResult
 from trails.model.outcomes import Failure, Outcome
@@ -30,7 +30,7 @@ from trails.model.resources import Content
 from trails.model.tools import Tool
 from trails.model.upkeep import Cleaned, Optimized
 from trails.surfaces.cli.operations import Listing, Page, Tell, View
-from trails.surfaces.rest.uris import join_page, write_uri
+from trails.surfaces.rest.uris import join_page, place_problem, write_uri
 
 _T = TypeVar("_T")
 
@@ -84,6 +84,9 @@ class LocalDoor:
         self, view: View, parts: Sequence[str], query: Mapping[str, str]
     ) -> Sequence[Content]:
         branch = None if view.snapshot is not None or view.branch == "main" else view.branch
+        problem = place_problem(branch, view.snapshot)
+        if problem is not None:
+            raise QueryError(problem)
         uri = write_uri(parts, query, branch=branch, snapshot=view.snapshot)
         return _checked(self._runner.run(self._kernel.read(self._actor, uri)))
 

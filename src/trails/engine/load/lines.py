@@ -24,6 +24,7 @@ from trails.engine.load.spool import Reference, Spool
 from trails.model.constraints import shorten
 from trails.model.facets import ENDS
 from trails.model.iris import Names, id_problem, normal_id
+from trails.model.json_faults import tell_fault
 from trails.model.names import suggest
 from trails.model.types import Schema, TypeDescriptor
 
@@ -279,4 +280,5 @@ def _why(line: bytes, error: Exception) -> str:
         if not line.lstrip().startswith(b"{"):
             return f"it is not a JSON object ({reason})"
         return f"it can't be used: {reason}"
-    return f"it is not valid JSON ({str(error).removeprefix('JSON is malformed: ')})"
+    told = tell_fault(line, error) if isinstance(error, msgspec.DecodeError) else str(error)
+    return f"it is not valid JSON ({told.removeprefix('JSON is malformed: ')})"

@@ -101,7 +101,7 @@ COMMIT_LIST: Final = Builtin(
     title="List commits",
     description=(
         "List commits, newest first: who changed the graph, when and why. Filter by branch, by "
-        "actor, or by node (an IRI or handle like Requirement/REQ-1) to see one node's history. "
+        "actor, or by node (an IRI or handle like TypeName/its-id) to see one node's history. "
         "If there are more than limit, the result has next with the tool and the exact arguments "
         "of the call that continues. For what a commit changed use commit_get."
     ),

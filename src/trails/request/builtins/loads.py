@@ -66,8 +66,9 @@ GRAPH_LOAD: Final = Builtin(
         "Load many instances in one commit: all of them or, when any breaks a rule, none, and "
         "every problem is told with its line. The default format is ndjson, one JSON object a "
         "line: "
-        '{"type": "Requirement", "data": {"req_id": "REQ-1", "title": "…"}} for a node, '
-        '{"edge": "Verifies", "from": "TestCase/T-1", "to": "Requirement/REQ-1"} for an edge. '
+        '{"type": "TypeName", "data": {"a_field": "…", "another": 7}} for a node, '
+        '{"edge": "EdgeName", "from": "TypeName/its-id", "to": "TypeName/other-id"} for an edge; '
+        "schema_get has the names. "
         "mode says what happens to "
         "what is there: merge updates by key and adds, append only adds and refuses what exists, "
         "overwrite also deletes instances of the loaded types that are not in the data. To load "

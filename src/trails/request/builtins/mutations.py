@@ -68,13 +68,13 @@ GRAPH_MUTATE: Final = Builtin(
     description=(
         "Change data in one commit: all of it, or, when anything breaks a rule of the schema, "
         "nothing. Give operations, a list like "
-        '[{"op": "create", "type": "Requirement", "data": {"req_id": "REQ-7", "title": "…"}}, '
-        '{"op": "update", "type": "Requirement", "id": "REQ-1", "data": {"status": "accepted"}}, '
-        '{"op": "delete", "type": "Requirement", "id": "REQ-2"}] (op is create, update, upsert or '
-        "delete; a field set to null is removed; references are IRIs or ids), or give update, a "
-        "SPARQL Update text. Prefer a tool made for the task where there is one. Returns the "
-        "commit (null when nothing changed) and the nodes that were touched. A violation lists "
-        "every broken field at once."
+        '[{"op": "create", "type": "TypeName", "data": {"a_field": "…", "another": 7}}, '
+        '{"op": "update", "type": "TypeName", "id": "its-id", "data": {"a_field": "new"}}, '
+        '{"op": "delete", "type": "TypeName", "id": "its-id"}] (schema_get has the names of types '
+        "and fields; op is create, update, upsert or delete; a field set to null is removed; "
+        "references are IRIs or ids), or give update, a SPARQL Update text. Prefer a tool made for "
+        "the task where there is one. Returns the commit (null when nothing changed) and the nodes "
+        "that were touched. A violation lists every broken field at once."
     ),
     fields=(
         field(

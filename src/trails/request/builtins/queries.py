@@ -51,8 +51,8 @@ GRAPH_QUERY: Final = Builtin(
     description=(
         "Run a SPARQL 1.1 query (SELECT, ASK, CONSTRUCT or DESCRIBE) and get the rows. The empty "
         "prefix stands for this graph's own classes and fields, so no PREFIX line is needed: "
-        "'SELECT ?r ?title WHERE { ?r a :Requirement ; :title ?title ; :status $status } LIMIT 20' "
-        'with params {"status": "proposed"}. Call schema_get first to learn classes and fields. '
+        "'SELECT ?x ?found WHERE { ?x a :TypeName ; :a_field ?found ; :another $value } LIMIT 20' "
+        'with params {"value": "…"}. Call schema_get first to learn classes and fields. '
         "Pass values in params, never glued into the text. Only reads; SERVICE and FROM are not "
         "available; time, memory and rows are limited. Returns columns and rows; when rows were "
         "cut off, truncated is true and notice says how to go on."

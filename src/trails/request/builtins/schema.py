@@ -42,7 +42,7 @@ SCHEMA_GET: Final = Builtin(
         "Describe the types of this graph: for each its fields with their kinds and constraints "
         "(as JSON Schema), its key, what it extends, what an edge type joins, and the IRIs that "
         "SPARQL needs. Read it before you write data or a query. Pass type, like "
-        '{"type": "Requirement"}, to get one type only; leave it out to get all.'
+        '{"type": "TypeName"}, to get one type only; leave it out to get all.'
     ),
     fields=(field("type", "The name of one type, as graph_snapshot lists them.", max_length=100),),
     controls=(BRANCH, SNAPSHOT),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -29,12 +32,20 @@ def add_project_commands(cli: typer.Typer, operations: Operations) -> None:
         with Reporting(as_json=as_json) as report:
             path, files = operations.new(folder, name)
             report.value = {"project": str(path), "files": files}
+            python, trails = _commands()
+            steps = {
+                f"{python} app.py": "save and query something",
+                f"{trails} doctor": "see how the project is",
+            }
+            width = max(map(len, steps))
             report.text = [
                 f"Made [bold]{escape(str(path))}[/] with {', '.join(map(escape, files))}.",
                 "",
-                f"  cd {escape(str(path))}",
-                "  python app.py      [dim]# save and query something[/]",
-                "  trails doctor      [dim]# see how the project is[/]",
+                f"  cd {escape(shlex.quote(str(path)))}",
+                *(
+                    f"  {escape(step.ljust(width))}      [dim]# {what}[/]"
+                    for step, what in steps.items()
+                ),
             ]
 
     @cli.command(epilog="Example: trails doctor -p acme")
@@ -55,3 +66,14 @@ def add_project_commands(cli: typer.Typer, operations: Operations) -> None:
         """Prove the log's digests, and that the views are what the log says."""
         with Reporting(as_json=as_json) as report:
             report.show_reports(operations.verify(project, repair=repair, progress=report.tell))
+
+
+def _commands() -> tuple[str, str]:
+    """How to call this Python and this program: by name where a shell finds just these."""
+    here = Path(sys.executable).parent
+    found = shutil.which("python")
+    is_found = found is not None and Path(found).parent == here
+    python = "python" if is_found else shlex.quote(sys.executable)
+    program = shutil.which("trails")
+    is_found = program is not None and Path(program).parent == here
+    return python, "trails" if is_found else f"{python} -m trails"

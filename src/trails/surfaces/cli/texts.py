@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from trails.errors import NotFoundError, QueryError
+from trails.model.json_faults import tell_fault
 
 _LONG: Final = 200
 SHORT_ID: Final = 12
@@ -73,7 +74,10 @@ def read_text(path: Path) -> str:
 
 def read_json(path: Path) -> object:
     """A file of JSON; ``-`` is standard input."""
+    text = read_text(path)
     try:
-        return msgspec.json.decode(read_text(path))
-    except (msgspec.DecodeError, RecursionError) as error:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise QueryError(f"{path} is not JSON: {tell_fault(text, error)}") from None
+    except RecursionError as error:
         raise QueryError(f"{path} is not JSON: {error}") from None

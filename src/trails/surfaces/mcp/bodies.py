@@ -22,6 +22,7 @@ from mcp_types.jsonrpc import (
 from pydantic import ValidationError
 from starlette.types import Message, Receive
 
+from trails.model.json_faults import tell_fault
 from trails.surfaces.mcp.disconnects import Gone
 from trails.surfaces.mcp.steps import Begun
 
@@ -127,8 +128,8 @@ def parse(body: bytes) -> object:
         raise ValueError(_TOO_DEEP) from None
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8: {error.reason} at byte {error.start} of a text") from None
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from None
+    except msgspec.DecodeError as error:
+        raise ValueError(tell_fault(body, error)) from None
     if may_be_deep(body) and is_deep(value):
         raise ValueError(_TOO_DEEP)
     return value

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
+from trails.model.json_faults import tell_fault
 from trails.model.secrets import MISPLACED, PRESENTED, Secret, holds_token, may_hide
 from trails.surfaces.rest.replies import JSON, Refused, refused
 
@@ -39,7 +40,9 @@ def decode_object(body: bytes, presented: Secret | None = None) -> dict[str, obj
     """The object that a JSON text holds."""
     try:
         value = msgspec.json.decode(body) if body.strip() else {}
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except msgspec.DecodeError as error:
+        raise refused("json", f"the body is not JSON: {tell_fault(body, error)}") from None
+    except UnicodeDecodeError as error:
         raise refused("json", f"the body is not JSON: {error}") from None
     except RecursionError:
         raise refused("json", "the body is not JSON that can be read: it is too deep") from None

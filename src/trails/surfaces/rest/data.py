@@ -13,7 +13,7 @@ from trails.surfaces.rest.arguments import query_arguments
 from trails.surfaces.rest.bodies import media_type, without_tokens, wrong_type
 from trails.surfaces.rest.replies import JSON, Refused, refused, reply
 from trails.surfaces.rest.routing import Call
-from trails.surfaces.rest.uris import join_page, write_uri
+from trails.surfaces.rest.uris import join_page, place_problem, write_uri
 
 MAX_LOAD: Final = 64 << 30
 """Bytes of one load: they go to disk, and are never in memory together."""
@@ -53,6 +53,9 @@ async def _read(call: Call, *parts: str) -> Sequence[Content]:
     branch, snapshot = given.pop("branch", None), given.pop("snapshot", None)
     if branch is not None and snapshot is not None:
         raise refused("query_string", "branch and snapshot exclude each other; give one of them")
+    problem = place_problem(branch, snapshot)
+    if problem is not None:
+        raise refused("query_string", problem)
     named = [call.part(each) for each in parts]
     uri = write_uri(named, given, branch=branch, snapshot=snapshot)
     found = await call.backend.read(call.actor, uri)

@@ -1,6 +1,6 @@
 """Instances: the URI that a path with its query stands for, and pages as one JSON object.
 
-Nothing is judged here; whoever reads the URI says what is wrong with it.
+Of what a URI can say nothing is judged here; whoever reads it says what is wrong with it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,14 @@ def write_uri(
     path = "/".join(_encoded(each) for each in (*place, "kg", *parts))
     asked = "&".join(f"{_encoded(name)}={_encoded(value)}" for name, value in query.items())
     return f"trails://{path}?{asked}" if asked else f"trails://{path}"
+
+
+def place_problem(branch: str | None, snapshot: str | None) -> str | None:
+    """What is wrong with a place that no URI can say, in words of those who name it."""
+    for name, value in (("branch", branch), ("snapshot", snapshot)):
+        if value == "":
+            return f"{name} is empty; give it a value or leave it out"
+    return None
 
 
 def join_page(contents: Sequence[Content]) -> bytes:
