@@ -21,6 +21,7 @@ from trails.engine import refusals
 from trails.engine.activities import Activities, Call
 from trails.engine.refusals import NAMES, OTHERS, Kind, Refusals
 from trails.errors import StorageError
+from trails.log.storage import files_below
 from trails.model.actors import Actor
 from trails.model.history import Activity
 from trails.request.failures import MASKED
@@ -78,9 +79,7 @@ def workshop(tmp_path):
 
 def size_of(app):
     """Bytes of all files of a project's data."""
-    return sum(
-        each.stat().st_size for each in (app.folder / ".trails").rglob("*") if each.is_file()
-    )
+    return sum(facts.st_size for _, facts in files_below(app.folder / ".trails"))
 
 
 def stored(app):

@@ -21,6 +21,7 @@ from tests.durability.operations import BULK, bulk, bulk_items, fold, perform
 
 from trails import App
 from trails.errors import StorageFullError, TransactionError
+from trails.log.storage import files_below
 
 NO_LIMIT = resource.RLIM_INFINITY
 
@@ -199,7 +200,7 @@ def files_stop_growing(project: Path) -> None:
     """Wherever the limit is met, saves fail clearly, and what was acknowledged is read."""
     app, items = start(project)
     for room in (9_000, 60_000, 250_000):
-        largest = max(each.stat().st_size for each in project.rglob("*") if each.is_file())
+        largest = max(facts.st_size for _, facts in files_below(project))
         limit(largest + room)
         items = save_until_full(app, items)
         limit(NO_LIMIT)
