@@ -12,6 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import IO, Final, TypeVar
 
@@ -54,6 +55,10 @@ BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END;
 """
 
 T = TypeVar("T")
+_AT_ONCE: Final = 256
+"""Activities that one statement adds."""
+_INSERT: Final = "INSERT INTO activities (id, record) VALUES "
+
 _COMMIT = msgspec.json.Decoder(Commit)
 _MOVE = msgspec.json.Decoder(Move)
 _ACTIVITY = msgspec.json.Decoder(Activity)
@@ -386,11 +391,16 @@ class SqliteLog:
 
     def insert_activities(self, activities: Iterable[Activity]) -> None:
         """Add to the stream of activities, all in one transaction."""
+        rows = [(activity.id, canonical(activity)) for activity in activities]
         with self._transaction("append to the log"):
-            self._db.executemany(
-                "INSERT INTO activities (id, record) VALUES (?, ?)",
-                [(activity.id, canonical(activity)) for activity in activities],
-            )
+            for at in range(0, len(rows), _AT_ONCE):
+                some = rows[at : at + _AT_ONCE]
+                # A statement a row would take the interpreter's lock back from whoever answers
+                # calls, each time.
+                self._db.execute(
+                    _INSERT + ",".join(["(?,?)"] * len(some)),
+                    [*chain.from_iterable(some)],
+                )
 
     @contextmanager
     def _transaction(self, doing: str) -> Iterator[None]:
