@@ -23,9 +23,9 @@ from trails.model.actors import Actor
 from trails.model.history import Activity
 from trails.model.ids import uuid7
 
-_PAUSE: Final = 0.05
+_PAUSE: Final = 0.25
 """Seconds that an activity may wait for others."""
-_BATCH: Final = 256
+_BATCH: Final = 2048
 """Activities that wait for no others."""
 _MOST: Final = 20_000
 """Activities that may wait while the disk refuses; then callers wait for it."""

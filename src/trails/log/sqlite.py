@@ -55,7 +55,7 @@ BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END;
 """
 
 T = TypeVar("T")
-_AT_ONCE: Final = 256
+_AT_ONCE: Final = 512
 """Activities that one statement adds."""
 _INSERT: Final = "INSERT INTO activities (id, record) VALUES "
 
