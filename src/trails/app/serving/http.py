@@ -23,6 +23,7 @@ from trails.app.serving.misplaced import has_misplaced_token, presented_in
 from trails.app.serving.responses import HSTS, SECURITY, Dressed, Headers, Reply, error_body
 from trails.app.settings import GraphSettings
 from trails.identity.oauth.challenges import PLAIN, Challenges
+from trails.model.actors import Actor
 from trails.model.decisions import EVERYTHING, Judge
 from trails.model.outages import tell_outage
 from trails.model.outcomes import Failure
@@ -107,8 +108,12 @@ class HttpInterface:
         reply = _check_host(policy, scope, head) or self._check_size(scope, head)
         if reply is None and scope["method"] in _READING_OR_ASKING:
             reply = _answer_preflight(policy, scope) or self._describe(scope)
-        if reply is None:
-            reply = await self._identify(entrance, scope, head.authorization)
+        if reply is None and scope["path"] != _HEALTH:
+            known = entrance.recognise(head.authorization)
+            if known is None:
+                reply = await self._identify(entrance, scope, head.authorization)
+            else:
+                self._admit(entrance, scope, known, head.authorization)
         if reply is None and (head.doubtful or PRESENTED in scope):
             reply = _refuse_misplaced(scope)
         if reply is not None:
@@ -135,23 +140,27 @@ class HttpInterface:
     async def _identify(
         self, entrance: Entrance, scope: Scope, authorization: bytes | None
     ) -> Reply | None:
-        """Put into the scope who asks, or ask for a credential."""
-        if scope["path"] == _HEALTH:
-            return None
-        actor = entrance.recognise(authorization) or await entrance.identify(authorization)
+        """Find out who asks, or ask for a credential."""
+        actor = await entrance.identify(authorization)
         if not isinstance(actor, Failure):
-            scope[ACTOR] = actor
-            held = entrance.authenticator.scopes
-            scope["trails.challenge"] = self._challenges.step_up(actor, held)
-            presented = None if authorization is None else presented_in(authorization)
-            if presented is not None:
-                scope[PRESENTED] = presented
+            self._admit(entrance, scope, actor, authorization)
             return None
         body = error_body(actor.code, actor.message)
         if actor.kind != "unauthenticated":
             return Reply(503, body, [(b"retry-after", b"5")])
         wanted = self._challenges.ask(presented=authorization is not None)
         return Reply(401, body, [(b"www-authenticate", wanted)])
+
+    def _admit(
+        self, entrance: Entrance, scope: Scope, actor: Actor, authorization: bytes | None
+    ) -> None:
+        """Put into the scope who asks."""
+        scope[ACTOR] = actor
+        held = entrance.authenticator.scopes
+        scope["trails.challenge"] = self._challenges.step_up(actor, held)
+        presented = None if authorization is None else presented_in(authorization)
+        if presented is not None:
+            scope[PRESENTED] = presented
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request to the surface that it is for."""

@@ -16,7 +16,7 @@ from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS, X_MCP_HEADER_KEY
 from starlette.types import Scope
 
 from trails.model.actors import Actor
-from trails.model.outcomes import Failure
+from trails.model.outcomes import Failure, Outcome
 from trails.model.tools import ToolList
 from trails.surfaces.mcp.backend import Backend
 from trails.surfaces.mcp.challenges import lacking_scope
@@ -62,7 +62,8 @@ class FastDoor:
         """Answer an admitted request."""
         try:
             if ticket.method == "tools/call":
-                return await self._call(ticket, actor)
+                outcome = await self._backend.execute(actor, ticket.name, ticket.arguments)
+                return self._show(ticket, outcome)
             if ticket.method == "tools/list":
                 tools = self._list(ticket.revision, self._backend.tools(actor))
                 return Answer(200, _result(ticket, tools))
@@ -70,8 +71,7 @@ class FastDoor:
         except Exception as error:  # noqa: BLE001 -- no exception leaves the surface
             return self._fail(ticket, conceal(error), "resource")
 
-    async def _call(self, ticket: Ticket, actor: Actor) -> Answer:
-        outcome = await self._backend.execute(actor, ticket.name, ticket.arguments)
+    def _show(self, ticket: Ticket, outcome: Outcome) -> Answer:
         if isinstance(outcome, Failure):
             return self._fail(ticket, outcome, "tool")
         return Answer(200, _result(ticket, self._splices[ticket.revision].success(outcome.body)))
