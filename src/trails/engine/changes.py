@@ -61,6 +61,13 @@ def net_between(graph: Graph, start: str, end: str) -> Net:
     return net_changes(graph, graph.ancestry.path(start, end))
 
 
+def count_changes(net: Net) -> tuple[int, int, int]:
+    """How many nodes are created, updated and deleted."""
+    created = sum(not node.was for node in net.values())
+    deleted = sum(not node.stays for node in net.values())
+    return created, len(net) - created - deleted, deleted
+
+
 def _fold(
     graph: Graph, net: Net, commit: Commit, types: Container[str] | None, *, undo: bool
 ) -> None:
