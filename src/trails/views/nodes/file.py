@@ -12,13 +12,13 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from trails.errors import StorageError, StorageFullError
-from trails.log.storage import connect, storage_errors
+from trails.errors import ReadOnlyError, StorageError, StorageFullError
+from trails.log.storage import connect, connect_read_only, storage_errors
 from trails.model.types import Schema
 from trails.views.nodes.keys import all_slots
 from trails.views.nodes.layers import FOREVER, ROOT, Layers
@@ -90,9 +90,18 @@ class NodeFile:
     """The tables of all node indexes of a graph, in a file or in memory."""
 
     def __init__(
-        self, path: Path | None, schema_of: Callable[[str], Schema], graph: str = ""
+        self,
+        path: Path | None,
+        schema_of: Callable[[str], Schema],
+        graph: str = "",
+        *,
+        read_only: bool = False,
+        source: Path | None = None,
     ) -> None:
+        """``read_only``: use the file as it is. ``source``: begin as a copy of another file."""
         self._path = path
+        self._read_only = read_only
+        self._source = source
         self.graph = graph
         """Whose nodes they are: what one graph tells about places in it is nothing to another."""
         self.schema_of = schema_of
@@ -113,6 +122,10 @@ class NodeFile:
     # --- opening and closing ---------------------------------------------------
 
     def _open(self) -> sqlite3.Connection:
+        if self._path is not None and self._read_only:
+            with self.errors("open the node index"):
+                db = connect_read_only(self._path)
+            return self._checked(db)
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -129,15 +142,28 @@ class NodeFile:
         db = connect(self._path, synchronous="NORMAL")
         try:
             with storage_errors("open the node index"):
+                if self._source is not None:
+                    with closing(connect_read_only(self._source)) as source:
+                        source.backup(db)
                 db.execute(_USUAL_CACHE)
                 found = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-                if found:
-                    row = db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
-                    if row is None or row[0] != INDEX_FORMAT:
-                        raise StorageError("the node index has another format")  # noqa: TRY301
-                db.executescript(_TABLES)
                 if not found:
+                    db.executescript(_TABLES)
                     db.execute("INSERT INTO meta VALUES ('format', ?)", (INDEX_FORMAT,))
+        except BaseException:
+            db.close()
+            raise
+        return self._checked(db)
+
+    def _checked(self, db: sqlite3.Connection) -> sqlite3.Connection:
+        """Look at the format and read what is kept in memory."""
+        try:
+            with storage_errors("open the node index"):
+                row = db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
+                if row is None or row[0] != INDEX_FORMAT:
+                    raise StorageError("the node index has another format")  # noqa: TRY301
+                if not self._read_only:
+                    db.executescript(_TABLES)
             self._load(db)
         except BaseException:
             db.close()
@@ -209,8 +235,11 @@ class NodeFile:
         with self._lock:
             if self._idle:
                 return self._idle.pop()
-        connection = connect(self._path, synchronous="NORMAL")
-        connection.execute("PRAGMA query_only = ON")
+        if self._read_only and self._path is not None:
+            connection = connect_read_only(self._path)
+        else:
+            connection = connect(self._path, synchronous="NORMAL")
+            connection.execute("PRAGMA query_only = ON")
         connection.execute(_READERS_CACHE)
         return connection
 
@@ -278,6 +307,11 @@ class NodeFile:
 
     def begin(self) -> None:
         """Open the writer's transaction."""
+        if self._read_only:
+            raise ReadOnlyError(
+                "the graph is open read-only, and the node index has to be written for this; ask "
+                "for the present state of a branch"
+            )
         self._memory_lock.acquire()
         try:
             with self.errors("write the node index"):
