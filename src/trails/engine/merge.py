@@ -14,7 +14,7 @@ import msgspec
 
 from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
-from trails.engine.changes import net_between
+from trails.engine.changes import count_changes, net_between
 from trails.engine.common_state import common_state
 from trails.engine.conflicts import Sides, clash_id, concerned, of_schemas, violation_id
 from trails.engine.containment import Permits
@@ -211,7 +211,8 @@ class _Task:
         if not graph.ancestry.is_ancestor(ours_id, theirs_id):
             return None
         check_forward(graph, self._access, line, theirs)
-        return MergeResult("fast_forward", source, target, theirs_id, dry_run=dry_run)
+        counts = count_changes(net_between(graph, ours_id, theirs_id))
+        return MergeResult("fast_forward", source, target, theirs_id, (), *counts, dry_run=dry_run)
 
     def _forward(self, line: Line, theirs: Line) -> None:
         """Move the target to where the source is; called with the writer's lock."""
