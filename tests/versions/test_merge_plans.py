@@ -100,7 +100,7 @@ class TestRaces:
         """Whoever expects a head is told that it moved."""
         head = repo.head()
         moving(repo, "main", 1)
-        with pytest.raises(ConflictError, match="moved|is at"):
+        with pytest.raises(ConflictError, match=r"moved|is at"):
             repo.merge("b", expected_head=head)
 
 
