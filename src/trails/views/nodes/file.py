@@ -81,7 +81,7 @@ CREATE TEMP TABLE rows (
     layer INTEGER NOT NULL, nid INTEGER NOT NULL, seq INTEGER NOT NULL, until INTEGER NOT NULL,
     handle TEXT NOT NULL, doc BLOB NOT NULL, PRIMARY KEY (layer, nid, seq)
 ) WITHOUT ROWID;
-CREATE INDEX temp.draft_rows_handle ON rows (handle, layer);
+CREATE INDEX temp.rows_handle ON rows (handle, layer);
 CREATE TEMP TABLE row_keys (
     layer INTEGER NOT NULL, sid INTEGER NOT NULL, key BLOB NOT NULL, nid INTEGER NOT NULL,
     seq INTEGER NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (layer, sid, key, nid, seq)
