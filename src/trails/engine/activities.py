@@ -101,8 +101,10 @@ class Call:
 class Activities:
     """The stream of activities of one graph."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, *, kept: bool = True) -> None:
+        """``kept``: whether the log can be written; where it can't, nothing is recorded."""
         self._log = log
+        self._kept = kept
         self._waiting: list[tuple[Call, int, str, str]] = []
         self._refusals = Refusals()
         self._summed: list[Activity] = []
@@ -118,6 +120,8 @@ class Activities:
         if call.ended:
             return
         call.ended = True
+        if not self._kept:
+            return
         waiting = self._waiting
         waiting.append((call, time_ns(), outcome, detail))
         if call.committed or len(waiting) > _MOST or self._closed:
@@ -134,6 +138,9 @@ class Activities:
         call's name does not say it.
         """
         if call.ended:
+            return
+        if not self._kept:
+            call.ended = True
             return
         kind = Kind(call.actor, told, call.name, about)
         if self._refusals.take(kind, call.kind, outcome, detail, call.started, time_ns()):

@@ -14,13 +14,12 @@ from pathlib import Path
 
 import pyoxigraph as ox
 
-from trails.errors import TrailsError
 from trails.log.places import LOG_FILE, log_problem
-from trails.log.storage import connect_read_only
+from trails.log.storage import connect_read_only, storage_errors
 from trails.log.tail import Trail, look_at_tail
 from trails.model.read_only import Loss, Trace
 from trails.views.nodes.layers import ROOT_NAME
-from trails.views.quads import stored_position
+from trails.views.quads import position_of
 
 _TAIL = "the tail of the log"
 
@@ -31,9 +30,10 @@ def find_loss(folder: Path) -> Loss | None:
     Views are looked into only where the tail does not vouch for the log: a tail that was closed
     in order and ends with a commit that the log has knows of every commit there ever was.
     """
-    if log_problem(folder) is not None:
-        return None
-    with closing(connect_read_only(folder / LOG_FILE)) as log:
+    with storage_errors("look into the graph's folder"):
+        if log_problem(folder) is not None:
+            return None
+    with storage_errors("read the log"), closing(connect_read_only(folder / LOG_FILE)) as log:
         tail = look_at_tail(folder)
         agrees = not tail.commits or _has(log, *tail.commits[-1])
         if tail.closed and agrees and _has_moves(log, tail):
@@ -121,6 +121,7 @@ def _stores(folder: Path) -> Iterator[tuple[str, int, str]]:
 
 def _store(path: Path, name: str) -> Iterator[tuple[str, int, str]]:
     """How far a quads view is; nothing if it can't be read."""
-    with suppress(OSError, RuntimeError, ValueError, TrailsError):
-        position = stored_position(ox.Store.read_only(str(path)))
-        yield f"the quads view in {name}", position.seq, position.commit
+    with suppress(OSError, RuntimeError):
+        position = position_of(ox.Store.read_only(str(path)))
+        if position is not None:
+            yield f"the quads view in {name}", position.seq, position.commit

@@ -27,6 +27,7 @@ _KEPT_SNAPSHOTS: Final = 8
 
 def cleanup(graph: Graph, *, keep: int = _KEPT_SNAPSHOTS, dry_run: bool = False) -> Cleaned:
     """Drop old snapshots, files of branches that are gone, and versions that nothing sees."""
+    graph.check_writable()
     with graph.writing():
         graph.catch_up()
         before = _size(graph)
@@ -64,6 +65,7 @@ def _size(graph: Graph) -> int:
 
 def optimize(graph: Graph, progress: Callable[[str], None]) -> Optimized:
     """Compact the files of a graph. Branches are left alone: their stores share main's files."""
+    graph.check_writable()
     with graph.writing():
         graph.catch_up()
         graph.settle()

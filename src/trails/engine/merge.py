@@ -56,6 +56,7 @@ def merge(
     Planned without the writer's lock, which is taken to write the plan if the target is still
     where it was. After a few rounds the plan is made under the lock, so that it always ends.
     """
+    graph.check_writable()
     task = _Task(graph, asked, actor, call, access)
     for _ in range(0 if graph.file.in_memory else _PLANS):
         theirs, line = task.sides()

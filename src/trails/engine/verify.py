@@ -32,7 +32,9 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
     yield _finding(
         "commit chain", f"{total} commit(s), every digest right", broken, "restore from a backup"
     )
-    if pages or broken:
+    if graph.loss is not None:
+        yield Finding("lost commits", "problem", graph.loss.describe(graph.name), "trails recover")
+    if pages or broken or graph.loss is not None:
         return
     progress("folding the log again to compare the views")
     with tempfile.TemporaryDirectory(prefix="trails-verify-") as folder:

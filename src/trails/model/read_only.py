@@ -8,6 +8,9 @@ import msgspec
 
 from trails.errors import BehindError, ReadOnlyError
 
+Status = Literal["ok", "read_only", "behind"]
+"""Whether a graph is written and read, only read, or has lost data and is only read."""
+
 
 class ReadOnly(msgspec.Struct, frozen=True):
     """A cause, in a sentence that says what to do."""

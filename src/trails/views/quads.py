@@ -55,8 +55,9 @@ class QuadsView:
             self._open_as_it_is()
         else:
             self._start()
-        frozen = folder is None or read_only
-        self._memtables = None if frozen else Memtables(folder, self._flush)
+        self._memtables: Memtables | None = None
+        if folder is not None and not read_only:
+            self._memtables = Memtables(folder, self._flush)
 
     # --- opening and closing ---------------------------------------------------
 
@@ -93,7 +94,10 @@ class QuadsView:
 
     def stored_position(self) -> Position:
         """The position that the store itself holds."""
-        return stored_position(self.store)
+        found = position_of(self.store)
+        if found is None:
+            raise CorruptionError("the quads view does not say how far it is")
+        return found
 
     @property
     def _closed_mark(self) -> Path | None:
@@ -343,6 +347,11 @@ class QuadsView:
         return self._store
 
     @property
+    def frozen(self) -> bool:
+        """Whether the files are used as they are, and can't be changed."""
+        return self._read_only
+
+    @property
     def read(self) -> bool:
         """Whether somebody reads it at this moment."""
         return self._turns.taken
@@ -364,20 +373,18 @@ class QuadsView:
         return self.store.quads_for_pattern(None, None, None, ox.DefaultGraph())
 
 
-def stored_position(store: ox.Store) -> Position:
-    """How far a store has followed the log, as it says itself."""
+def position_of(store: ox.Store) -> Position | None:
+    """How far a store has followed the log, as it says itself; None if it does not say."""
     view = ox.NamedNode(TRAILS + "view")
     found = list(store.quads_for_pattern(view, ox.NamedNode(TRAILS + "position"), None, view))
-    if (
-        not found
-        and next(store.quads_for_pattern(None, None, None, ox.DefaultGraph()), None) is None
-    ):
+    data = store.quads_for_pattern(None, None, None, ox.DefaultGraph())
+    if not found and next(data, None) is None:
         return Position(0, "")
     try:
         (quad,) = found
         return Position.parse(getattr(quad.object, "value", ""))
     except ValueError:
-        raise CorruptionError("the quads view does not say how far it is") from None
+        return None
 
 
 def _sizes(folder: Path) -> dict[str, int]:

@@ -170,6 +170,7 @@ class NodeFile:
                 if self._source is not None:
                     with closing(connect_read_only(self._source)) as source:
                         source.backup(db)
+                    self._source = None  # what is opened again begins empty
                 db.execute(_USUAL_CACHE)
                 found = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
                 if not found:
@@ -287,6 +288,11 @@ class NodeFile:
             finally:
                 draft.close()
                 self.damaged = self.damaged or draft.damaged
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the file is used as it is, and can't be changed."""
+        return self._read_only
 
     @property
     def in_memory(self) -> bool:
