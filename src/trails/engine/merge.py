@@ -19,12 +19,13 @@ from trails.engine.common_state import common_state
 from trails.engine.conflicts import Sides, clash_id, concerned, of_schemas, violation_id
 from trails.engine.containment import Permits
 from trails.engine.graph import Graph, now
+from trails.engine.idempotency import IdempotencyKey
 from trails.engine.lines import Line
 from trails.engine.mergers import check_forward, check_sight, check_types
 from trails.engine.moves import tell_move
 from trails.engine.rules import RuleError, of_node
 from trails.engine.schema_merge import merge_schemas
-from trails.engine.seen import Seen, reader
+from trails.engine.seen import Seen, permitting, reader
 from trails.engine.snapshots import snapshot_line
 from trails.engine.three_way import Edit, Merge, three_way
 from trails.engine.write.states import judge
@@ -32,6 +33,7 @@ from trails.engine.write.write import Write
 from trails.errors import ConflictError, FieldError, NotFoundError, ValidationError
 from trails.log.protocol import head_moved
 from trails.model.history import GENESIS, Move
+from trails.model.idempotency import KeyedOutcome
 from trails.model.merges import Conflict, MergeRequest, MergeResult, Resolution
 from trails.model.nodes import NodeState, split_handle
 from trails.model.types import Schema
@@ -50,6 +52,13 @@ def merge(
     access: Access = OPEN,
 ) -> MergeResult:
     """Merge a branch or commit into a branch; with conflicts nothing is written."""
+    key = _key(graph, asked, actor)
+    first = None
+    if key is not None and Seen(graph, permitting(access, "Change")).has(asked.target):
+        first = key.find()  # before the source is looked for: it may be deleted by now
+    if key is not None and first is not None:
+        key.check(first)
+        return _replay(asked, first)
     readable = Seen(graph, reader(access))
     theirs = _line_of(graph, readable, asked.source)
     into = _into(access, "" if theirs.fixed else asked.source)
@@ -57,7 +66,7 @@ def merge(
     check_sight(access, theirs, _branches_of(graph, readable, theirs))
     check_sight(access, line, (line.name,))
     for attempt in range(_ATTEMPTS):
-        easy = _without_commit(graph, line, theirs, asked, actor, access)
+        easy = _without_commit(graph, line, theirs, asked, actor, access, key)
         if isinstance(easy, MergeResult):
             return easy
         write = Write(
@@ -67,7 +76,7 @@ def merge(
             message=asked.message or f"merge {asked.source} into {asked.target}",
             call=call,
             expected_head=easy,
-            idempotency_key=asked.idempotency_key,
+            key=key,
             access=access,
         )
         try:
@@ -77,6 +86,9 @@ def merge(
                 raise
             continue  # somebody wrote in between
         break
+    if write.replayed is not None:  # by a retry that ran beside this one
+        write.finish()
+        return _replay(asked, write.replayed)
     theirs_id = theirs.nodes.position.commit
     try:
         found = _Merging(graph, write, theirs, asked, access).run()
@@ -87,37 +99,82 @@ def merge(
         write.abandon()
         return found
     write.merge_of(theirs_id)
+    write.result = _kept(found)
     commit = write.finish()
     return msgspec.structs.replace(found, commit=None if commit is None else commit.id)
 
 
+def _key(graph: Graph, asked: MergeRequest, actor: str) -> IdempotencyKey | None:
+    """The key of a merge; a dry run writes nothing, so it needs none."""
+    if asked.idempotency_key is None or asked.dry_run:
+        return None
+    key = IdempotencyKey(graph, asked.target, actor, asked.idempotency_key)
+    key.request.add(["merge", asked.source, asked.resolutions, asked.message])
+    return key
+
+
+def _kept(result: MergeResult) -> dict[str, object]:
+    """What a retry answers beside the commit."""
+    return {
+        "outcome": result.outcome,
+        "bases": result.bases,
+        "created": result.created,
+        "updated": result.updated,
+        "deleted": result.deleted,
+    }
+
+
+def _replay(asked: MergeRequest, first: KeyedOutcome) -> MergeResult:
+    """What came of the first merge with this key."""
+    told = {
+        "outcome": "merged",
+        **first.result,
+        "source": asked.source,
+        "target": asked.target,
+        "commit": first.commit,
+        "replayed": True,
+    }
+    return msgspec.convert(told, MergeResult)
+
+
 def _without_commit(
-    graph: Graph, line: Line, theirs: Line, asked: MergeRequest, actor: str, access: Access
+    graph: Graph,
+    line: Line,
+    theirs: Line,
+    asked: MergeRequest,
+    actor: str,
+    access: Access,
+    key: IdempotencyKey | None,
 ) -> MergeResult | str:
     """The result where no commit is needed; else the head on which one would be made."""
     source, target, dry_run = asked.source, asked.target, asked.dry_run
     with graph.writing():
         graph.prepare(line, settled=False)
-        key = asked.idempotency_key
-        replayed = None if key is None else graph.log.by_idempotency_key(target, key)
-        if replayed is not None:
-            return MergeResult("merged", source, target, replayed.id)
+        first = None if key is None else key.find()
+        if key is not None and first is not None:
+            key.check(first)
+            return _replay(asked, first)
         ours_id, theirs_id = graph.log_head(target).commit, theirs.nodes.position.commit
         if asked.expected_head not in {None, ours_id}:
             raise head_moved(target, str(asked.expected_head), ours_id)
         if graph.ancestry.is_ancestor(theirs_id, ours_id):
-            return MergeResult("already_up_to_date", source, target, ours_id, dry_run=dry_run)
+            found = MergeResult("already_up_to_date", source, target, ours_id, dry_run=dry_run)
+            if key is not None:
+                key.keep(_kept(found), ours_id)
+            return found
         if not graph.ancestry.is_ancestor(ours_id, theirs_id):
             return ours_id
         check_forward(graph, access, line, theirs)
+        counts = count_changes(net_between(graph, ours_id, theirs_id))
+        found = MergeResult("fast_forward", source, target, theirs_id, (), *counts, dry_run=dry_run)
         if not dry_run:
+            keyed = None if key is None else key.outcome(_kept(found), theirs_id)
             move = Move(target, "fast_forward", theirs_id, ours_id, actor, now())
-            graph.log.move(move, theirs.schema.digest)
+            graph.log.move(move, theirs.schema.digest, keyed)
             graph.forward(line, theirs)
     if not dry_run:
         tell_move(graph, line, ours_id, theirs_id)
-    counts = count_changes(net_between(graph, ours_id, theirs_id))
-    return MergeResult("fast_forward", source, target, theirs_id, (), *counts, dry_run=dry_run)
+    return found
 
 
 def _line_of(graph: Graph, seen: Seen, source: str) -> Line:
