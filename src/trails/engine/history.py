@@ -229,9 +229,10 @@ def diff(
 def _difference(graph: Graph, net: Net, start: str, end: str, limit: int) -> Difference:
     if not 1 <= limit <= MOST_CHANGES:
         raise QueryError(f"limit must be from 1 to {MOST_CHANGES}, not {limit}")
-    schema = graph.compiled(graph.schema_at(end or start)).schema
+    # What the end no longer declares is shown as the start declared it.
+    schemas = [graph.compiled(graph.schema_at(each)).schema for each in (end, start)]
     created, updated, deleted = count_changes(net)
-    changes = tuple(islice(show_changes(graph, net, schema), limit))
+    changes = tuple(islice(show_changes(graph, net, *schemas), limit))
     return Difference(
         start,
         end,

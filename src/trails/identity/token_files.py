@@ -18,7 +18,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from trails.errors import CorruptionError, NotFoundError, TrailsError
+from trails.errors import CorruptionError, NotFoundError, StorageError, TrailsError
 from trails.identity.requests import check_groups, check_request, parse_end
 from trails.identity.tokens import make_token, split_token
 from trails.model.actors import checked_actor
@@ -127,7 +127,13 @@ class TokenFile:
         """The tokens, while nobody else changes them."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with open(self._folder / _LOCK_FILE, "ab", opener=_private) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            except OSError as error:
+                raise StorageError(
+                    f"can't lock {self._folder / _LOCK_FILE}: {error.strerror or error}. Move the "
+                    "project to a local disk, or mount this file system with locks"
+                ) from None
             yield self.read()
 
     def _write(self, tokens: Sequence[StoredToken]) -> None:

@@ -34,6 +34,33 @@ def connect(path: Path | None, *, synchronous: str) -> sqlite3.Connection:
     return connection
 
 
+def connect_read_only(path: Path) -> sqlite3.Connection:
+    """Open a database of ours to read it, without changing or creating any file beside it.
+
+    SQLite would make a ``-shm`` file, and move a WAL into the database when it closes. Locks are
+    left out: this process owns the folder, or nobody can write to it.
+    """
+    wal = path.with_name(f"{path.name}-wal")
+    used = wal.exists() and wal.stat().st_size
+    # Without a WAL the file is all there is. With one, its index is kept in memory.
+    how = "vfs=unix-none" if used else "immutable=1"
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=ro&{how}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        if used:
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder whose name survives a power cut, and its parents likewise."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
