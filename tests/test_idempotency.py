@@ -40,11 +40,30 @@ class Note(Node):
 def app():
     """A graph in memory with one item, and a branch that is ahead."""
     with App(Item, Note) as opened:
-        ctx = opened.context()
-        Item(name="a", count=1).save(ctx)
-        opened.versions().create_branch("ahead")
-        Item(name="b", count=1).save(opened.context(branch="ahead"))
+        fill(opened)
         yield opened
+
+
+@pytest.fixture(params=["memory", "disk"])
+def merging(request, tmp_path):
+    """The same in memory and on disk: merges are planned under the lock and without it."""
+    if request.param == "memory":
+        opened = App(Item, Note)
+    else:
+        (tmp_path / "trails.toml").write_text('[project]\nname = "app"\n')
+        (tmp_path / "app.py").write_text("")
+        opened = App.open(tmp_path)
+        opened.register(Item, Note)
+    with opened:
+        fill(opened)
+        yield opened
+
+
+def fill(app):
+    """An item on main, another on a branch."""
+    Item(name="a", count=1).save(app.context())
+    app.versions().create_branch("ahead")
+    Item(name="b", count=1).save(app.context(branch="ahead"))
 
 
 def upsert(name, count):
@@ -177,48 +196,48 @@ def test_a_retry_of_operations_names_the_same_nodes(app):
     assert app.mutate(app.context(), many, idempotency_key="k").applied == done.applied
 
 
-def test_a_retry_of_a_fast_forward_does_not_merge_newer_commits(app):
+def test_a_retry_of_a_fast_forward_does_not_merge_newer_commits(merging):
     """Its outcome, commit and counts are those of the first."""
     asked = MergeRequest("ahead", idempotency_key="k")
-    done = app.versions().merge(asked)
+    done = merging.versions().merge(asked)
     assert (done.outcome, done.created, done.replayed) == ("fast_forward", 1, False)
-    Item(name="c").save(app.context(branch="ahead"))
-    again = app.versions().merge(asked)
+    Item(name="c").save(merging.context(branch="ahead"))
+    again = merging.versions().merge(asked)
     assert again.replayed
     assert first(again) == done
-    assert Item.objects(app.context()).count() == 2
+    assert Item.objects(merging.context()).count() == 2
     with pytest.raises(ConflictError, match="another request"):
-        app.versions().merge(msgspec.structs.replace(asked, message="else"))
+        merging.versions().merge(msgspec.structs.replace(asked, message="else"))
 
 
-def test_a_merge_that_finds_nothing_keeps_its_key(app):
+def test_a_merge_that_finds_nothing_keeps_its_key(merging):
     """A retry after newer commits still finds nothing."""
-    app.versions().merge(MergeRequest("ahead"))
+    merging.versions().merge(MergeRequest("ahead"))
     asked = MergeRequest("ahead", idempotency_key="k")
-    done = app.versions().merge(asked)
+    done = merging.versions().merge(asked)
     assert done.outcome == "already_up_to_date"
-    Item(name="c").save(app.context(branch="ahead"))
-    assert first(app.versions().merge(asked)) == done
+    Item(name="c").save(merging.context(branch="ahead"))
+    assert first(merging.versions().merge(asked)) == done
 
 
-def test_a_merge_is_answered_again_when_its_source_is_gone(app):
+def test_a_merge_is_answered_again_when_its_source_is_gone(merging):
     """Merging and deleting the branch, then hearing nothing: the retry is answered."""
-    Item(name="z").save(app.context())
+    Item(name="z").save(merging.context())
     asked = MergeRequest("ahead", idempotency_key="k")
-    done = app.versions().merge(asked)
-    app.versions().delete_branch("ahead")
-    assert first(app.versions().merge(asked)) == done
+    done = merging.versions().merge(asked)
+    merging.versions().delete_branch("ahead")
+    assert first(merging.versions().merge(asked)) == done
 
 
-def test_a_merge_with_conflicts_and_a_dry_run_keep_no_key(app):
+def test_a_merge_with_conflicts_and_a_dry_run_keep_no_key(merging):
     """What wrote nothing can be sent again with resolutions, under the same key."""
-    Item(name="b", count=9).save(app.context())
+    Item(name="b", count=9).save(merging.context())
     asked = MergeRequest("ahead", idempotency_key="k")
     dry = msgspec.structs.replace(asked, dry_run=True)
-    assert app.versions().merge(dry).outcome == "conflicts"
-    conflicts = app.versions().merge(asked).conflicts
+    assert merging.versions().merge(dry).outcome == "conflicts"
+    conflicts = merging.versions().merge(asked).conflicts
     settled = {each.id: Resolution("ours") for each in conflicts}
-    done = app.versions().merge(msgspec.structs.replace(asked, resolutions=settled))
+    done = merging.versions().merge(msgspec.structs.replace(asked, resolutions=settled))
     assert done.outcome == "merged"
 
 
