@@ -13,6 +13,7 @@ import msgspec
 from trails.app.serving.owners import OWNER_FILE, Owner, read_owner
 from trails.app.serving.socket_folders import remove_debris
 from trails.errors import LockedError
+from trails.files import private_folder
 from trails.model.secrets import Secret
 
 _PATIENCE: Final = 0.5
@@ -28,7 +29,7 @@ class Ownership:
     """
 
     def __init__(self, folder: Path, patience: float = _PATIENCE) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         path = folder / OWNER_FILE
         self._file = open(path, "a+b", buffering=0, opener=_open_private)  # noqa: SIM115
         try:

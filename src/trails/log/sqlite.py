@@ -19,9 +19,10 @@ from typing import IO, Final, TypeVar
 import msgspec
 
 from trails.errors import CorruptionError, StorageError
+from trails.files import make_folder
 from trails.log.payloads import Part, Payload, PayloadWriter, open_part
 from trails.log.protocol import Header, head_moved
-from trails.log.storage import connect, make_folder, storage_errors
+from trails.log.storage import connect, storage_errors
 from trails.model.digests import canonical
 from trails.model.history import GENESIS, LOG_FORMAT, Activity, Commit, Head, Move
 from trails.model.types import Schema
