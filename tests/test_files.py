@@ -57,9 +57,14 @@ def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path):
     """Whatever goes wrong while the new one is written."""
     file = tmp_path / "file"
     file.write_bytes(b"old")
-    with pytest.raises(RuntimeError), replacing(file) as new:
-        new.write(b"half of the n")
-        raise RuntimeError
+
+    def write_half():
+        with replacing(file) as new:
+            new.write(b"half of the n")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_half()
     assert file.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [file]
 

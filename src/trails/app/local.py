@@ -160,6 +160,8 @@ def _alone(folder: Path, command: str, tell: Tell = silent) -> App:
     try:
         return App.open(folder, declarations=False, progress=tell)
     except LockedError as error:
+        if error.data["reason"] not in {"busy", "served"}:
+            raise
         raise LockedError(
             f"{command} needs the files for itself, and process {error.data['pid']} has this "
             f"project open; end that one (kill {error.data['pid']}, or close the client that "

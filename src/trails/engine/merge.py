@@ -14,7 +14,7 @@ import msgspec
 
 from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
-from trails.engine.changes import net_between
+from trails.engine.changes import count_changes, net_between
 from trails.engine.common_state import common_state
 from trails.engine.conflicts import Sides, clash_id, concerned, of_schemas, violation_id
 from trails.engine.containment import Permits
@@ -116,7 +116,8 @@ def _without_commit(
             graph.forward(line, theirs)
     if not dry_run:
         tell_move(graph, line, ours_id, theirs_id)
-    return MergeResult("fast_forward", source, target, theirs_id, dry_run=dry_run)
+    counts = count_changes(net_between(graph, ours_id, theirs_id))
+    return MergeResult("fast_forward", source, target, theirs_id, (), *counts, dry_run=dry_run)
 
 
 def _line_of(graph: Graph, seen: Seen, source: str) -> Line:

@@ -17,7 +17,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from trails.errors import CorruptionError, NotFoundError, TrailsError
+from trails.errors import CorruptionError, NotFoundError, StorageError, TrailsError
 from trails.files import (
     PRIVATE_FILE,
     private_folder,
@@ -132,7 +132,13 @@ class TokenFile:
         """The tokens, while nobody else changes them."""
         private_folder(self._folder)
         with open(self._folder / _LOCK_FILE, "ab", opener=private_opener) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            except OSError as error:
+                raise StorageError(
+                    f"can't lock {self._folder / _LOCK_FILE}: {error.strerror or error}. Move the "
+                    "project to a local disk, or mount this file system with locks"
+                ) from None
             yield self.read()
 
     def _write(self, tokens: Sequence[StoredToken]) -> None:

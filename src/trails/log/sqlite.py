@@ -19,10 +19,11 @@ from typing import IO, Final, TypeVar
 import msgspec
 
 from trails.errors import CorruptionError, StorageError
-from trails.files import make_folder
+from trails.files import make_folder, sync_folder
 from trails.log.payloads import Part, Payload, PayloadWriter, open_part
+from trails.log.places import LOG_FILE, NEW_LOG, find_log
 from trails.log.protocol import Header, head_moved
-from trails.log.storage import connect, storage_errors
+from trails.log.storage import connect, create_private, storage_errors
 from trails.model.digests import canonical
 from trails.model.history import GENESIS, LOG_FORMAT, Activity, Commit, Head, Move
 from trails.model.types import Schema
@@ -76,18 +77,59 @@ def _decode(decoder: msgspec.json.Decoder[T], record: bytes) -> T:
         ) from error
 
 
+def _create_file(folder: Path, header: Header) -> None:
+    """Create a log; it gets its name when it is complete, so no crash leaves half of one."""
+    with storage_errors("create the log"):
+        make_folder(folder)
+        path = folder / NEW_LOG
+        for leftover in (path, folder / f"{NEW_LOG}-journal"):
+            leftover.unlink(missing_ok=True)
+        create_private(path)
+        db = sqlite3.connect(path, isolation_level=None)
+        try:
+            db.execute("PRAGMA synchronous = FULL")
+            _create(db, header)
+        finally:
+            db.close()
+        path.rename(folder / LOG_FILE)
+        sync_folder(folder)
+
+
+def _create(db: sqlite3.Connection, header: Header) -> None:
+    """The tables of a log, and what is fixed about it."""
+    with storage_errors("create the log"):
+        db.execute("BEGIN IMMEDIATE")
+        for statement in _TABLES.split(";\n"):
+            if statement.strip():
+                db.execute(statement)
+        for table in ("commits", "activities", "schemas", "header"):
+            _protect(db, table)
+        db.execute(
+            "INSERT INTO header VALUES (?, ?, ?, ?)",
+            (header.format, header.graph, header.base_iri, header.created),
+        )
+        db.execute("COMMIT")
+
+
+def _protect(db: sqlite3.Connection, table: str) -> None:
+    for verb in ("UPDATE", "DELETE"):
+        db.execute(_APPEND_ONLY.format(table=table, verb=verb))
+
+
 class SqliteLog:
     """A Log in a folder, or in memory when the folder is None."""
 
     def __init__(self, folder: Path | None, graph: str, base_iri: str, created: str) -> None:
         self._segments = None if folder is None else folder / "segments"
         self._lock = threading.RLock()
-        if folder is not None:
-            with storage_errors("create the graph's folder"):
-                make_folder(folder)
-        self._db = connect(None if folder is None else folder / "log.db", synchronous="FULL")
+        header = Header(LOG_FORMAT, graph, base_iri, created)
+        if folder is not None and not find_log(folder, graph):
+            _create_file(folder, header)
+        self._db = connect(None if folder is None else folder / LOG_FILE, synchronous="FULL")
         try:
-            self._header = self._read_header() or self._create(graph, base_iri, created)
+            if folder is None:
+                _create(self._db, header)
+            self._header = self._read_header()
             self._add_moves()
         except BaseException:
             self._db.close()
@@ -101,15 +143,9 @@ class SqliteLog:
 
     # --- opening ---------------------------------------------------------------
 
-    def _read_header(self) -> Header | None:
+    def _read_header(self) -> Header:
         with storage_errors("read the log"):
-            known = self._db.execute(
-                "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'header'"
-            ).fetchone()
-            row = self._db.execute("SELECT * FROM header").fetchone() if known else None
-        if row is None:
-            return None
-        header = Header(*row)
+            header = Header(*self._db.execute("SELECT * FROM header").fetchone())
         if header.format != LOG_FORMAT:
             raise StorageError(
                 f"this log has format {header.format}, and this version of Trails reads format "
@@ -117,29 +153,13 @@ class SqliteLog:
             )
         return header
 
-    def _create(self, graph: str, base_iri: str, created: str) -> Header:
-        with self._transaction("create the log"):
-            for statement in _TABLES.split(";\n"):
-                if statement.strip():
-                    self._db.execute(statement)
-            for table in ("commits", "activities", "schemas", "header"):
-                self._protect(table)
-            self._db.execute(
-                "INSERT INTO header VALUES (?, ?, ?, ?)", (LOG_FORMAT, graph, base_iri, created)
-            )
-        return Header(LOG_FORMAT, graph, base_iri, created)
-
-    def _protect(self, table: str) -> None:
-        for verb in ("UPDATE", "DELETE"):
-            self._db.execute(_APPEND_ONLY.format(table=table, verb=verb))
-
     def _add_moves(self) -> None:
         with storage_errors("read the log"):
             known = self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'moves'").fetchone()
         if not known:
             with self._transaction("create the log"):
                 self._db.execute(_MOVES)
-                self._protect("moves")
+                _protect(self._db, "moves")
 
     def _read_heads(self) -> dict[str, Head]:
         with storage_errors("read the log"):

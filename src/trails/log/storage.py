@@ -27,7 +27,7 @@ def connect(path: Path | None, *, synchronous: str) -> sqlite3.Connection:
     """
     with storage_errors("open a database"):
         if path is not None:
-            _create_private(path)
+            create_private(path)
         connection = sqlite3.connect(
             path or ":memory:", isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS
         )
@@ -41,7 +41,34 @@ def connect(path: Path | None, *, synchronous: str) -> sqlite3.Connection:
     return connection
 
 
-def _create_private(path: Path) -> None:
+def connect_read_only(path: Path) -> sqlite3.Connection:
+    """Open a database of ours to read it, without changing or creating any file beside it.
+
+    SQLite would make a ``-shm`` file, and move a WAL into the database when it closes. Locks are
+    left out: this process owns the folder, or nobody can write to it.
+    """
+    wal = path.with_name(f"{path.name}-wal")
+    used = wal.exists() and wal.stat().st_size
+    # Without a WAL the file is all there is. With one, its index is kept in memory.
+    how = "vfs=unix-none" if used else "immutable=1"
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=ro&{how}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        if used:
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def create_private(path: Path) -> None:
     """Make a new database private; SQLite gives its WAL and shared memory the same mode.
 
     One that exists is not opened: closing it would drop the locks that this process holds on it.

@@ -52,6 +52,16 @@ class Arm(msgspec.Struct, frozen=True):
         seen = f"{self.of_node} AND " if self.of_node else ""
         return f"{self.nodes} n WHERE {fixed.replace('k.', 'n.')}{seen}"
 
+    def handled(self) -> str:
+        """As ``noded``, to be followed by a condition on the handle.
+
+        The index is named because SQLite, which has no statistics of these tables, would walk
+        all rows of a layer to find one of them.
+        """
+        if not self.fixed:
+            return self.noded()
+        return self.noded().replace(" n WHERE", " n INDEXED BY rows_handle WHERE", 1)
+
     def probe(self) -> str:
         """Whether node ``k`` has one more key: takes a slot and a key."""
         return (

@@ -114,7 +114,7 @@ class NodeIndex:
     def find(self, db: sqlite3.Connection, handle: str) -> Stored | None:
         """One node by handle."""
         for arm in self.arms:
-            query = f"SELECT n.nid, n.seq, n.doc FROM {arm.noded()}n.handle = ?"  # noqa: S608
+            query = f"SELECT n.nid, n.seq, n.doc FROM {arm.handled()}n.handle = ?"  # noqa: S608
             row = next(self.file.rows(db, query, (handle,)), None)
             if row is not None:
                 return Stored(row[0], row[1], self.state(handle, row[2]), arm.layer)
@@ -127,7 +127,7 @@ class NodeIndex:
             some = handles[at : at + _HANDLES]
             for arm in self.arms:
                 query = (
-                    f"SELECT n.handle, n.nid, n.seq, n.doc FROM {arm.noded()}"  # noqa: S608
+                    f"SELECT n.handle, n.nid, n.seq, n.doc FROM {arm.handled()}"  # noqa: S608
                     f"n.handle IN ({marks(len(some))})"
                 )
                 for handle, nid, seq, doc in self.file.rows(db, query, some):
@@ -149,7 +149,7 @@ class NodeIndex:
     def exists(self, db: sqlite3.Connection, handle: str) -> bool:
         """Whether there is such a node."""
         return any(
-            next(self.file.rows(db, f"SELECT 1 FROM {arm.noded()}n.handle = ?", (handle,)), None)  # noqa: S608
+            next(self.file.rows(db, f"SELECT 1 FROM {arm.handled()}n.handle = ?", (handle,)), None)  # noqa: S608
             for arm in self.arms
         )
 
@@ -158,7 +158,7 @@ class NodeIndex:
         found: list[str] = []
         for arm in self.arms:
             query = (
-                f"SELECT n.handle FROM {arm.noded()}"  # noqa: S608
+                f"SELECT n.handle FROM {arm.handled()}"  # noqa: S608
                 "n.handle >= ? AND n.handle < ? ORDER BY n.handle LIMIT ?"
             )
             # Handles are ASCII, and this is the last of it.
