@@ -25,6 +25,7 @@ import msgspec
 from trails.log.payloads import Part, Payload
 from trails.model.digests import canonical
 from trails.model.history import Commit, Move
+from trails.model.idempotency import KeyedOutcome
 
 TAIL_FILE: Final = "tail"
 OLD_TAIL: Final = "tail.old"
@@ -69,6 +70,8 @@ class KeptCommit(msgspec.Struct, frozen=True):
     schema: bytes | None
     before: str
     """Where its branch was."""
+    keyed: KeyedOutcome | None = None
+    """What a retry with its idempotency key is answered."""
 
     @property
     def payload(self) -> Payload:
@@ -81,6 +84,7 @@ class KeptMove(msgspec.Struct, frozen=True):
 
     move: bytes
     schema: str
+    keyed: KeyedOutcome | None = None
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -212,12 +216,16 @@ class Tail:
                     self._at = mark.end
 
     def add_commit(
-        self, commit: Commit, payload: Payload, schema: bytes | None, before: str
+        self,
+        commit: Commit,
+        payload: Payload,
+        schema: bytes | None,
+        before: str,
+        keyed: KeyedOutcome | None,
     ) -> None:
         """A commit that the log has."""
-        kept = KeptCommit(
-            canonical(commit), Kept.of(payload.removed), Kept.of(payload.added), schema, before
-        )
+        removed, added = Kept.of(payload.removed), Kept.of(payload.added)
+        kept = KeptCommit(canonical(commit), removed, added, schema, before, keyed)
         self._write(_frame("commit", commit.seq, commit.id, msgspec.msgpack.encode(kept)))
         self.last_seq = commit.seq
 
@@ -226,9 +234,9 @@ class Tail:
         self._write(_frame("commit", commit.seq, commit.id, b""))
         self.last_seq = commit.seq
 
-    def add_move(self, number: int, move: Move, schema: str) -> None:
+    def add_move(self, number: int, move: Move, schema: str, keyed: KeyedOutcome | None) -> None:
         """A move of a branch that the log has."""
-        kept = msgspec.msgpack.encode(KeptMove(canonical(move), schema))
+        kept = msgspec.msgpack.encode(KeptMove(canonical(move), schema, keyed))
         self._write(_frame("move", number, move.commit, kept))
 
     def _write(self, frame: bytes) -> None:

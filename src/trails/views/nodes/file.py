@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trails.errors import ReadOnlyError, StorageError, StorageFullError
+from trails.files import private_folder
 from trails.log.storage import connect, connect_read_only, storage_errors
 from trails.model.types import Schema
 from trails.views.nodes.keys import all_slots
@@ -152,7 +153,7 @@ class NodeFile:
                 db = connect_read_only(self._path)
             return self._checked(db)
         if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(self._path.parent)
         try:
             return self._prepare()
         except StorageFullError:
