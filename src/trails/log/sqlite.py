@@ -19,10 +19,11 @@ from typing import IO, Final, TypeVar
 import msgspec
 
 from trails.errors import CorruptionError, StorageError
+from trails.files import make_folder, sync_folder
 from trails.log.payloads import Part, Payload, PayloadWriter, open_part
 from trails.log.places import LOG_FILE, NEW_LOG, find_log
 from trails.log.protocol import Header, head_moved
-from trails.log.storage import connect, make_folder, storage_errors, sync_folder
+from trails.log.storage import connect, create_private, storage_errors
 from trails.model.digests import canonical
 from trails.model.history import GENESIS, LOG_FORMAT, Activity, Commit, Head, Move
 from trails.model.types import Schema
@@ -83,6 +84,7 @@ def _create_file(folder: Path, header: Header) -> None:
         path = folder / NEW_LOG
         for leftover in (path, folder / f"{NEW_LOG}-journal"):
             leftover.unlink(missing_ok=True)
+        create_private(path)
         db = sqlite3.connect(path, isolation_level=None)
         try:
             db.execute("PRAGMA synchronous = FULL")
