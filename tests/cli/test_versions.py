@@ -99,7 +99,10 @@ def test_a_merge_without_a_commit_says_so(shell):
     """A branch that is only ahead moves main forward."""
     shell.run("branch", "create", "ahead")
     commit = shell.update("Task/t1", branch="ahead", priority=3)
-    assert f"forward to ahead at {commit[:12]}" in shell.out("branch", "merge", "ahead")
+    counts = "0 created, 1 updated, 0 deleted"
+    assert counts in shell.out("branch", "merge", "ahead", "--dry-run")
+    told = shell.out("branch", "merge", "ahead")
+    assert f"forward to ahead at {commit[:12]}: {counts}" in told
 
 
 def test_commits_are_listed_filtered_and_paged(diverged):

@@ -107,6 +107,6 @@ def _internal(error: BaseException, name: str) -> Failure:
     return Failure(
         "internal",
         code,
-        f"{name} failed inside the server; its log says why under the trace id {trace}",
+        f"{name} failed with an internal error; the log has the details under trace {trace}",
         {"trace_id": trace},
     )

@@ -77,7 +77,7 @@ def show_merge(report: Reporting, result: MergeResult, request: MergeRequest, no
         report.text = [f"Nothing to do: {target} has all of {source} already."]
     elif result.outcome == "fast_forward":
         moved = "moved" if would else "Moved"
-        report.text = [f"{would}{moved} {target} forward to {source}{at}; no commit was needed."]
+        report.text = [f"{would}{moved} {target} forward to {source}{at}: {counts}."]
     else:
         merged = "merged" if would else "Merged"
         report.text = [f"{would}{merged} {source} into {target}{at}: {counts}."]
