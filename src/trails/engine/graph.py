@@ -220,9 +220,9 @@ class Graph:
     def temporary(self) -> Path | None:
         """A folder for files of this process alone; the next owner removes what is left there.
 
-        None for a graph in memory, whose files are where the system has such files.
+        None for a graph in memory or read-only, whose files are where the system has such files.
         """
-        if self.folder is None:
+        if self.folder is None or self.read_only is not None:
             return None
         folder = self.folder / TEMPORARY
         private_folder(folder)

@@ -14,6 +14,7 @@ from trails.log.payloads import payload_digest
 from trails.model.digests import digest_of
 from trails.model.history import GENESIS, Commit, Draft, Position, chain_digest, commit_id
 from trails.model.reports import Finding
+from trails.model.wording import count
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import ROOT
@@ -29,9 +30,8 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
     yield _finding("log file", "sound", pages, "restore the log from a backup")
     broken = list(_check_commits(graph, progress))
     total = graph.log.last_seq()
-    yield _finding(
-        "commit chain", f"{total} commit(s), every digest right", broken, "restore from a backup"
-    )
+    sound = f"{count(total, 'commit')}, every digest right"
+    yield _finding("commit chain", sound, broken, "restore from a backup")
     if graph.loss is not None:
         yield Finding("lost commits", "problem", graph.loss.describe(graph.name), "trails recover")
     if pages or broken or graph.loss is not None:
