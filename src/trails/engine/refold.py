@@ -90,7 +90,8 @@ class Refold:
         owners: dict[str, str] = {GENESIS: ROOT_NAME}
         steps: list[tuple[Commit, str]] = []
         forks: dict[str, list[tuple[str, str]]] = defaultdict(list)
-        for name, end in ((ROOT_NAME, trunk), *states.items()):
+        for name, head in ((ROOT_NAME, trunk), *states.items()):
+            end = head
             while end not in owners:
                 commit = self._ancestry.commit(end)
                 owners[end] = name

@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 from trails.errors import CorruptionError, StorageError, StorageFullError
+from trails.files import PRIVATE_FILE
 
 _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+BUSY_SECONDS: Final = 5.0
+"""How long a statement waits for a lock. One process owns a project, so nobody should hold one."""
 
 
 def connect(path: Path | None, *, synchronous: str) -> sqlite3.Connection:
@@ -21,8 +26,10 @@ def connect(path: Path | None, *, synchronous: str) -> sqlite3.Connection:
     Statements are autocommitted: every transaction in Trails is written out.
     """
     with storage_errors("open a database"):
+        if path is not None:
+            create_private(path)
         connection = sqlite3.connect(
-            path or ":memory:", isolation_level=None, check_same_thread=False, timeout=30
+            path or ":memory:", isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS
         )
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -34,21 +41,40 @@ def connect(path: Path | None, *, synchronous: str) -> sqlite3.Connection:
     return connection
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder whose name survives a power cut, and its parents likewise."""
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for each in missing:
-        sync_folder(each.parent)
+def connect_read_only(path: Path) -> sqlite3.Connection:
+    """Open a database of ours to read it, without changing or creating any file beside it.
 
-
-def sync_folder(folder: Path) -> None:
-    """Make names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    SQLite would make a ``-shm`` file, and move a WAL into the database when it closes. Locks are
+    left out: this process owns the folder, or nobody can write to it.
+    """
+    wal = path.with_name(f"{path.name}-wal")
+    used = wal.exists() and wal.stat().st_size
+    # Without a WAL the file is all there is. With one, its index is kept in memory.
+    how = "vfs=unix-none" if used else "immutable=1"
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=ro&{how}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+    )
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        if used:
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def create_private(path: Path) -> None:
+    """Make a new database private; SQLite gives its WAL and shared memory the same mode.
+
+    One that exists is not opened: closing it would drop the locks that this process holds on it.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE))
 
 
 def files_below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -114,6 +140,13 @@ class _Translation:
         unreadable = code is None and "decode" in str(error)
         if unreadable or (code is not None and code & 0xFF in _DAMAGED):
             return CorruptionError(f"can't {self._doing}: {error}; run 'trails verify'")
+        if code is not None and code & 0xFF in _BUSY:
+            return StorageError(
+                f"can't {self._doing}: another process has locked the database for more than "
+                f"{BUSY_SECONDS:g} seconds. Only the process that owns a project may open its "
+                "files: find the other one with 'fuser' on the files in .trails, end it, and try "
+                "again"
+            )
         return StorageError(f"can't {self._doing}: {error}")
 
     def _of_system(self, error: OSError) -> StorageError:

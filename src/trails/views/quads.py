@@ -19,7 +19,8 @@ import msgspec
 import pyoxigraph as ox
 
 from trails.errors import CorruptionError, StorageError
-from trails.log.storage import full, storage_errors, sync_folder
+from trails.files import private_folder, private_opener, sync_folder
+from trails.log.storage import full, storage_errors
 from trails.model.history import Position
 from trails.model.iris import TRAILS
 from trails.views.memtables import Memtables
@@ -68,11 +69,12 @@ class QuadsView:
             return
         try:
             with self._errors("open the quads view"):
-                self._folder.parent.mkdir(parents=True, exist_ok=True)
+                private_folder(self._folder.parent)
                 kept = self._kept(self._folder)
                 if kept.is_dir() and not self._folder.exists():
                     kept.rename(self._folder)  # a crash came before its successor had the name
                 self._check_files(self._folder)
+                private_folder(self._folder)
                 for beside in (kept, self._staged(self._folder), self._rebuilt(self._folder)):
                     shutil.rmtree(beside, ignore_errors=True)
                 for debris in self._folder.glob("bulk-*.sst"):  # of a load that failed
@@ -219,7 +221,8 @@ class QuadsView:
                 self._store = None
                 # Whole or not at all: a mark that can't be read counts as damage.
                 beside = mark.with_name(f"{mark.name}.new")
-                beside.write_bytes(msgspec.json.encode(_sizes(self._folder)))
+                with open(beside, "wb", opener=private_opener) as file:
+                    file.write(msgspec.json.encode(_sizes(self._folder)))
                 beside.replace(mark)
             self._store = None
 

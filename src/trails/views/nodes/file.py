@@ -13,13 +13,14 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from trails.errors import CorruptionError, StorageError
-from trails.log.storage import connect, storage_errors, sync_folder
+from trails.files import private_folder, sync_file, sync_folder
+from trails.log.storage import connect, storage_errors
 from trails.model.types import Schema
 from trails.views.nodes.keys import all_slots
 from trails.views.nodes.layers import FOREVER, ROOT, Layers
@@ -82,6 +83,30 @@ _UNUSABLE: Final = {
     sqlite3.SQLITE_IOERR_SHORT_READ,
 }
 """What SQLite says of tables that are not ours, of texts that are none, and of bad sectors."""
+_DRAFT_TABLES: Final = """
+CREATE TEMP TABLE types (tid INTEGER PRIMARY KEY, name TEXT NOT NULL, next INTEGER NOT NULL);
+CREATE TEMP TABLE slots (sid INTEGER PRIMARY KEY, name TEXT NOT NULL);
+CREATE TEMP TABLE rows (
+    layer INTEGER NOT NULL, nid INTEGER NOT NULL, seq INTEGER NOT NULL, until INTEGER NOT NULL,
+    handle TEXT NOT NULL, doc BLOB NOT NULL, PRIMARY KEY (layer, nid, seq)
+) WITHOUT ROWID;
+CREATE INDEX temp.rows_handle ON rows (handle, layer);
+CREATE TEMP TABLE row_keys (
+    layer INTEGER NOT NULL, sid INTEGER NOT NULL, key BLOB NOT NULL, nid INTEGER NOT NULL,
+    seq INTEGER NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (layer, sid, key, nid, seq)
+) WITHOUT ROWID;
+CREATE TEMP TABLE hides (
+    nid INTEGER NOT NULL, layer INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (nid, layer)
+) WITHOUT ROWID;
+CREATE TEMP TABLE refs (
+    name TEXT PRIMARY KEY, layer INTEGER NOT NULL, used INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TEMP TABLE past (
+    handle TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (handle, seq)
+) WITHOUT ROWID;
+"""
+"""Of a draft: SQLite takes a name without a database for these before the file's own."""
+
 _ROWS: Final = 100
 # The system keeps the file's pages in memory as well, so a small cache of our own suffices;
 # only the order of a large write's pages needs more.
@@ -108,6 +133,7 @@ class NodeFile:
         self._lock = threading.Lock()
         self._memory_lock = threading.RLock()
         self.turns = Turns()
+        self._drafting = Turns()
         self._idle: list[sqlite3.Connection] = []
         self._writing = False
         self.damaged = False
@@ -123,7 +149,7 @@ class NodeFile:
     def _open(self) -> sqlite3.Connection:
         """Open the file; one that can't be used stays until another can take its place."""
         if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(self._path.parent)
         try:
             self._check_place()
             return self._prepare(self._path)
@@ -189,7 +215,11 @@ class NodeFile:
 
     def replace(self, fresh: NodeFile) -> None:
         """Let a complete file that was made beside this one take its place, durably."""
-        with self.turns.exclusive(), self.errors("replace the node index"):
+        with (
+            self._drafting.exclusive(),
+            self.turns.exclusive(),
+            self.errors("replace the node index"),
+        ):
             if self._path is None or fresh._path is None:
                 self.db.close()
                 self.db = fresh.db
@@ -209,8 +239,7 @@ class NodeFile:
             self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             self.close()
             if self._path is not None:
-                with self._path.open("rb") as file:
-                    os.fsync(file.fileno())
+                sync_file(self._path)
 
     def discard(self) -> None:
         """Close and remove it."""
@@ -221,7 +250,7 @@ class NodeFile:
 
     def close(self) -> None:
         """Close all connections; a reader closed later would remove the next file's WAL."""
-        with self.turns.exclusive(), self._lock:
+        with self._drafting.exclusive(), self.turns.exclusive(), self._lock:
             for reader in self._idle:
                 reader.close()
             self._idle.clear()
@@ -269,6 +298,25 @@ class NodeFile:
         """Keep the files in place while they are read."""
         with self.turns.shared():
             yield
+
+    @contextmanager
+    def draft(self) -> Iterator[Draft]:
+        """The file as it is now, to be changed without anybody noticing; not in memory.
+
+        Neither the writer's lock nor a turn is held meanwhile: SQLite keeps the state in place.
+        """
+        with self._drafting.shared(), self.errors("read the node index"):
+            draft = Draft(self._path, self.schema_of, self.graph)
+            try:
+                yield draft
+            finally:
+                draft.close()
+                self.damaged = self.damaged or draft.damaged
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether there is one connection only, which writers and readers share."""
+        return self._path is None
 
     @contextmanager
     def writer(self) -> Iterator[sqlite3.Connection]:
@@ -474,6 +522,23 @@ class NodeFile:
             "UNION SELECT seq FROM rows WHERE handle = ?1 AND seq > 0 ORDER BY 1"
         )
         return [seq for (seq,) in self.rows(db, query, (handle,))]
+
+
+class Draft(NodeFile):
+    """A node file at one moment: what is written here goes to temporary tables alone."""
+
+    def _open(self) -> sqlite3.Connection:
+        db = connect(self._path, synchronous="NORMAL")
+        try:
+            with storage_errors("open the node index"):
+                db.execute("BEGIN")
+                self._load(db)  # the first read fixes the state that all others see
+                for statement in _DRAFT_TABLES.split(";"):
+                    db.execute(statement)  # 'executescript' would end the transaction
+        except BaseException:
+            db.close()
+            raise
+        return db
 
 
 def _is_damage(error: StorageError) -> bool:
