@@ -107,17 +107,25 @@ class Stores:
         if quads.position.commit == head.commit and quads.whole and not quads.damaged:
             return
         if quads.damaged:
-            self._rebuild(line, quads, head, "is damaged")
+            why = "is damaged"
         elif not self._ancestry.has(quads.position):
-            self._rebuild(line, quads, head, "belongs to another history")
-        elif quads.position.commit != head.commit:
-            try:
-                self._follow(quads, head)
-            except CorruptionError:
-                if not quads.damaged:
-                    raise  # then it is the log
-                self._rebuild(line, quads, head, "is damaged")
+            why = "belongs to another history"
+        else:
+            why = self._try_to_follow(quads, head)
+        if why:
+            self._rebuild(line, quads, head, why)
         quads.whole = True
+
+    def _try_to_follow(self, quads: QuadsView, head: Head) -> str:
+        """Bring a store to a head; why it has to be made anew instead, where it has."""
+        try:
+            if quads.position.commit != head.commit:
+                self._follow(quads, head)
+        except CorruptionError:
+            if not quads.damaged:
+                raise  # then it is the log
+            return "is damaged"
+        return ""
 
     def _rebuild(self, line: Line, quads: QuadsView, head: Head, why: str) -> None:
         """Make a store anew beside the one that is there, which stays if that can't be done."""
