@@ -15,6 +15,7 @@ from trails.log.payloads import payload_digest
 from trails.model.digests import digest_of
 from trails.model.history import GENESIS, Commit, Draft, Position, chain_digest, commit_id
 from trails.model.reports import Finding
+from trails.model.wording import count
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import ROOT
@@ -34,7 +35,8 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
     yield _finding(LOG_FILE, "sound", pages, "restore the log from a backup")
     broken = list(_check_commits(graph, progress))
     total = graph.log.last_seq()
-    yield _finding(CHAIN, f"{total} commit(s), every digest right", broken, "restore from a backup")
+    sound = f"{count(total, 'commit')}, every digest right"
+    yield _finding(CHAIN, sound, broken, "restore from a backup")
     if pages or broken:
         return
     progress("folding the log again to compare the views")
