@@ -33,6 +33,7 @@ from trails.model.history import GENESIS, Head, Position
 from trails.model.iris import Names
 from trails.model.names import branch_folder
 from trails.model.types import Schema
+from trails.model.upkeep import Retention
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import ROOT, ROOT_NAME
@@ -98,6 +99,7 @@ class Graph:
         name: str,
         base_iri: str,
         allow_bypass: bool = False,
+        retention: Retention = Retention(),
         on_step: Callable[[Step], None] = _ignore,
         progress: Callable[[str], None] = _ignore,
     ) -> None:
@@ -121,7 +123,9 @@ class Graph:
         with ExitStack() as opened:
             self.log: Log = SqliteLog(folder, name, base_iri, now())
             opened.callback(self.log.close)
-            self.activities = Activities(self.log)
+            self.activities = Activities(
+                self.log, retention, lambda text: progress(f"graph {name}: {text}")
+            )
             self.names = Names(self.log.header.base_iri)
             self.ancestry = Ancestry(self.log)
             self.containment = Containment(self.log, self.ancestry)

@@ -32,12 +32,21 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
     yield _finding(
         "commit chain", f"{total} commit(s), every digest right", broken, "restore from a backup"
     )
+    yield _check_activities(graph)
     if pages or broken:
         return
     progress("folding the log again to compare the views")
     with tempfile.TemporaryDirectory(prefix="trails-verify-") as folder:
         yield _check_nodes(graph, Path(folder) / "nodes.db")
         yield _check_quads(graph, Path(folder) / "quads")
+
+
+def _check_activities(graph: Graph) -> Finding:
+    archives = graph.log.archives()
+    count = sum(each.count for each in archives)
+    sound = f"{count:,} archived in {len(archives)} file(s), every digest right"
+    problems = graph.log.check_archives()
+    return _finding("activities", sound, problems, "put the files back from a backup")
 
 
 def _finding(name: str, sound: str, problems: list[str], fix: str) -> Finding:

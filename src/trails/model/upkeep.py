@@ -5,6 +5,13 @@ from __future__ import annotations
 import msgspec
 
 
+class Retention(msgspec.Struct, frozen=True):
+    """How many activities stay in the log before the oldest are archived; None is no limit."""
+
+    days: int | None = 90
+    rows: int | None = 1_000_000
+
+
 class Cleaned(msgspec.Struct, frozen=True):
     """What a cleanup dropped."""
 
@@ -12,6 +19,11 @@ class Cleaned(msgspec.Struct, frozen=True):
     folders: tuple[str, ...]
     rows: int
     bytes: int
+    activities: int = 0
+    """Those that moved into archives."""
+    archives: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    """Scratch space of sandboxes that did not end in order."""
     dry_run: bool = False
 
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from trails.errors import StorageError, StorageFullError
-from trails.log.storage import connect, storage_errors
+from trails.log.storage import connect, give_back_space, storage_errors
 from trails.model.types import Schema
 from trails.views.nodes.keys import all_slots
 from trails.views.nodes.layers import FOREVER, ROOT, Layers
@@ -414,6 +414,12 @@ class NodeFile:
             self.db.execute("PRAGMA optimize")
             self.db.execute("VACUUM")
             self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def give_back_space(self) -> None:
+        """Give what the file does not use back to the file system."""
+        if self._path is not None:
+            with self.turns.exclusive():
+                give_back_space(self.db, self._path, nullcontext())
 
     # --- history of nodes --------------------------------------------------------
 
