@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.versions.oracle import State
@@ -14,9 +15,9 @@ from trails.model.merges import Conflict, MergeResult, Resolution
 
 
 @pytest.fixture
-def repo() -> Iterator[Repo]:
-    """A graph in memory."""
-    found = Repo()
+def repo(tmp_path: Path) -> Iterator[Repo]:
+    """A graph in a folder, whose merges are planned without the writer's lock."""
+    found = Repo(tmp_path)
     yield found
     found.sound()
     found.app.close()

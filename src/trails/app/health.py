@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from trails.app.app import App
+from trails.app.data_folder import examine_permissions
 from trails.app.settings import DATA_FOLDER
 from trails.engine.costs import examine_costs
 from trails.engine.doctor import examine, examine_machine
@@ -31,7 +32,7 @@ def examine_project(app: App) -> list[Report]:
     first = next((each for each in app.settings.graphs if each not in app.quarantined), "main")
     reports = [
         Report("This machine", (*examine_machine(), _sandbox(app, first))),
-        Report(title, (settings, _tokens(app))),
+        Report(title, (settings, _tokens(app), *_permissions(app))),
     ]
     for name in app.settings.graphs:
         declared, findings = _declarations(app, name)
@@ -50,6 +51,7 @@ def examine_served(app: App, graph: str) -> Report:
             Finding("settings", "ok", f"env is {app.settings.project.env}"),
             Finding("declarations", "ok", detail),
             _tokens(app),
+            *_permissions(app),
             Finding("policies", "ok", _MODES[app.policies.judge(graph).mode]),
             *examine_tools(registry),
             *examine_costs(app.graph(graph), registry),
@@ -57,6 +59,10 @@ def examine_served(app: App, graph: str) -> Report:
             *examine(app.graph(graph), registry.schema),
         ),
     )
+
+
+def _permissions(app: App) -> list[Finding]:
+    return [] if app.folder is None else [examine_permissions(app.folder / DATA_FOLDER)]
 
 
 def _policies(app: App, graph: str) -> list[Finding]:

@@ -22,7 +22,7 @@ from trails.log.protocol import Log
 from trails.model.actors import Actor
 from trails.model.history import Activity, ActivityArchive
 from trails.model.ids import uuid7
-from trails.model.upkeep import Retention
+from trails.model.upkeep import KEEP_ALL, Retention
 
 _PAUSE: Final = 0.25
 """Seconds that an activity may wait for others."""
@@ -111,7 +111,7 @@ class Activities:
     def __init__(
         self,
         log: Log,
-        retention: Retention = Retention(None, None),
+        retention: Retention = KEEP_ALL,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._log = log

@@ -36,7 +36,7 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
     if pages or broken:
         return
     progress("folding the log again to compare the views")
-    with tempfile.TemporaryDirectory(prefix="trails-verify-") as folder:
+    with tempfile.TemporaryDirectory(prefix="trails-verify-", dir=graph.temporary()) as folder:
         yield _check_nodes(graph, Path(folder) / "nodes.db")
         yield _check_quads(graph, Path(folder) / "quads")
 
@@ -119,6 +119,7 @@ def _check_commit(graph: Graph, commit: Commit, digests: dict[str, str]) -> Iter
         commit.message,
         commit.activity,
         commit.idempotency_key,
+        commit.nonce,
     )
     digest = chain_digest(
         tuple(digests[parent] for parent in commit.parents),

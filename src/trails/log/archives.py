@@ -7,7 +7,6 @@ an archive has it, so a crash at any point leaves every activity in one place or
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -18,8 +17,9 @@ from typing import Final
 import msgspec
 
 from trails.errors import CorruptionError
+from trails.files import make_folder, open_new, sync_folder
 from trails.log.compression import zstd
-from trails.log.storage import make_folder, storage_errors, sync_folder
+from trails.log.storage import storage_errors
 from trails.model.history import Activity, ActivityArchive
 
 ARCHIVES_FOLDER: Final = "activities"
@@ -80,7 +80,8 @@ def write_archive(folder: Path, rows: Iterable[tuple[int, bytes]]) -> ActivityAr
         first = last = count = 0
         oldest = newest = ""
         try:
-            with new.open("wb") as file:
+            new.unlink(missing_ok=True)  # of a writer that was killed
+            with open_new(new) as file:
                 for seq, record in rows:
                     ended = _ACTIVITY.decode(record).ended
                     first, oldest = (first, oldest) if count else (seq, ended)
@@ -89,8 +90,6 @@ def write_archive(folder: Path, rows: Iterable[tuple[int, bytes]]) -> ActivityAr
                     digest.update(line)
                     file.write(compressor.compress(line))
                 file.write(compressor.flush())
-                file.flush()
-                os.fsync(file.fileno())
             name = f"{first:012}-{last:012}{_SUFFIX}"
             new.replace(folder / name)
         except BaseException:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 
 class Retention(msgspec.Struct, frozen=True):
     """How many activities stay in the log before the oldest are archived; None is no limit."""
 
-    days: int | None = 90
-    rows: int | None = 1_000_000
+    days: int | None = None
+    rows: int | None = None
+
+
+KEEP_ALL: Final = Retention()
 
 
 class Cleaned(msgspec.Struct, frozen=True):

@@ -39,7 +39,7 @@ def add_upkeep_commands(cli: typer.Typer, operations: Operations) -> None:
                 what = (
                     f"{count(len(found.snapshots), 'snapshot')}, "
                     f"{count(len(found.folders), 'folder')} of branches that are gone, "
-                    f"scratch space of {count(len(found.runs), 'killed process', 'killed processes')}"
+                    f"scratch space of {count(len(found.runs), 'killed server')}"
                 )
                 verb = "would drop" if dry_run else "dropped"
                 report.text.append(f"[bold]{escape(name)}[/]: {verb} {what}.")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trails.errors import StorageError, StorageFullError
+from trails.files import private_folder
 from trails.log.storage import connect, give_back_space, storage_errors
 from trails.model.types import Schema
 from trails.views.nodes.keys import all_slots
@@ -74,6 +75,30 @@ CREATE TABLE IF NOT EXISTS past (
 CREATE TEMP TABLE IF NOT EXISTS waiting (sid INTEGER, key BLOB, nid INTEGER);
 """
 
+_DRAFT_TABLES: Final = """
+CREATE TEMP TABLE types (tid INTEGER PRIMARY KEY, name TEXT NOT NULL, next INTEGER NOT NULL);
+CREATE TEMP TABLE slots (sid INTEGER PRIMARY KEY, name TEXT NOT NULL);
+CREATE TEMP TABLE rows (
+    layer INTEGER NOT NULL, nid INTEGER NOT NULL, seq INTEGER NOT NULL, until INTEGER NOT NULL,
+    handle TEXT NOT NULL, doc BLOB NOT NULL, PRIMARY KEY (layer, nid, seq)
+) WITHOUT ROWID;
+CREATE INDEX temp.rows_handle ON rows (handle, layer);
+CREATE TEMP TABLE row_keys (
+    layer INTEGER NOT NULL, sid INTEGER NOT NULL, key BLOB NOT NULL, nid INTEGER NOT NULL,
+    seq INTEGER NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (layer, sid, key, nid, seq)
+) WITHOUT ROWID;
+CREATE TEMP TABLE hides (
+    nid INTEGER NOT NULL, layer INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (nid, layer)
+) WITHOUT ROWID;
+CREATE TEMP TABLE refs (
+    name TEXT PRIMARY KEY, layer INTEGER NOT NULL, used INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TEMP TABLE past (
+    handle TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (handle, seq)
+) WITHOUT ROWID;
+"""
+"""Of a draft: SQLite takes a name without a database for these before the file's own."""
+
 _ROWS: Final = 100
 # The system keeps the file's pages in memory as well, so a small cache of our own suffices;
 # only the order of a large write's pages needs more.
@@ -100,6 +125,7 @@ class NodeFile:
         self._lock = threading.Lock()
         self._memory_lock = threading.RLock()
         self.turns = Turns()
+        self._drafting = Turns()
         self._idle: list[sqlite3.Connection] = []
         self._writing = False
         self.damaged = False
@@ -114,7 +140,7 @@ class NodeFile:
 
     def _open(self) -> sqlite3.Connection:
         if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(self._path.parent)
         try:
             return self._prepare()
         except StorageFullError:
@@ -163,7 +189,7 @@ class NodeFile:
 
     def clear(self) -> None:
         """Forget everything; the log will be applied from its start."""
-        with self.turns.exclusive():
+        with self._drafting.exclusive(), self.turns.exclusive():
             self.close()
             self.damaged = self.whole = False
             self._remove_files()
@@ -171,7 +197,7 @@ class NodeFile:
 
     def close(self) -> None:
         """Close all connections; a reader closed later would remove the next file's WAL."""
-        with self.turns.exclusive(), self._lock:
+        with self._drafting.exclusive(), self.turns.exclusive(), self._lock:
             for reader in self._idle:
                 reader.close()
             self._idle.clear()
@@ -219,6 +245,25 @@ class NodeFile:
         """Keep the files in place while they are read."""
         with self.turns.shared():
             yield
+
+    @contextmanager
+    def draft(self) -> Iterator[Draft]:
+        """The file as it is now, to be changed without anybody noticing; not in memory.
+
+        Neither the writer's lock nor a turn is held meanwhile: SQLite keeps the state in place.
+        """
+        with self._drafting.shared(), self.errors("read the node index"):
+            draft = Draft(self._path, self.schema_of, self.graph)
+            try:
+                yield draft
+            finally:
+                draft.close()
+                self.damaged = self.damaged or draft.damaged
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether there is one connection only, which writers and readers share."""
+        return self._path is None
 
     @contextmanager
     def writer(self) -> Iterator[sqlite3.Connection]:
@@ -430,6 +475,23 @@ class NodeFile:
             "UNION SELECT seq FROM rows WHERE handle = ?1 AND seq > 0 ORDER BY 1"
         )
         return [seq for (seq,) in self.rows(db, query, (handle,))]
+
+
+class Draft(NodeFile):
+    """A node file at one moment: what is written here goes to temporary tables alone."""
+
+    def _open(self) -> sqlite3.Connection:
+        db = connect(self._path, synchronous="NORMAL")
+        try:
+            with storage_errors("open the node index"):
+                db.execute("BEGIN")
+                self._load(db)  # the first read fixes the state that all others see
+                for statement in _DRAFT_TABLES.split(";"):
+                    db.execute(statement)  # 'executescript' would end the transaction
+        except BaseException:
+            db.close()
+            raise
+        return db
 
 
 def marks(count: int) -> str:

@@ -19,7 +19,7 @@ from trails.model.history import Position
 from trails.model.iris import decode_id
 from trails.model.nodes import NodeState
 from trails.model.types import Schema
-from trails.views.nodes.arms import Arm, arms_of
+from trails.views.nodes.arms import Arm, arms_of, draft_arms_of
 from trails.views.nodes.docs import docs_of
 from trails.views.nodes.file import NodeFile, marks
 from trails.views.nodes.keys import Extract, Slot, all_slots
@@ -87,8 +87,11 @@ class NodeIndex:
         """Where its rows are, nearest first."""
         lineage = self.file.layers.lineage(self.layer.number)
         if lineage != self._lineage:
-            self._lineage, self._arms = lineage, arms_of(lineage)
+            self._lineage, self._arms = lineage, self._arms_of(lineage)
         return self._arms
+
+    def _arms_of(self, lineage: list[tuple[int, int]]) -> tuple[Arm, ...]:
+        return arms_of(lineage)
 
     @property
     def schema(self) -> Schema:
@@ -503,6 +506,19 @@ class NodeIndex:
                     f"{arm.keyed(joined=True)}k.sid = s.sid"
                 )
             yield from sorted(key for key in keys if key[0] in wanted)
+
+
+class DraftIndex(NodeIndex):
+    """A branch or snapshot in a draft of the node file."""
+
+    _own: int | None = None
+
+    def grow(self) -> None:
+        """Stand on a layer of the draft's own, which can be written."""
+        self._own = self.file.layers.stand(self.file.db, self._name, self.layer.number)
+
+    def _arms_of(self, lineage: list[tuple[int, int]]) -> tuple[Arm, ...]:
+        return draft_arms_of(lineage, -1 if self._own is None else self._own)
 
 
 def _names(slots: Iterable[Slot]) -> set[str]:
