@@ -177,13 +177,16 @@ class Activities:
         self._flush(self._refusals.settle())
         return self._log.activities(after)
 
-    def newest(self, limit: int) -> list[Activity]:
+    def newest(self, limit: int, *, archived: bool = True) -> list[Activity]:
         """The last few, newest first; what is still being summed up is told as it is now.
 
         Nothing is written for that: whoever looks does not make the log longer.
         """
         self.flush()
-        found, summed = self._log.newest_activities(limit), self._refusals.activities()
+        found, summed = (
+            self._log.newest_activities(limit, archived=archived),
+            self._refusals.activities(),
+        )
         if summed:
             found = sorted([*found, *summed], key=lambda each: each.ended, reverse=True)[:limit]
         return found
@@ -201,16 +204,17 @@ class Activities:
         """Move what is archivable into sealed files, if there are ``at_least`` so many."""
         with self._archiving:
             places = self._find_archivable()
+            if len(places) < at_least:
+                places = range(0)  # what a crash left half done is finished all the same
             found = []
-            if len(places) >= at_least:
-                for each in self._log.archive_activities(places):
-                    found.append(each)
-                    self._tell(
-                        f"archived {each.count:,} activities, from {each.oldest} to "
-                        f"{each.newest}, in activities/{each.name}"
-                    )
-                    if self._closed:
-                        break
+            for each in self._log.archive_activities(places):
+                found.append(each)
+                self._tell(
+                    f"archived {each.count:,} activities, from {each.oldest} to "
+                    f"{each.newest}, in activities/{each.name}"
+                )
+                if self._closed:
+                    break
             return found
 
     def _archive_if_due(self) -> None:

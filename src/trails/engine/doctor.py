@@ -60,7 +60,7 @@ def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
     yield Finding("instances", "ok", detail or "none yet")
     yield _examine_branches(graph)
     yield _examine_activities(graph)
-    yield from examine_refusals(graph.activities.newest(_LATELY))
+    yield from examine_refusals(graph.activities.newest(_LATELY, archived=False))
     if graph.folder is not None:
         free = shutil.disk_usage(graph.folder).free
         left = f"{free // 2**20:,} MiB free"

@@ -44,6 +44,12 @@ _TABLES: Final = (
 """Made when there is something to archive; a log without them has archived nothing."""
 
 _ACTIVITY: Final = msgspec.json.Decoder(Activity)
+_DAMAGE: Final = (
+    zstd.ZstdError,
+    EOFError,
+    ValueError,
+    msgspec.DecodeError,
+)
 _SEQ: Final = b'{"seq":'
 
 
@@ -104,22 +110,25 @@ def read_archive(folder: Path, archive: ActivityArchive) -> list[tuple[int, Acti
     """The activities of a file, with their places; CorruptionError where it is not whole."""
     digest = sha256()
     found = []
-    try:
-        with storage_errors("read archived activities"), zstd.open(folder / archive.name) as file:
-            for line in file:
-                digest.update(line)
-                seq = int(line[len(_SEQ) : line.index(b",")])
-                found.append((seq, _ACTIVITY.decode(line)))
-    except (zstd.ZstdError, EOFError, ValueError, msgspec.DecodeError, FileNotFoundError) as error:
-        raise _damaged(folder / archive.name, str(error)) from None
+    with storage_errors("read archived activities"):
+        try:
+            with zstd.open(folder / archive.name) as file:
+                for line in file:
+                    digest.update(line)
+                    seq = int(line[len(_SEQ) : line.index(b",")])
+                    found.append((seq, _ACTIVITY.decode(line)))
+        except FileNotFoundError:
+            raise _damaged(archive.name, "it is missing") from None
+        except _DAMAGE as error:
+            raise _damaged(archive.name, str(error)) from None
     if digest.hexdigest() != archive.sha or len(found) != archive.count:
-        raise _damaged(folder / archive.name, "its digest is another")
+        raise _damaged(archive.name, "its digest is another")
     return found
 
 
-def _damaged(path: Path, problem: str) -> CorruptionError:
+def _damaged(name: str, problem: str) -> CorruptionError:
     return CorruptionError(
-        f"archived activities are damaged: {path} is not what was archived ({problem}). Commits "
+        f"archived activities are damaged: {ARCHIVES_FOLDER}/{name} is not what was archived ({problem}). Commits "
         "and data are not affected; put the file back from a backup"
     )
 

@@ -410,14 +410,14 @@ class SqliteLog:
                 "SELECT seq, record FROM activities WHERE seq > ? ORDER BY seq LIMIT 500", (after,)
             ).fetchall()
 
-    def newest_activities(self, limit: int) -> list[Activity]:
-        """The last few activities, the newest first, archived ones included."""
+    def newest_activities(self, limit: int, *, archived: bool = True) -> list[Activity]:
+        """The last few activities, the newest first; of archived ones, those that are needed."""
         with self._lock, storage_errors("read the log"):
             rows = self._db.execute(
                 "SELECT record FROM activities WHERE seq > ? ORDER BY seq DESC LIMIT ?",
                 (self._archived, limit),
             ).fetchall()
-            archives = self.archives()
+            archives = self.archives() if archived else ()
         found = [_decode(_ACTIVITY, record) for (record,) in rows]
         for archive in reversed(archives):
             if len(found) >= limit:
