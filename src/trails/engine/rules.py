@@ -183,21 +183,9 @@ class Rules:
 
     def _duplicate_errors(self) -> Iterator[RuleError]:
         for (slot, key), (fields, newcomer) in self._duplicates.items():
-            holders = self._nodes.holders(self._db, slot, key, _SHOWN)
-            if len(holders) > 1:
-                stored = self._nodes.find(self._db, holders[-1])
-                values = {} if stored is None else stored.state.values
-                shown = [values.get(name) for name in fields]
-                names = " and ".join(fields)
-                yield RuleError(
-                    fields[0] if len(fields) == 1 else ", ".join(fields),
-                    "unique",
-                    f"{names} must be unique: {', '.join(map(repr, shown))} is shared by "
-                    f"{', '.join(holders)}",
-                    str(shown[0]) if len(shown) == 1 else [str(each) for each in shown],
-                    list(fields),
-                    nodes=tuple(sorted(holders, key=lambda handle: handle == newcomer)),
-                )
+            error = duplicate_error(self._nodes, self._db, slot, key, fields, newcomer)
+            if error is not None:
+                yield error
 
     def _dangling_errors(self) -> Iterator[RuleError]:
         for (holder, name, handle), field in self._dangling.items():
@@ -206,16 +194,7 @@ class Rules:
             points = handle in value if isinstance(value, tuple) else handle == value
             if points and not self._reference_holds(field, handle):
                 there = self._nodes.exists(self._db, handle)
-                why = f"which is not a {field.target}" if there else "which does not exist"
-                yield RuleError(
-                    name,
-                    "reference",
-                    f"{name} must refer to a {field.target}; {holder} refers to {handle}, {why}",
-                    handle,
-                    field.target,
-                    nodes=(holder,),
-                    others=(handle,),
-                )
+                yield dangling_error(holder, field, handle, there=there)
 
     def _gone_errors(self) -> Iterator[RuleError]:
         for handle, node in self._gone.items():
@@ -242,12 +221,61 @@ class Rules:
                 count = self._nodes.count_key(
                     self._db, slot_name(edge, (side,)), handle_key(handle)
                 )
-                if count < low:
-                    message = f"{handle} needs at least {low} {edge} edge(s) as {side}, not {count}"
-                    return RuleError(side, "min_count", message, handle, low, (handle,))
-                if high is not None and count > high:
-                    message = (
-                        f"{handle} may have at most {high} {edge} edge(s) as {side}, not {count}"
-                    )
-                    return RuleError(side, "max_count", message, handle, high, (handle,))
+                return count_error(edge, side, handle, (low, high), count)
         return None
+
+
+def duplicate_error(
+    nodes: NodeIndex,
+    db: sqlite3.Connection,
+    slot: str,
+    key: bytes,
+    fields: tuple[str, ...],
+    newcomer: str | None = None,
+) -> RuleError | None:
+    """Several nodes have one key in a slot; ``newcomer`` is the one that came last."""
+    holders = nodes.holders(db, slot, key, _SHOWN)
+    if len(holders) < 2:
+        return None
+    stored = nodes.find(db, holders[-1])
+    values = {} if stored is None else stored.state.values
+    shown = [values.get(name) for name in fields]
+    return RuleError(
+        fields[0] if len(fields) == 1 else ", ".join(fields),
+        "unique",
+        f"{' and '.join(fields)} must be unique: {', '.join(map(repr, shown))} is shared by "
+        f"{', '.join(holders)}",
+        str(shown[0]) if len(shown) == 1 else [str(each) for each in shown],
+        list(fields),
+        nodes=tuple(sorted(holders, key=lambda handle: handle == newcomer)),
+    )
+
+
+def dangling_error(
+    holder: str, field: PredicateDescriptor, handle: str, *, there: bool
+) -> RuleError:
+    """A reference leads nowhere, or to a node of another type."""
+    why = f"which is not a {field.target}" if there else "which does not exist"
+    return RuleError(
+        field.name,
+        "reference",
+        f"{field.name} must refer to a {field.target}; {holder} refers to {handle}, {why}",
+        handle,
+        field.target,
+        nodes=(holder,),
+        others=(handle,),
+    )
+
+
+def count_error(
+    edge: str, side: str, handle: str, limits: tuple[int, int | None], count: int
+) -> RuleError | None:
+    """A node has too few or too many edges of a type; None where the number is right."""
+    low, high = limits
+    if count < low:
+        message = f"{handle} needs at least {low} {edge} edge(s) as {side}, not {count}"
+        return RuleError(side, "min_count", message, handle, low, (handle,))
+    if high is not None and count > high:
+        message = f"{handle} may have at most {high} {edge} edge(s) as {side}, not {count}"
+        return RuleError(side, "max_count", message, handle, high, (handle,))
+    return None
