@@ -212,7 +212,7 @@ def test_cleanup_archives_what_the_settings_say_and_frees_disk(tmp_path):
         assert (graph.folder / "log.db-wal").stat().st_size == 0
         assert list(graph.activities.read()) == before
         found = {each.name: each for each in verify(graph, lambda _: None)}
-        assert found["activities"].detail.startswith(f"{done.activities:,} archived in 1 file(s)")
+        assert found["activities"].detail.startswith(f"{done.activities:,} activities archived")
         assert (
             "archived in 1 file" in {e.name: e for e in examine(graph, None)}["activities"].detail
         )

@@ -17,6 +17,7 @@ from trails.log.storage import files_below
 from trails.model.names import branch_folder
 from trails.model.reports import Finding
 from trails.model.types import Schema
+from trails.model.wording import count
 
 _LIBRARIES = ("pyoxigraph", "msgspec", "google-re2", "backports.zstd")
 _LOW_DISK = 200 * 1024 * 1024
@@ -39,7 +40,7 @@ def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
     """One graph: its log, its views, its types, its disk."""
     line, head = graph.main, graph.main.head
     where = f"commit {head.commit[:12]}" if head.commit else "no commit yet"
-    yield Finding("log", "ok", f"{head.seq} commit(s), at {where}")
+    yield Finding("log", "ok", f"{count(head.seq, 'commit')}, at {where}")
     for name, position in (
         ("node index", line.nodes.position),
         ("quads view", graph.stores.main().position),
@@ -101,9 +102,9 @@ def _examine_activities(graph: Graph) -> Finding:
         return Finding("activities", "ok", "none archived")
     folder = None if graph.folder is None else graph.folder / ARCHIVES_FOLDER
     missing = [each.name for each in archives if folder and not (folder / each.name).is_file()]
-    count = sum(each.count for each in archives)
+    archived = sum(each.count for each in archives)
     detail = (
-        f"{count:,} archived in {len(archives)} file(s) of {ARCHIVES_FOLDER}/, up to "
+        f"{archived:,} archived in {count(len(archives), 'file')} of {ARCHIVES_FOLDER}/, up to "
         f"{archives[-1].newest}"
     )
     if not missing:

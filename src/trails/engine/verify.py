@@ -14,6 +14,7 @@ from trails.log.payloads import payload_digest
 from trails.model.digests import digest_of
 from trails.model.history import GENESIS, Commit, Draft, Position, chain_digest, commit_id
 from trails.model.reports import Finding
+from trails.model.wording import count
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import ROOT
@@ -29,9 +30,8 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
     yield _finding("log file", "sound", pages, "restore the log from a backup")
     broken = list(_check_commits(graph, progress))
     total = graph.log.last_seq()
-    yield _finding(
-        "commit chain", f"{total} commit(s), every digest right", broken, "restore from a backup"
-    )
+    sound = f"{count(total, 'commit')}, every digest right"
+    yield _finding("commit chain", sound, broken, "restore from a backup")
     yield _check_activities(graph)
     if pages or broken:
         return
@@ -43,8 +43,8 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
 
 def _check_activities(graph: Graph) -> Finding:
     archives = graph.log.archives()
-    count = sum(each.count for each in archives)
-    sound = f"{count:,} archived in {len(archives)} file(s), every digest right"
+    archived = count(sum(each.count for each in archives), "activity", "activities")
+    sound = f"{archived} archived in {count(len(archives), 'file')}, every digest right"
     problems = graph.log.check_archives()
     return _finding("activities", sound, problems, "put the files back from a backup")
 
