@@ -128,7 +128,8 @@ def read_archive(folder: Path, archive: ActivityArchive) -> list[tuple[int, Acti
 
 def _damaged(name: str, problem: str) -> CorruptionError:
     return CorruptionError(
-        f"archived activities are damaged: {ARCHIVES_FOLDER}/{name} is not what was archived ({problem}). Commits "
+        f"archived activities are damaged: {ARCHIVES_FOLDER}/{name} is not what was "
+        f"archived ({problem}). Commits "
         "and data are not affected; put the file back from a backup"
     )
 

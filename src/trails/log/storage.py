@@ -178,7 +178,9 @@ class _Translation:
         code = getattr(error, "sqlite_errorcode", None)
         if code in _FULL:
             return full(self._doing)
-        if code is not None and code & 0xFF in _DAMAGED:
+        # The module, which gives no code then, could not read a text as UTF-8.
+        unreadable = code is None and "decode" in str(error)
+        if unreadable or (code is not None and code & 0xFF in _DAMAGED):
             return CorruptionError(f"can't {self._doing}: {error}; run 'trails verify'")
         if code is not None and code & 0xFF in _BUSY:
             return StorageError(
