@@ -38,6 +38,7 @@ from trails.model.iris import Names
 from trails.model.names import branch_folder
 from trails.model.read_only import Loss, ReadOnly, Status
 from trails.model.types import Schema
+from trails.model.upkeep import KEEP_ALL, Retention
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import ROOT, ROOT_NAME
@@ -102,9 +103,9 @@ class Graph:
         name: str,
         base_iri: str,
         allow_bypass: bool = False,
+        retention: Retention = KEEP_ALL,
         keep_keys_days: int = KEEP_DAYS,
         read_only: ReadOnly | None = None,
-        on_step: Callable[[Step], None] = _ignore,
         progress: Callable[[str], None] = _ignore,
     ) -> None:
         self.name = name
@@ -116,7 +117,7 @@ class Graph:
         self.allow_bypass = allow_bypass
         self.keep_keys_days = keep_keys_days
         """For how long idempotency keys are kept."""
-        self.on_step = on_step
+        self.on_step: Callable[[Step], None] = _ignore
         self.is_current: Callable[[Actor], bool] = everybody
         """Whether a caller's credential is still good; whoever serves the graph knows."""
         self.feed = Feed()
@@ -140,7 +141,12 @@ class Graph:
                 folder, name, base_iri, now(), read_only=self.read_only is not None
             )
             opened.callback(self.log.close)
-            self.activities = Activities(self.log, kept=self.read_only is None)
+            self.activities = Activities(
+                self.log,
+                retention,
+                lambda text: progress(f"graph {name}: {text}"),
+                kept=self.read_only is None,
+            )
             self.names = Names(self.log.header.base_iri)
             self.ancestry = Ancestry(self.log)
             self.containment = Containment(self.log, self.ancestry)

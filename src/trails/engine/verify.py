@@ -37,6 +37,7 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
     total = graph.log.last_seq()
     sound = f"{count(total, 'commit')}, every digest right"
     yield _finding(CHAIN, sound, broken, "restore from a backup")
+    yield _check_activities(graph)
     if graph.loss is not None:
         yield Finding("lost commits", "problem", graph.loss.describe(graph.name), "trails recover")
     if pages or broken or graph.loss is not None:
@@ -73,6 +74,14 @@ def _readable(name: str, check: Callable[[], Finding]) -> Finding:
         return check()
     except CorruptionError as error:
         return Finding(name, "problem", error.message, "trails verify --repair")
+
+
+def _check_activities(graph: Graph) -> Finding:
+    archives = graph.log.archives()
+    archived = count(sum(each.count for each in archives), "activity", "activities")
+    sound = f"{archived} archived in {count(len(archives), 'file')}, every digest right"
+    problems = graph.log.check_archives()
+    return _finding("activities", sound, problems, "put the files back from a backup")
 
 
 def _finding(name: str, sound: str, problems: list[str], fix: str) -> Finding:

@@ -13,14 +13,14 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from trails.errors import CorruptionError, ReadOnlyError, StorageError
 from trails.files import private_folder, sync_file, sync_folder
-from trails.log.storage import connect, connect_read_only, storage_errors
+from trails.log.storage import connect, connect_read_only, give_back_space, storage_errors
 from trails.model.types import Schema
 from trails.views.nodes.keys import all_slots
 from trails.views.nodes.layers import FOREVER, ROOT, Layers
@@ -552,6 +552,12 @@ class NodeFile:
             self.db.execute("PRAGMA optimize")
             self.db.execute("VACUUM")
             self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def give_back_space(self) -> None:
+        """Give what the file does not use back to the file system."""
+        if self._path is not None:
+            with self.turns.exclusive():
+                give_back_space(self.db, self._path, nullcontext())
 
     # --- history of nodes --------------------------------------------------------
 
