@@ -29,6 +29,7 @@ from trails.app.settings import DATA_FOLDER, Settings, choose_graph, read_settin
 from trails.engine.scaffold import scaffold_project
 from trails.engine.verify import verify
 from trails.errors import LockedError, NotFoundError, UnreachableError
+from trails.files import set_private_umask
 from trails.identity.token_files import TokenFile
 from trails.model.actors import OPERATOR, Actor
 from trails.model.clients import ClientPlace, Installation, InstallRequest
@@ -75,6 +76,7 @@ class LocalOperations(LocalServer, LocalPolicies):
             return
         settings = read_settings(place.folder)  # a folder that is no project has no owner
         graphs = settings.graphs
+        set_private_umask()
         found = own_or_find(place.folder, tell)
         if isinstance(found, OwnerAddress):
             try:
@@ -154,6 +156,7 @@ def _token_file(folder: Path) -> TokenFile:
 
 def _alone(folder: Path, command: str, tell: Tell = silent) -> App:
     """A project for a command that needs its files for itself, and runs none of its code."""
+    set_private_umask()
     try:
         return App.open(folder, declarations=False, progress=tell)
     except LockedError as error:

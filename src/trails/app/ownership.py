@@ -22,6 +22,7 @@ from trails.app.serving.owners import (
 )
 from trails.app.serving.socket_folders import remove_debris
 from trails.errors import LockedError, StorageError
+from trails.files import private_folder
 from trails.model.secrets import Secret
 
 _PATIENCE: Final = 0.5
@@ -39,7 +40,7 @@ class Ownership:
     def __init__(self, folder: Path, patience: float = _PATIENCE) -> None:
         path = folder / OWNER_FILE
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            private_folder(folder)
             self._file = open(path, "a+b", buffering=0, opener=_open_private)  # noqa: SIM115
         except OSError as error:
             raise unusable_file(path, error) from None

@@ -22,6 +22,7 @@ from trails.errors import ConflictError, TransactionError
 from trails.model.history import GENESIS, Head, Move
 from trails.model.names import check_branch_name
 from trails.model.versions import BranchInfo
+from trails.model.wording import count
 
 
 def list_branches(
@@ -155,7 +156,7 @@ def _check_merged(
     if not unmerged:
         return
     raise ConflictError(
-        f"branch {name!r} has {len(unmerged)} commit(s) that are not merged anywhere; merge it "
+        f"branch {name!r} has {count(len(unmerged), 'unmerged commit')}; merge it "
         "first, or delete it by force: its commits can still be read by their ids, the last "
         f"one is {head.commit}",
         branch=name,

@@ -16,6 +16,7 @@ from trails.log.storage import files_below
 from trails.model.names import branch_folder
 from trails.model.reports import Finding
 from trails.model.types import Schema
+from trails.model.wording import count
 
 _LIBRARIES = ("pyoxigraph", "msgspec", "google-re2", "backports.zstd")
 _LOW_DISK = 200 * 1024 * 1024
@@ -38,7 +39,7 @@ def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
     """One graph: its log, its views, its types, its disk."""
     line, head = graph.main, graph.main.head
     where = f"commit {head.commit[:12]}" if head.commit else "no commit yet"
-    yield Finding("log", "ok", f"{head.seq} commit(s), at {where}")
+    yield Finding("log", "ok", f"{count(head.seq, 'commit')}, at {where}")
     for name, position in (
         ("node index", line.nodes.position),
         ("quads view", graph.stores.main().position),

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import NamedTuple
+
+import msgspec
 
 from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
@@ -14,14 +19,14 @@ from trails.engine.graph import Graph
 from trails.engine.guards import guard_of
 from trails.engine.lines import Line, compile_once
 from trails.engine.load.files import How, staging
-from trails.engine.load.joined import Joined, common_format
-from trails.engine.load.load import Loaded, put_staged
+from trails.engine.load.joined import Given, Joined, common_format
+from trails.engine.load.load import put_staged
 from trails.engine.load.rdf import Parse
-from trails.engine.load.source import Progress, Source, no_progress
+from trails.engine.load.source import BLOCK, Progress, Source, blocks_of, no_progress
 from trails.engine.load.staged import Staged
 from trails.engine.snapshots import snapshot_line
 from trails.engine.write.draft import drafting
-from trails.engine.write.opened import Opened, Opening
+from trails.engine.write.opened import Opened, Opening, OutdatedError
 from trails.errors import NotFoundError, QueryError, ValidationError
 from trails.model.history import GENESIS
 from trails.model.lenses import Lens
@@ -49,11 +54,13 @@ def load_files(
     *,
     access: Access = OPEN,
     call: Call | None = None,
+    forked: bool = False,
 ) -> LoadResult:
     """Load all files of a request in one write; raises what is wrong with any of them.
 
     They are read before the write begins, so that other writers wait for what is written and
     not for what has to be read. If the types change meanwhile, the files are read again.
+    ``forked`` says whether the branch was made for it.
     """
     how = How(
         format=common_format(request.files, request.format),
@@ -63,25 +70,31 @@ def load_files(
     )
     parse, progress, limits = reading
     several = Joined(request.files, limits) if len(request.files) > 1 else None
-    given = request.files[0] if several is None else several.blocks()
-    done = None
-    try:
-        with closing(Source(given, progress, limits)) as source:
-            while done is None:
+    given: Given = request.files[0] if several is None else several.blocks()
+    opened: Opened | None = None
+    with ExitStack() as stack:
+        content = None
+        if request.idempotency_key is not None:
+            given, content = _digested(given, stack)
+        begin = partial(opening, request=["load", how, request.source, content])
+        source = stack.enter_context(closing(Source(given, progress, limits)))
+        try:
+            while opened is None:
                 schema = _seen_schema(line, access)
                 with staging(schema, graph.names, source, how, parse) as staged:
                     if staged.problems.found and not graph.file.in_memory:
                         # What else is wrong is found out without keeping anybody waiting.
                         with drafting(graph, line, access, call) as draft:
                             put_staged(draft, staged, how.mode)
-                    done = _put(opening, staged, how.mode)
-    except ValidationError as error:
-        if several is None:
-            raise
-        raise several.placed(error) from None
-    opened, loaded = done
+                    with suppress(OutdatedError):
+                        opened = _put(begin, staged, how.mode, forked=forked)
+        except ValidationError as error:
+            if several is None:
+                raise
+            raise several.placed(error) from None
+    told = msgspec.convert(opened.result, _Answer)
     return LoadResult(
-        line.name, opened.commit_id, loaded.nodes, loaded.deleted, replayed=opened.replayed
+        line.name, opened.commit_id, told.nodes, told.deleted, told.forked, opened.replayed
     )
 
 
@@ -91,14 +104,42 @@ def _seen_schema(line: Line, access: Access) -> Schema:
     return line.schema if guard is None else guard.seen.schema
 
 
-def _put(opening: Opening, staged: Staged, mode: Mode) -> tuple[Opened, Loaded] | None:
-    """Write what was read; None if the types are not those any more that it was read with."""
+def _put(opening: Opening, staged: Staged, mode: Mode, *, forked: bool) -> Opened:
+    """Write what was read, with the types that it was read with."""
     with opening() as opened:
-        if opened.replayed:
-            return opened, Loaded(0)
-        if opened.write.nodes.seen.schema.digest != staged.schema.digest:
-            return None
-        return opened, put_staged(opened.write, staged, mode)
+        if not opened.replayed:
+            if opened.write.nodes.seen.schema.digest != staged.schema.digest:
+                raise OutdatedError
+            loaded = put_staged(opened.write, staged, mode)
+            opened.answer({"nodes": loaded.nodes, "deleted": loaded.deleted, "forked": forked})
+    return opened
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What a load answers beside its commit."""
+
+    nodes: int = 0
+    deleted: int = 0
+    forked: bool = False
+
+
+def _digested(given: Given, stack: ExitStack) -> tuple[Given, str]:
+    """What is loaded, and the digest of its bytes; a stream is copied on the way."""
+    digest = sha256()
+    if isinstance(given, Path):
+        try:
+            with given.open("rb") as file:
+                for block in iter(partial(file.read, BLOCK), b""):
+                    digest.update(block)
+        except OSError as error:
+            raise NotFoundError(f"{given} can't be read: {error.strerror}") from None
+        return given, digest.hexdigest()
+    copy = stack.enter_context(TemporaryFile())  # noqa: SIM115 - closed by the caller
+    for block in blocks_of(given):
+        digest.update(block)
+        copy.write(block)
+    copy.seek(0)
+    return copy, digest.hexdigest()
 
 
 def export_line(

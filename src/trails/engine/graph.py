@@ -26,11 +26,13 @@ from trails.engine.stores import Stores
 from trails.engine.tracing import Tracing
 from trails.engine.unknown import unknown_branch
 from trails.errors import CorruptionError, NotFoundError, StorageError, TransactionError
+from trails.files import private_folder
 from trails.log.protocol import Log
 from trails.log.sqlite import SqliteLog
 from trails.model.actors import Actor
 from trails.model.fair_queue import ANYBODY, FairQueue
 from trails.model.history import GENESIS, Head, Position
+from trails.model.idempotency import KEEP_DAYS
 from trails.model.iris import Names
 from trails.model.names import branch_folder
 from trails.model.types import Schema
@@ -40,6 +42,8 @@ from trails.views.nodes.layers import ROOT, ROOT_NAME
 from trails.views.quads import QuadsView
 
 MAIN: Final = "main"
+TEMPORARY: Final = "tmp"
+"""The folder of a graph with what nobody needs after the process that made it."""
 Step = Literal["before_append", "after_append", "mid_apply", "after_apply", "before_acknowledge"]
 """Moments of a write at which a process may die; tests stop there."""
 
@@ -99,12 +103,15 @@ class Graph:
         name: str,
         base_iri: str,
         allow_bypass: bool = False,
+        keep_keys_days: int = KEEP_DAYS,
         on_step: Callable[[Step], None] = _ignore,
         progress: Callable[[str], None] = _ignore,
     ) -> None:
         self.name = name
         self.folder = folder
         self.allow_bypass = allow_bypass
+        self.keep_keys_days = keep_keys_days
+        """For how long idempotency keys are kept."""
         self.on_step = on_step
         self.is_current: Callable[[Actor], bool] = everybody
         """Whether a caller's credential is still good; whoever serves the graph knows."""
@@ -146,6 +153,17 @@ class Graph:
             opened.pop_all()
 
     # --- where things are --------------------------------------------------------
+
+    def temporary(self) -> Path | None:
+        """A folder for files of this process alone; the next owner removes what is left there.
+
+        None for a graph in memory, whose files are where the system has such files.
+        """
+        if self.folder is None:
+            return None
+        folder = self.folder / TEMPORARY
+        private_folder(folder)
+        return folder
 
     def log_head(self, branch: str) -> Head:
         """Where a branch is in the log."""

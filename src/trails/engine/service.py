@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 
-import msgspec
-
 from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
 from trails.engine.branches import forked_branch
@@ -187,7 +185,7 @@ class GraphService:
                     idempotency_key=request.idempotency_key,
                 )
                 watched = partial(_go_on, graph, call, progress)
-                done = load_files(
+                return load_files(
                     graph,
                     ctx.line,
                     opening,
@@ -195,8 +193,8 @@ class GraphService:
                     Reading(self.untrusted.parse, watched, self.load_limits),
                     access=access,
                     call=call,
+                    forked=forked,
                 )
-        return msgspec.structs.replace(done, forked=forked)
 
     def export(
         self, ctx: GraphContext, format: str = "ndjson", types: Sequence[str] = ()

@@ -19,6 +19,7 @@ from trails.engine.ancestry import Ancestry
 from trails.engine.folding import Folding
 from trails.engine.lines import SNAPSHOT, Line
 from trails.errors import CorruptionError, StorageError
+from trails.files import private_folder
 from trails.model.history import Head
 from trails.views.quads import BULK, QuadsView
 
@@ -85,7 +86,7 @@ class Stores:
     def _open(self, folder: Path | None) -> QuadsView:
         """A store that begins as a checkpoint of main's."""
         if folder is not None and not folder.is_dir():
-            folder.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(folder.parent)
             with self.main().reading():
                 self.main().store.backup(folder)
         made = QuadsView(folder)

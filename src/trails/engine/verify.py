@@ -14,6 +14,7 @@ from trails.log.payloads import payload_digest
 from trails.model.digests import digest_of
 from trails.model.history import GENESIS, Commit, Draft, Position, chain_digest, commit_id
 from trails.model.reports import Finding
+from trails.model.wording import count
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import ROOT
@@ -29,13 +30,12 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
     yield _finding("log file", "sound", pages, "restore the log from a backup")
     broken = list(_check_commits(graph, progress))
     total = graph.log.last_seq()
-    yield _finding(
-        "commit chain", f"{total} commit(s), every digest right", broken, "restore from a backup"
-    )
+    sound = f"{count(total, 'commit')}, every digest right"
+    yield _finding("commit chain", sound, broken, "restore from a backup")
     if pages or broken:
         return
     progress("folding the log again to compare the views")
-    with tempfile.TemporaryDirectory(prefix="trails-verify-") as folder:
+    with tempfile.TemporaryDirectory(prefix="trails-verify-", dir=graph.temporary()) as folder:
         yield _check_nodes(graph, Path(folder) / "nodes.db")
         yield _check_quads(graph, Path(folder) / "quads")
 
@@ -110,6 +110,7 @@ def _check_commit(graph: Graph, commit: Commit, digests: dict[str, str]) -> Iter
         commit.message,
         commit.activity,
         commit.idempotency_key,
+        commit.nonce,
     )
     digest = chain_digest(
         tuple(digests[parent] for parent in commit.parents),

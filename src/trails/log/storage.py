@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 from trails.errors import CorruptionError, StorageError, StorageFullError
+from trails.files import PRIVATE_FILE
 
 _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+BUSY_SECONDS: Final = 5.0
+"""How long a statement waits for a lock. One process owns a project, so nobody should hold one."""
 
 
 def connect(path: Path | None, *, synchronous: str) -> sqlite3.Connection:
@@ -21,8 +26,10 @@ def connect(path: Path | None, *, synchronous: str) -> sqlite3.Connection:
     Statements are autocommitted: every transaction in Trails is written out.
     """
     with storage_errors("open a database"):
+        if path is not None:
+            create_private(path)
         connection = sqlite3.connect(
-            path or ":memory:", isolation_level=None, check_same_thread=False, timeout=30
+            path or ":memory:", isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS
         )
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -61,21 +68,13 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder whose name survives a power cut, and its parents likewise."""
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for each in missing:
-        sync_folder(each.parent)
+def create_private(path: Path) -> None:
+    """Make a new database private; SQLite gives its WAL and shared memory the same mode.
 
-
-def sync_folder(folder: Path) -> None:
-    """Make names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    One that exists is not opened: closing it would drop the locks that this process holds on it.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE))
 
 
 def files_below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -139,6 +138,13 @@ class _Translation:
             return full(self._doing)
         if code is not None and code & 0xFF in _DAMAGED:
             return CorruptionError(f"can't {self._doing}: {error}; run 'trails verify'")
+        if code is not None and code & 0xFF in _BUSY:
+            return StorageError(
+                f"can't {self._doing}: another process has locked the database for more than "
+                f"{BUSY_SECONDS:g} seconds. Only the process that owns a project may open its "
+                "files: find the other one with 'fuser' on the files in .trails, end it, and try "
+                "again"
+            )
         return StorageError(f"can't {self._doing}: {error}")
 
     def _of_system(self, error: OSError) -> StorageError:

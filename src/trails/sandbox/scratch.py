@@ -19,6 +19,7 @@ from typing import Final
 from uuid import uuid4
 
 from trails.errors import StorageError
+from trails.files import private_folder
 from trails.log.storage import storage_errors
 from trails.sandbox.confine import NOBODY
 
@@ -47,7 +48,7 @@ class Scratch:
 
     def _start(self) -> Path:
         home = self._folder or _temporary()
-        home.mkdir(parents=True, exist_ok=True)
+        private_folder(home)
         _sweep(home)
         run = home / f"run-{uuid4().hex}"
         # The lock comes first, beside the folder: a sweep must not find a run without one.

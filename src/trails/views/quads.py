@@ -19,6 +19,7 @@ import msgspec
 import pyoxigraph as ox
 
 from trails.errors import CorruptionError, StorageError
+from trails.files import private_folder, private_opener
 from trails.log.storage import full, storage_errors
 from trails.model.history import Position
 from trails.model.iris import TRAILS
@@ -68,7 +69,7 @@ class QuadsView:
         self._check_files(self._folder)
         try:
             with self._errors("open the quads view"):
-                self._folder.parent.mkdir(parents=True, exist_ok=True)
+                private_folder(self._folder)
                 for beside in (self._kept(self._folder), self._staged(self._folder)):
                     shutil.rmtree(beside, ignore_errors=True)
                 for debris in self._folder.glob("bulk-*.sst"):  # of a load that failed
@@ -167,7 +168,8 @@ class QuadsView:
             with suppress(OSError, RuntimeError):
                 self._store.flush()
                 self._store = None
-                mark.write_bytes(msgspec.json.encode(_sizes(self._folder)))
+                with open(mark, "wb", opener=private_opener) as file:
+                    file.write(msgspec.json.encode(_sizes(self._folder)))
             self._store = None
 
     def _flush(self) -> None:

@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from trails.model.wording import count
 from trails.surfaces.cli.operations import Operations
 from trails.surfaces.cli.options import GraphsOption, JsonOption, ProjectOption
 from trails.surfaces.cli.reporting import Reporting
-from trails.surfaces.cli.texts import count, size
+from trails.surfaces.cli.texts import size
 
 
 def add_upkeep_commands(cli: typer.Typer, operations: Operations) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trails.errors import StorageError, StorageFullError
+from trails.files import private_folder
 from trails.log.storage import connect, storage_errors
 from trails.model.types import Schema
 from trails.views.nodes.keys import all_slots
@@ -139,7 +140,7 @@ class NodeFile:
 
     def _open(self) -> sqlite3.Connection:
         if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(self._path.parent)
         try:
             return self._prepare()
         except StorageFullError:
