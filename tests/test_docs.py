@@ -15,6 +15,7 @@ from trails.app.settings import (
     Auth,
     Budgets,
     GraphSettings,
+    LogSettings,
     Loads,
     McpSettings,
     Project,
@@ -79,6 +80,7 @@ def commands(cli, prefix):
                     McpSettings,
                     Budgets,
                     Validation,
+                    LogSettings,
                     Loads,
                     Sandbox,
                 )
@@ -107,6 +109,7 @@ def test_the_settings_of_the_reference_are_all_of_them():
         "server",
         "graphs",
         "validation",
+        "log",
         "loads",
         "sandbox",
         "auth",

@@ -22,6 +22,7 @@ from trails.engine.containment import Containment
 from trails.engine.feed import Change, Feed
 from trails.engine.folding import Folding
 from trails.engine.lines import SNAPSHOT, Compiled, Line
+from trails.engine.refold import Refold, left_as_it_was
 from trails.engine.stores import Stores
 from trails.engine.tracing import Tracing
 from trails.engine.unknown import unknown_branch
@@ -36,6 +37,7 @@ from trails.model.idempotency import KEEP_DAYS
 from trails.model.iris import Names
 from trails.model.names import branch_folder
 from trails.model.types import Schema
+from trails.model.upkeep import KEEP_ALL, Retention
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import ROOT, ROOT_NAME
@@ -60,9 +62,6 @@ class View(Protocol):
 
     damaged: bool
     whole: bool
-
-    def clear(self) -> None:
-        """Forget everything; it is then not whole until it has followed the log again."""
 
     def reading(self) -> AbstractContextManager[None]:
         """Keep what is read in place."""
@@ -103,6 +102,7 @@ class Graph:
         name: str,
         base_iri: str,
         allow_bypass: bool = False,
+        retention: Retention = KEEP_ALL,
         keep_keys_days: int = KEEP_DAYS,
         on_step: Callable[[Step], None] = _ignore,
         progress: Callable[[str], None] = _ignore,
@@ -131,11 +131,14 @@ class Graph:
         with ExitStack() as opened:
             self.log: Log = SqliteLog(folder, name, base_iri, now())
             opened.callback(self.log.close)
-            self.activities = Activities(self.log)
+            self.activities = Activities(
+                self.log, retention, lambda text: progress(f"graph {name}: {text}")
+            )
             self.names = Names(self.log.header.base_iri)
             self.ancestry = Ancestry(self.log)
             self.containment = Containment(self.log, self.ancestry)
             self.folding = Folding(self.log, self.ancestry, self.compiled)
+            self.refold = Refold(self.ancestry, self.folding, self.compiled)
             self.tracing = Tracing(
                 self.feed, self.ancestry, self.folding, self.compiled, self.names
             )
@@ -286,11 +289,9 @@ class Graph:
         """See to it that the node file is sound and of this history."""
         main = self.main.nodes
         if self.file.damaged:
-            self._progress("the node index is damaged; rebuilding it from the log")
-            self._clear_file()
+            self._rebuild_file("is damaged")
         elif main.known and not all(self.ancestry.has(each.position) for each in self.file.layers):
-            self._progress("the node index belongs to another history; rebuilding it from the log")
-            self._clear_file()
+            self._rebuild_file("belongs to another history")
         if not main.known:
             with self.file.transaction():
                 self.file.layers.point(self.file.db, MAIN, ROOT)
@@ -303,10 +304,27 @@ class Graph:
         if gone:
             self.forget_lines(gone)
 
-    def _clear_file(self) -> None:
+    def _rebuild_file(self, why: str) -> None:
+        """Make the node index anew beside the one that is there, which stays if that fails.
+
+        All branches are folded before it is replaced, also those that nobody uses now: what the
+        log can't give any more must not be lost with the old index.
+        """
+        self._progress(f"the node index {why}; rebuilding it from the log")
+        heads = {name: head.commit for name, head in self.log.branches().items()}
+        trunk = heads.pop(MAIN, GENESIS)
+        with left_as_it_was("the node index", why):
+            fresh = self.file.beside()
+            try:
+                self.refold.fold(fresh, trunk, heads, self._progress)
+                with fresh.transaction():
+                    fresh.layers.point(fresh.db, MAIN, ROOT)
+                self.file.replace(fresh)
+            except BaseException:
+                fresh.discard()
+                raise
         for name in [name for name, line in self._lines.items() if line.fixed]:
             del self._lines[name]
-        self.file.clear()
 
     def bring_line(self, line: Line) -> Line:
         """Bring a branch's node index to its head; called with the writer's lock."""
@@ -316,7 +334,6 @@ class Graph:
         except CorruptionError:
             if not self.file.damaged:
                 raise  # then it is the log
-            self._progress("the node index is damaged; rebuilding it from the log")
             self._bring_file()
             self._bring_nodes(self.main, self.log_head(MAIN))
             self._bring_nodes(line, head)
@@ -437,11 +454,15 @@ class Graph:
         line.head = head
 
     def rebuild(self) -> None:
-        """Forget all views and fold them from the log again."""
+        """Make all views anew from the log; each is replaced when its successor is complete."""
         with self.writing():
-            self._clear_file()
-            self.stores.clear()
+            self._rebuild_file("is to be renewed")
             self.catch_up()
+            self.stores.rebuild(self.main, self.log_head(MAIN))
+            for name, head in self.log.branches().items():
+                line = self._lines.get(name) or self._add_line(name, head)
+                if line is not self.main and self.stores.exists(line):
+                    self.stores.rebuild(self.bring_line(line), head)
 
     # --- reading ---------------------------------------------------------------------
 

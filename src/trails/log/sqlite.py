@@ -20,13 +20,36 @@ import msgspec
 
 from trails.errors import CorruptionError, StorageError
 from trails.files import make_folder, sync_folder
+from trails.log.archives import (
+    ARCHIVES_FOLDER,
+    AT_ONCE,
+    check_archives,
+    insert_archive,
+    read_archive,
+    read_archives,
+    write_archive,
+)
 from trails.log.compression import zstd
 from trails.log.payloads import Part, Payload, PayloadWriter, open_part
 from trails.log.places import LOG_FILE, NEW_LOG, find_log
 from trails.log.protocol import Header, head_moved
-from trails.log.storage import connect, create_private, storage_errors
+from trails.log.storage import (
+    SHRINKABLE,
+    connect,
+    create_private,
+    give_back_space,
+    storage_errors,
+)
 from trails.model.digests import canonical
-from trails.model.history import GENESIS, LOG_FORMAT, Activity, Commit, Head, Move
+from trails.model.history import (
+    GENESIS,
+    LOG_FORMAT,
+    Activity,
+    ActivityArchive,
+    Commit,
+    Head,
+    Move,
+)
 from trails.model.idempotency import KeyedOutcome
 from trails.model.types import Schema
 
@@ -76,6 +99,8 @@ BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END;
 T = TypeVar("T")
 _AT_ONCE: Final = 512
 """Activities that one statement adds."""
+_DELETED_AT_ONCE: Final = 2_000
+"""Archived activities that one transaction deletes: writers wait for it."""
 _INSERT: Final = "INSERT INTO activities (id, record) VALUES "
 
 _COMMIT = msgspec.json.Decoder(Commit)
@@ -118,6 +143,7 @@ def _create_file(folder: Path, header: Header) -> None:
         create_private(path)
         db = sqlite3.connect(path, isolation_level=None)
         try:
+            db.execute(SHRINKABLE)
             db.execute("PRAGMA synchronous = FULL")
             _create(db, header)
         finally:
@@ -151,6 +177,7 @@ class SqliteLog:
     """A Log in a folder, or in memory when the folder is None."""
 
     def __init__(self, folder: Path | None, graph: str, base_iri: str, created: str) -> None:
+        self._folder = folder
         self._segments = None if folder is None else folder / "segments"
         self._lock = threading.RLock()
         header = Header(LOG_FORMAT, graph, base_iri, created)
@@ -162,6 +189,8 @@ class SqliteLog:
                 _create(self._db, header)
             self._header = self._read_header()
             self._add_missing()
+            with storage_errors("read the log"):
+                self._archives = read_archives(self._db)
         except BaseException:
             self._db.close()
             raise
@@ -357,26 +386,128 @@ class SqliteLog:
         return None if found is None else _decode(_SCHEMA, found[0])
 
     def activities(self, after: int = 0) -> Iterator[tuple[int, Activity]]:
-        """Activities in log order, those after a position."""
+        """Activities in log order, those after a position, archived ones included."""
         while True:
-            with self._lock, storage_errors("read the log"):
-                rows = self._db.execute(
-                    "SELECT seq, record FROM activities WHERE seq > ? ORDER BY seq LIMIT 500",
-                    (after,),
-                ).fetchall()
-            if not rows:
+            archive = next((each for each in self.archives() if each.last > after), None)
+            if archive is not None:
+                kept = read_archive(self._archives_folder, archive)
+                yield from (each for each in kept if each[0] > after)
+                after = archive.last
+                continue
+            rows = self._activity_rows(after)
+            if rows:
+                after = rows[-1][0]
+                yield from ((seq, _decode(_ACTIVITY, record)) for seq, record in rows)
+            elif self._archived <= after:
                 return
-            for seq, record in rows:
-                after = seq
-                yield seq, _decode(_ACTIVITY, record)
 
-    def newest_activities(self, limit: int) -> list[Activity]:
-        """The last few activities, the newest first."""
+    def _activity_rows(self, after: int) -> list[tuple[int, bytes]]:
+        """The next records of the table; none where an archive has the next ones."""
+        with self._lock, storage_errors("read the log"):
+            if self._archived > after:
+                return []
+            return self._db.execute(
+                "SELECT seq, record FROM activities WHERE seq > ? ORDER BY seq LIMIT 500", (after,)
+            ).fetchall()
+
+    def newest_activities(self, limit: int, *, archived: bool = True) -> list[Activity]:
+        """The last few activities, the newest first; of archived ones, those that are needed."""
         with self._lock, storage_errors("read the log"):
             rows = self._db.execute(
-                "SELECT record FROM activities ORDER BY seq DESC LIMIT ?", (limit,)
+                "SELECT record FROM activities WHERE seq > ? ORDER BY seq DESC LIMIT ?",
+                (self._archived, limit),
             ).fetchall()
-        return [_decode(_ACTIVITY, record) for (record,) in rows]
+            archives = self.archives() if archived else ()
+        found = [_decode(_ACTIVITY, record) for (record,) in rows]
+        for archive in reversed(archives):
+            if len(found) >= limit:
+                break
+            kept = read_archive(self._archives_folder, archive)
+            found += [each for _, each in reversed(kept)][: limit - len(found)]
+        return found
+
+    # --- archives of activities --------------------------------------------------
+
+    def archives(self) -> tuple[ActivityArchive, ...]:
+        """Files of activities that have left the table, oldest first."""
+        return tuple(self._archives)
+
+    @property
+    def _archived(self) -> int:
+        """The place up to which archives have the activities."""
+        return self._archives[-1].last if self._archives else 0
+
+    @property
+    def _archives_folder(self) -> Path:
+        if self._folder is None:
+            raise StorageError("a log in memory has no archives")
+        return self._folder / ARCHIVES_FOLDER
+
+    def find_archivable(self, ended_before: str, keep: int | None) -> range:
+        """The places of activities that ended before a time, or are more than ``keep``.
+
+        The newest one always stays: the table counts on from there.
+        """
+        low = self._archived + 1
+        with self._lock, storage_errors("read the log"):
+            last = self._db.execute("SELECT max(seq) FROM activities").fetchone()[0] or 0
+            if self._folder is None or last <= low:
+                return range(low, low)
+            until, bound = low, last
+            while until < bound:  # they are in the order of their ends
+                middle = (until + bound) // 2
+                row = self._db.execute(
+                    "SELECT record FROM activities WHERE seq >= ? ORDER BY seq LIMIT 1", (middle,)
+                ).fetchone()
+                if _decode(_ACTIVITY, row[0]).ended < ended_before:
+                    until = middle + 1
+                else:
+                    bound = middle
+        if keep is not None:
+            until = max(until, last + 1 - keep)
+        return range(low, min(until, last))
+
+    def archive_activities(self, places: range) -> Iterator[ActivityArchive]:
+        """Move the activities at the beginning of the stream into sealed files, one by one."""
+        self._delete_archived()
+        while self._archived + 1 < places.stop:
+            until = min(places.stop, self._archived + 1 + AT_ONCE)
+            archive = write_archive(self._archives_folder, self._rows_until(until))
+            with self._lock:
+                with self._transaction("archive activities"):
+                    insert_archive(self._db, archive)
+                self._archives.append(archive)
+            self._delete_archived()
+            yield archive
+
+    def _rows_until(self, until: int) -> Iterator[tuple[int, bytes]]:
+        after = self._archived
+        while rows := [row for row in self._activity_rows(after) if row[0] < until]:
+            yield from rows
+            after = rows[-1][0]
+
+    def _delete_archived(self) -> None:
+        """Delete the rows that archives have, a few at a time."""
+        while self._archives:
+            with self._transaction("archive activities"):
+                deleted = self._db.execute(
+                    "DELETE FROM activities WHERE seq IN "
+                    "(SELECT seq FROM activities WHERE seq <= ? ORDER BY seq LIMIT ?)",
+                    (self._archived, _DELETED_AT_ONCE),
+                ).rowcount
+            if deleted < _DELETED_AT_ONCE:
+                return
+
+    def check_archives(self) -> list[str]:
+        """What is wrong with the files of archived activities."""
+        return (
+            list(check_archives(self._archives_folder, self.archives())) if self._archives else []
+        )
+
+    def give_back_space(self) -> None:
+        """Give what the file does not use back to the file system."""
+        if self._folder is not None:
+            give_back_space(self._db, self._folder / LOG_FILE, self._lock)
 
     # --- writing ---------------------------------------------------------------
 
@@ -538,12 +669,18 @@ class SqliteLog:
                     for name in row
                     if name is not None
                 }
+                archives = read_archives(copy)
             finally:
                 copy.close()
             if self._segments is not None and named:
                 make_folder(folder / "segments")
                 for name in sorted(named):
                     shutil.copyfile(self._segments / name, folder / "segments" / name)
+            if archives:
+                make_folder(folder / ARCHIVES_FOLDER)
+                for archive in archives:
+                    file = folder / ARCHIVES_FOLDER / archive.name
+                    shutil.copyfile(self._archives_folder / archive.name, file)
 
     def compact(self) -> None:
         """Move what is in the WAL into the file."""
