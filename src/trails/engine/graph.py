@@ -97,6 +97,9 @@ def now() -> str:
 class Graph:
     """One versioned knowledge graph, in a folder or in memory."""
 
+    write_seconds: float = 0.0
+    """How long one write of an actor with a credential may keep others waiting; 0 is no limit."""
+
     def __init__(
         self,
         folder: Path | None,
@@ -123,8 +126,6 @@ class Graph:
         """Whether a caller's credential is still good; whoever serves the graph knows."""
         self.feed = Feed()
         self._progress = progress
-        self.write_seconds = 0.0
-        """How long one write of an actor with a credential may keep others waiting; 0: no limit."""
         self._writers = FairQueue(1)
         self._owner: int | None = None
         self._retry_at = 0.0
