@@ -51,10 +51,31 @@ _ODD_TARGETS = [
     *(b"http://h", b"http:///x", b"ftp://h/x", b"/\x0c", b"http://u@h/x", b"/?\xe4"),
 ]
 _VERSIONS = [b"HTTP/1.0", b"HTTP/1.2", b"HTTP/2.0", b"http/1.1", b"RTSP/1.1", b"HTTP/1.1 ", b""]
-_LENGTHS = [b"+%d", b"-%d", b"0x%x", b"%d, %d", b"%d,", b" %d ", b"\t%d", b"0%d", b"%d 1", b"%d\x0b", b"%d\t"]
+_LENGTHS = [
+    b"+%d",
+    b"-%d",
+    b"0x%x",
+    b"%d, %d",
+    b"%d,",
+    b" %d ",
+    b"\t%d",
+    b"0%d",
+    b"%d 1",
+    b"%d\x0b",
+    b"%d\t",
+]
 _CODINGS = [
     *(b"chunked", b"Chunked", b"chunked ", b"\tchunked", b"gzip", b"gzip, chunked", b"identity"),
-    *(b"chunked, chunked", b"xchunked", b"chunked;a=b", b"\x0bchunked", b"", b"chunked,", b", chunked", b"chunked\t"),
+    *(
+        b"chunked, chunked",
+        b"xchunked",
+        b"chunked;a=b",
+        b"\x0bchunked",
+        b"",
+        b"chunked,",
+        b", chunked",
+        b"chunked\t",
+    ),
 ]
 _CONNECTIONS = [
     *(b"close", b"Close", b"keep-alive", b"upgrade", b"Upgrade, HTTP2-Settings", b"close, upgrade"),
@@ -71,14 +92,44 @@ _FIELDS = [
     *(b"proxy-connection: close", b"proxy-connection: upgrade", b"content-length: 3"),
     *(b"transfer-encoding: chunked", b"te: trailers", b"trailer: x", b"x: a  b\t", b"x\x0b: y"),
 ]
-_EXTENSIONS = [b";a", b";a=b", b';a="b"', b" ;a", b"; a=b", b";a\nb", b";", b";a=", b" ", b'\t', b';a="\r"']
+_EXTENSIONS = [
+    b";a",
+    b";a=b",
+    b';a="b"',
+    b" ;a",
+    b"; a=b",
+    b";a\nb",
+    b";",
+    b";a=",
+    b" ",
+    b"\t",
+    b';a="\r"',
+]
 _TRAILERS = [
     *(b"x: y\r\n", b"x: y\r\nz: \r\n", b"content-length: 3\r\n", b"transfer-encoding: chunked\r\n"),
-    *(b"connection: close\r\n", b"x : y\r\n", b" x: y\r\n", b"connection: upgrade\r\nupgrade: x\r\n"),
+    *(
+        b"connection: close\r\n",
+        b"x : y\r\n",
+        b" x: y\r\n",
+        b"connection: upgrade\r\nupgrade: x\r\n",
+    ),
     *(b"host: x\r\n", b"x: y\n", b"x\r\n"),
 ]
 _PIECES = [
-    *(b"\r\n", b"\n", b"\r", b"\x00", b"\xff", b" ", b"\t", b":", b"\r\n\r\n", b"\r\n ", b"%", b"0"),
+    *(
+        b"\r\n",
+        b"\n",
+        b"\r",
+        b"\x00",
+        b"\xff",
+        b" ",
+        b"\t",
+        b":",
+        b"\r\n\r\n",
+        b"\r\n ",
+        b"%",
+        b"0",
+    ),
     *(b"content-length: 9\r\n", b"transfer-encoding: chunked\r\n", b"0\r\n\r\n", b"5\r\nhello\r\n"),
     *(b"connection: upgrade\r\nupgrade: h2c\r\n", b"connection: close\r\n", b"HTTP/1.1", b"9" * 25),
     *(b"expect: 100-continue\r\n", b"host: h\r\n", b";", b",", b"f" * 17, b"GET ", _SMUGGLED),
@@ -283,10 +334,13 @@ def read_agreed(data):
 _STRICT_METHODS = frozenset(
     {b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"TRACE"}
 )
-_EXPECTATION = re.compile(rb"\r\nexpect:[ \t]*([^\r]*?)[ \t]*\r\n", re.IGNORECASE)
+_EXPECTATION = re.compile(rb"\r\nexpect:[ \t]*([^\r]*?)[ \t]*(?=\r\n)", re.IGNORECASE)
 _HOST = re.compile(rb"\r\nhost:[ \t]*([^\r]*?)[ \t]*\r\n", re.IGNORECASE)
+_TAB = re.compile(rb"\r\n(?:host|content-length|transfer-encoding|expect):[^\r]*\t", re.IGNORECASE)
 _TRANSFER = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
-_CHUNK_LINE = re.compile(rb"[0-9a-fA-F]{1,16}(?:;[^]:;,=\"()<>@/?{}\\\\[\\s]+(?:=[^]:;,=\"()<>@/?{}\\\\[\\s]+)?)*")
+_CHUNK_LINE = re.compile(
+    rb"[0-9a-fA-F]{1,16}(?:;[^]:;,=\"()<>@/?{}\\\\[\\s]+(?:=[^]:;,=\"()<>@/?{}\\\\[\\s]+)?)*"
+)
 
 
 def _has_odd_chunks(body):
@@ -317,6 +371,7 @@ def is_refused(request, data, start):
         or path_of(request.target, host[1] if host else b"") is None
         or not re.match(rb"\S+ \S+ HTTP/1\.[01]\r\n", head)
         or len(expects) > 1
+        or _TAB.search(head)
         or (expects and expects[0].lower() != b"100-continue")
         or (chunked and re.match(rb"\S+ \S+ HTTP/1\.0\r\n", head) is not None)
         or (chunked and _has_odd_chunks(rest))
@@ -328,7 +383,8 @@ def path_of(target, host=None):
     if target.startswith(b"/"):
         return None if b"#" in target else target
     found = re.fullmatch(rb"(?i:https?)://([^/?]+)(/[^#]*)", target)
-    return found[2] if found and host in {None, found[1]} else None
+    is_ours = found and (host is None or host.lower() == found[1].lower())
+    return found[2] if is_ours else None
 
 
 class FakeTransport(asyncio.Transport):
@@ -393,7 +449,12 @@ class Ours:
         self.found, self.begun, self.read = [], [], 0
         self.transport = FakeTransport(self._sock)
         protocol = BoundedProtocol(
-            app or self._app, ServerState(), self._limits, self._entrance, lambda _: None, Clock(0.0)
+            app or self._app,
+            ServerState(),
+            self._limits,
+            self._entrance,
+            lambda _: None,
+            Clock(0.0),
         )
         protocol.connection_made(self.transport)
         return protocol
@@ -404,7 +465,9 @@ class Ours:
 
     async def _app(self, scope, receive, send):
         """Read a request to its end, take it down, and answer it."""
-        target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+        target = scope["raw_path"] + (
+            b"?" + scope["query_string"] if scope["query_string"] else b""
+        )
         parts, more = [], True
         self.begun.append((scope["method"].encode(), target))
         while more and not self.hasty:
@@ -416,7 +479,9 @@ class Ours:
         if not self.hasty:
             found = Request(scope["method"].encode(), target, b"".join(parts), self.read)
             self.found.append(found)
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]}
+        )
         await send({"type": "http.response.body", "body": b""})
 
     hasty = False

@@ -1,4 +1,4 @@
-"""HTTP/1.1 requests out of a stream of bytes (RFC 9112), read so strictly that no two readers differ.
+"""HTTP/1.1 requests out of a stream of bytes (RFC 9112), read strictly.
 
 Where one request ends and the next begins is what a client, a proxy and this server must agree
 on; who makes them disagree can slip a request into somebody else's connection. So only one
@@ -32,6 +32,9 @@ _TEXT: Final = rb"[^\x00-\x08\x0a-\x1f\x7f]*"
 # Possessive, so that no text takes longer than its length.
 _FIELD: Final = re.compile(rb"\r\n(%b+):[ \t]*+(%b+)(?=\r\n)" % (_TOKEN, _TEXT))
 _PATH: Final = re.compile(rb"/[^#]*")
+_TAB: Final = re.compile(
+    rb"\r\n(?:host|content-length|transfer-encoding|expect):[^\r\t]*\t", re.IGNORECASE
+)
 _SCHEMES: Final = frozenset({b"http", b"https"})
 _CLOSE: Final = re.compile(rb"(?:^|,)[ \t]*close[ \t]*(?:,|$)")
 _CHUNK: Final = re.compile(
@@ -42,7 +45,7 @@ _CHUNK_LINE: Final = 1 << 10
 _DIGITS: Final = 18
 """Of a Content-Length: every reader can count that far."""
 _SINGLE: Final = frozenset({b"host", b"content-length", b"transfer-encoding", b"expect"})
-"""Headers that must not be there twice, because one reader would take the first and one the last."""
+"""Headers that must not be repeated: one reader would take the first, another the last."""
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"connection", b"upgrade"})
 """Headers that say how a connection goes on: too late after a body."""
 
@@ -139,13 +142,16 @@ class RequestParser:
         """Refuse at once what can't become a request, or is too large for one."""
         size, limits = len(data) - at, self._limits
         if size and data[at:] != b"\r" and not _BEGINNING.match(data, at, at + 24):
-            raise _bad("the connection does not speak HTTP/1.1")
+            raise _bad("This is not an HTTP/1.1 request.")
         if size <= min(limits.target, limits.line):
             return
         line = data.find(b"\r\n", at)
         if line < 0 and size > limits.target:
             raise _long_target()
-        if size > limits.target + limits.head or len(data) - data.rfind(b"\n", at) > limits.line + 2:
+        if (
+            size > limits.target + limits.head
+            or len(data) - data.rfind(b"\n", at) > limits.line + 2
+        ):
             raise _large_head()
 
     # --- bodies
@@ -191,21 +197,21 @@ class RequestParser:
         end = data.find(b"\r\n", at, at + _CHUNK_LINE)
         if end < 0:
             if len(data) - at >= _CHUNK_LINE:
-                raise _bad("the line before a chunk is too long")
+                raise _bad("Bad chunked body: the line with a chunk's size is too long.")
             return None
         found = _CHUNK.fullmatch(data, at, end)
         if found is None:
-            raise _bad("a chunk of the body does not begin with its size")
+            raise _bad("Bad chunked body: a chunk must begin with its size in hexadecimal digits.")
         self._at = end + 2
         return int(found[1], 16)
 
     def _read_chunk_end(self) -> bytes | End | None:
         if self.backlog < 2:
             if self.backlog and self._data[self._at] != 13:
-                raise _bad("a chunk of the body is longer than it says")
+                raise _bad("Bad chunked body: a chunk is longer than its size says.")
             return None
         if not self._data.startswith(b"\r\n", self._at):
-            raise _bad("a chunk of the body is longer than it says")
+            raise _bad("Bad chunked body: a chunk is longer than its size says.")
         self._at += 2
         self._read = self._read_chunk
         return self._read_chunk()
@@ -224,7 +230,7 @@ class RequestParser:
             return None
         trailers = _parse_fields(b"\r\n" + data[at : end + 2], self._limits)
         if any(name in _FRAMING for name, _ in trailers):
-            raise _bad("a field after the body says where the body ends")
+            raise _bad("Bad trailer: a header that frames the request must come before the body.")
         self._at = end + 4
         return self._end()
 
@@ -233,7 +239,7 @@ def parse_head(data: bytes, limits: Limits) -> RequestHead:
     """Read a head, from its first byte to the end of its last line."""
     line = _LINE.match(data)
     if line is None:
-        raise _bad("the first line is not that of an HTTP/1.1 request")
+        raise _bad("Bad request line: it must be 'METHOD /path HTTP/1.1'.")
     method, target, minor = line.groups()
     if len(target) > limits.target:
         raise _long_target()
@@ -246,13 +252,13 @@ def parse_head(data: bytes, limits: Limits) -> RequestHead:
         _join_repeated(headers, said)
     is_newest = minor == b"1"
     if is_newest and b"host" not in said:
-        raise _bad("a request must have one Host header")
+        raise _bad("A request must have one Host header.")
     if not _PATH.fullmatch(target):
         target = _path_of(target, said.get(b"host", b""))
     expects = False
     if b"expect" in said:
         if said[b"expect"].lower() != b"100-continue":
-            raise BadRequestError(417, "bad_request", "Expect can only be '100-continue'")
+            raise BadRequestError(417, "bad_request", "Expect can only be '100-continue'.")
         expects = is_newest  # RFC 9110, 10.1.1
     kept = is_newest and (
         b"connection" not in said or not _CLOSE.search(said[b"connection"].lower())
@@ -272,17 +278,18 @@ def _parse_fields(data: bytes, limits: Limits) -> list[tuple[bytes, bytes]]:
     """Header lines, or those that follow a body in chunks, from the end of the line before them."""
     found: list[tuple[bytes, bytes]] = _FIELD.findall(data)
     if len(found) != data.count(b"\r\n") - 1:
-        raise _bad("a header line is not written as 'name: value'")
+        raise _bad("Bad header line: it must be 'name: value', on one line that ends with CR LF.")
     if len(found) > limits.lines or len(data) > limits.head:
         raise _large_head()
     if len(data) > limits.line and max(map(len, data.split(b"\r\n"))) > limits.line - 2:
         raise _large_head()
-    headers = [(name.lower(), value) for name, value in found]
-    if b" \r" not in data and b"\t\r" not in data:
-        return headers
-    if any(name in _FRAMING and value.endswith(b"\t") for name, value in headers):
-        raise _bad("a header that frames the request ends with a tab")  # not all readers skip it
-    return [(name, value.rstrip(b" \t")) for name, value in headers]
+    if b"\t" in data and _TAB.search(data):
+        raise _bad(
+            "Bad header: Host, Content-Length, Transfer-Encoding and Expect must not contain a tab."
+        )  # not every reader skips it
+    if b" \r" in data or b"\t\r" in data:
+        return [(name.lower(), value.rstrip(b" \t")) for name, value in found]
+    return [(name.lower(), value) for name, value in found]
 
 
 def _join_repeated(headers: list[tuple[bytes, bytes]], said: dict[bytes, bytes]) -> None:
@@ -290,7 +297,7 @@ def _join_repeated(headers: list[tuple[bytes, bytes]], said: dict[bytes, bytes])
     names = [name for name, _ in headers if name in _SINGLE]
     if len(names) != len(set(names)):
         twice = next(name for name in names if names.count(name) > 1)
-        raise _bad(f"a request must have one {twice.decode().title()} header")
+        raise _bad(f"A request must have one {twice.decode().title()} header.")
     if b"connection" in said:
         values = [value for name, value in headers if name == b"connection"]
         said[b"connection"] = b",".join(values)
@@ -300,15 +307,15 @@ def _length_of(said: dict[bytes, bytes], *, is_newest: bool) -> int | None:
     """How long the body is; None for one in chunks."""
     if b"transfer-encoding" in said:
         if b"content-length" in said:
-            raise _bad("a request has either Content-Length or Transfer-Encoding, not both")
+            raise _bad("Send either Content-Length or Transfer-Encoding, not both.")
         if not is_newest or said[b"transfer-encoding"].lower() != b"chunked":
-            raise _bad("the Transfer-Encoding can only be 'chunked', and only in HTTP/1.1")
+            raise _bad("Transfer-Encoding can only be 'chunked', and only in HTTP/1.1.")
         return None
     length = said.get(b"content-length")
     if length is None:
         return 0
     if not length.isdigit() or len(length) > _DIGITS:
-        raise _bad("Content-Length is not a number of bytes")
+        raise _bad("Content-Length must be a number of bytes.")
     return int(length)
 
 
@@ -319,7 +326,7 @@ def _path_of(target: bytes, host: bytes) -> bytes:
     path = rest[len(authority) :]
     is_named = authority and authority.lower() == host.lower()
     if scheme.lower() not in _SCHEMES or not is_named or not _PATH.fullmatch(path):
-        raise _bad("a request must be for a path of this server")
+        raise _bad("The request target must be a path of this server.")
     return path
 
 
@@ -329,7 +336,7 @@ def _bad(message: str) -> BadRequestError:
 
 def _wrong_method(method: bytes) -> BadRequestError:
     if method != b"CONNECT":
-        return _bad("the method is not one of HTTP's")
+        return _bad("Unknown HTTP method.")
     allow = b", ".join(sorted(_METHODS))
     message = "Method CONNECT not allowed: this server is not a proxy."
     return BadRequestError(405, "not_allowed", message, [(b"allow", allow)])

@@ -141,15 +141,16 @@ class BoundedProtocol(asyncio.Protocol):
             self.flow.resume_reading()
 
     def _arrive(self, data: bytes) -> bytes:
-        """Take the first line of a connection to a Unix socket; what follows it."""
+        """Take the first line of a connection to a Unix socket; what follows a good one."""
         self._arrival += data
         line, end, rest = self._arrival.partition(b"\n")
         entrance = self._admit(line) if end else None
         if entrance is not None:
             self._enter(entrance)
-        elif end or len(self._arrival) > _ARRIVAL:
+            return rest
+        if end or len(self._arrival) > _ARRIVAL:
             self._refuse(400, "bad_request", "This socket is for 'trails' commands only.")
-        return rest
+        return b""
 
     def data_received(self, data: bytes) -> None:
         """Read on; what follows the last request is dropped, and what was sent ahead waits."""
@@ -158,7 +159,7 @@ class BoundedProtocol(asyncio.Protocol):
             return
         if self._entrance is None:
             data = self._arrive(data)
-            if self._entrance is None or not data:
+            if not data:
                 return
         if self._stage is not _PATIENCE:
             self._parser.feed(data)
