@@ -169,7 +169,7 @@ def test_an_upload_ends_with_its_token(served):
     token = give_token(folder, "ann")
     door = Door(url, token)
     at = urlsplit(url)
-    temporary = folder.parent / "tmp"
+    temporary = folder / ".trails/graphs/main/tmp"
     with socket.create_connection((at.hostname, at.port), timeout=60) as sock:
         sock.sendall(
             b"POST /graphs/main/load HTTP/1.1\r\nHost: localhost\r\n"

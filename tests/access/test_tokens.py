@@ -155,10 +155,11 @@ def test_writers_take_turns(data):
 def test_what_a_killed_writer_left_is_in_nobody_s_way(data):
     """Half a file is not read, and the next writer replaces it."""
     issue(data)
-    (data / "tokens.json.new").write_text("{")
+    left = data / ".tokens.json.0123456789ab"
+    left.write_text("{")
     issue(data)
     assert len(tokens_of(data.parent).list()) == 2
-    assert not (data / "tokens.json.new").exists()
+    assert not left.exists()
 
 
 # --- what they open ----------------------------------------------------------------

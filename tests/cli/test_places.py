@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import shutil
 import socket
 from contextlib import nullcontext
@@ -10,6 +9,9 @@ from contextlib import nullcontext
 import pytest
 from tests.cli.conftest import Shell
 from tests.serving.processes import Web
+
+from trails.app.ownership import Ownership
+from trails.model.secrets import Secret
 
 PLACES = ("local", "owner", "server")
 
@@ -196,8 +198,11 @@ def test_an_owner_that_has_ended_is_no_obstacle(shell, tmp_path):
     path = str(tmp_path / "http")
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(path)
-    owner = {"pid": os.getpid(), "http": path, "mcp": path}
-    (shell.project / ".trails" / "owner").write_text(json.dumps(owner), encoding="utf-8")
+    ownership = Ownership(shell.project / ".trails")
+    ownership.announce(path, path, Secret("key"))
+    written = (shell.project / ".trails" / "owner").read_bytes()
+    ownership.release()
+    (shell.project / ".trails" / "owner").write_bytes(written)
     assert shell.json("branch", "list")["branches"][0]["name"] == "main"
 
 

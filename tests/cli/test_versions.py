@@ -27,7 +27,7 @@ def test_branches_are_made_listed_and_deleted(shell):
     assert lines[0].split() == ["branch", "commit", "time", "actor", "message"]
     assert re.match(r"main +[0-9a-f]{12} +20", lines[1])
     shell.update("Task/t1", branch="new", priority=5)
-    assert "not merged anywhere" in shell.error("branch", "delete", "new")
+    assert "unmerged commit" in shell.error("branch", "delete", "new")
     assert "Deleted branch new" in shell.out("branch", "delete", "new", "--force")
     assert "did you mean 'old'?" in shell.error("branch", "delete", "olt")
     assert "there is a branch 'old' already" in shell.error("branch", "create", "old")
@@ -99,7 +99,10 @@ def test_a_merge_without_a_commit_says_so(shell):
     """A branch that is only ahead moves main forward."""
     shell.run("branch", "create", "ahead")
     commit = shell.update("Task/t1", branch="ahead", priority=3)
-    assert f"forward to ahead at {commit[:12]}" in shell.out("branch", "merge", "ahead")
+    counts = "0 created, 1 updated, 0 deleted"
+    assert counts in shell.out("branch", "merge", "ahead", "--dry-run")
+    told = shell.out("branch", "merge", "ahead")
+    assert f"forward to ahead at {commit[:12]}: {counts}" in told
 
 
 def test_commits_are_listed_filtered_and_paged(diverged):

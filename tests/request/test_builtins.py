@@ -114,9 +114,12 @@ def test_a_merge_without_conflicts(forked):
     before = forked.result("graph_snapshot")["head"]
     dry = forked.result("branch_merge", {"source": "work", "dry_run": True})
     assert (dry["outcome"], dry["dry_run"]) == ("fast_forward", True)
+    counts = dry["created"], dry["updated"], dry["deleted"]
+    assert sum(counts) > 0
     assert forked.result("graph_snapshot")["head"] == before
     done = forked.result("branch_merge", {"source": "work"})
     assert done["outcome"] == "fast_forward"
+    assert (done["created"], done["updated"], done["deleted"]) == counts
     assert forked.result("graph_snapshot")["head"] == done["commit"] != before
     assert forked.result("branch_merge", {"source": "work"})["outcome"] == "already_up_to_date"
 

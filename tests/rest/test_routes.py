@@ -241,13 +241,14 @@ def test_files_go_in_and_come_out(client):
     assert client.get("export", status=404, type="Nope")["error"]["code"] == "not_found"
 
 
-def test_what_was_loaded_is_not_kept(client, monkeypatch, tmp_path):
+def test_what_was_loaded_is_not_kept(client, project, monkeypatch, tmp_path):
     """The file that a body was taken to is gone, whether it was loaded or refused."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for body, status in ((b"", 200), (b"nonsense", 422)):
         sent = client.send("POST", "/graphs/main/load", body, content_type="application/x-ndjson")
         assert sent.status == status
-    assert not list(tmp_path.glob("trails-*"))
+    assert not list(tmp_path.iterdir())
+    assert not list((project.folder / ".trails/graphs/main/tmp").iterdir())
 
 
 def test_a_sender_that_goes_away_writes_nothing(client, project):

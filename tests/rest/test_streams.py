@@ -19,7 +19,7 @@ MIB = 1 << 20
 BLANK = (b" " * 1023 + b"\n") * 64
 
 
-def test_a_body_is_taken_to_disk_block_by_block():
+def test_a_body_is_taken_to_disk_block_by_block(tmp_path):
     """Sixty-four MiB pass, and at no time are more than a few in memory."""
 
     async def body():
@@ -29,7 +29,7 @@ def test_a_body_is_taken_to_disk_block_by_block():
     async def keep():
         tracemalloc.start()
         try:
-            path = await spool(body(), ".gz")
+            path = await spool(body(), ".gz", tmp_path)
             return path, tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -43,16 +43,15 @@ def test_a_body_is_taken_to_disk_block_by_block():
     assert peak < 8 * MIB
 
 
-def test_a_body_that_breaks_off_leaves_no_file(monkeypatch, tmp_path):
+def test_a_body_that_breaks_off_leaves_no_file(tmp_path):
     """What was kept of it is gone."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     async def body():
         yield bytes(2 * MIB)
         raise ConnectionError
 
     with pytest.raises(ConnectionError):
-        asyncio.run(spool(body(), ""))
+        asyncio.run(spool(body(), "", tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -5,13 +5,14 @@ import os
 import socket
 import stat
 
+import msgspec
 import pytest
 from tests.serving.projects import make_project
 
 from trails import App
 from trails.app.ownership import Ownership
 from trails.app.serving.lines import Lines, LineTooLongError
-from trails.app.serving.owners import Owner, find_owner, read_owner
+from trails.app.serving.owners import find_owner, read_owner
 from trails.app.serving.ports import bind_port, url_of
 from trails.app.serving.scopes import local_actor
 from trails.app.serving.socket_folders import SocketFolder, is_same_user, remove_debris
@@ -100,6 +101,7 @@ def test_sockets_find_a_place_with_a_short_path(tmp_path, monkeypatch):
 def test_debris_is_removed_and_nothing_else(tmp_path):
     """What a dead owner named is taken away only if an owner can have made it."""
     sockets = SocketFolder()
+    sockets.http_socket.close()
     remove_debris(sockets.http)
     assert not sockets.path.exists()
     sockets.remove()
@@ -116,7 +118,7 @@ def test_the_owner_file_tells_who_and_where(tmp_path):
     """First who, then where; nothing when it is let go of."""
     data = tmp_path / ".trails"
     ownership = Ownership(data)
-    assert read_owner(data) == Owner(os.getpid())
+    assert read_owner(data).pid == os.getpid()
     assert find_owner(tmp_path) is None
     sockets = SocketFolder()
     ownership.announce(sockets.http, sockets.mcp, Secret("a key"))
@@ -130,19 +132,23 @@ def test_the_owner_file_tells_who_and_where(tmp_path):
 def test_a_stale_owner_file_is_nobody(tmp_path):
     """Of a dead process, or sockets that are gone: no owner is found, and its debris goes."""
     data = tmp_path / ".trails"
-    data.mkdir()
+    ownership = Ownership(data)
     sockets = SocketFolder()
-    written = f'{{"pid":%d,"http":"{sockets.http}","mcp":"{sockets.mcp}"}}'
-    (data / "owner").write_text(written % 2**22)
-    assert find_owner(tmp_path) is None
-    (data / "owner").write_text(written % os.getpid())
+    ownership.announce(sockets.http, sockets.mcp, Secret("a key"))
+    record = read_owner(data)
+    living = msgspec.json.encode(record)
+    ownership.release()
+    (data / "owner").write_bytes(living)
     assert find_owner(tmp_path) is not None
+    sockets.http_socket.close()
+    (data / "owner").write_bytes(msgspec.json.encode(msgspec.structs.replace(record, pid=2**22)))
+    assert find_owner(tmp_path) is None
     Ownership(data).release()
     assert not sockets.path.exists()
     sockets.remove()
-    (data / "owner").write_text(written % os.getpid())
+    (data / "owner").write_bytes(living)
     assert find_owner(tmp_path) is None
-    for garbage in ("12345", "{", '{"pid":"x"}', ""):
+    for garbage in ("12345", "{", '{"pid":"x"}', '{"pid":1}', ""):
         (data / "owner").write_text(garbage)
         assert find_owner(tmp_path) is None
 

@@ -116,7 +116,13 @@ def test_a_folder_that_a_program_has_for_itself_is_waited_for(folder):
     with Stdio(folder) as client:
         with program:
             asked = client.ask("tools/list", {"_meta": META})
-            wait_until(lambda: f"waiting for process {os.getpid()}" in client.errors, "a message")
+            wait_until(
+                lambda: (
+                    f"waiting: this project is open in another process (pid {os.getpid()})"
+                    in client.errors
+                ),
+                "a message",
+            )
         assert "result" in client.answer(asked)
 
 

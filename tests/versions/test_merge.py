@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.versions.oracle import State
@@ -14,9 +15,9 @@ from trails.model.merges import Conflict, MergeResult, Resolution
 
 
 @pytest.fixture
-def repo() -> Iterator[Repo]:
-    """A graph in memory."""
-    found = Repo()
+def repo(tmp_path: Path) -> Iterator[Repo]:
+    """A graph in a folder, whose merges are planned without the writer's lock."""
+    found = Repo(tmp_path)
     yield found
     found.sound()
     found.app.close()
@@ -70,6 +71,18 @@ class TestOutcomes:
         assert forked.graph.log.last_seq() == last + 1
         assert forked.get("main", "Item/i0")["rank"] == 2
         assert forked.merge("main", "b").outcome == "already_up_to_date"
+
+    @pytest.mark.parametrize("dry_run", [True, False])
+    def test_a_fast_forward_counts_what_it_brings(self, forked: Repo, *, dry_run: bool) -> None:
+        """Net, as any other merge counts: what was made and deleted again is not there."""
+        forked.put("b", "Item/i0", rank=2)
+        forked.put("b", "Item/i0", rank=3)
+        forked.put("b", "Item/i7")
+        forked.put("b", "Item/i8")
+        forked.drop("b", "Item/i8")
+        forked.drop("b", "Item/i1")
+        result = forked.merge("b", dry_run=dry_run)
+        assert (result.created, result.updated, result.deleted) == (1, 1, 1)
 
     def test_main_is_written_after_a_fast_forward(self, forked: Repo) -> None:
         """Main and the branch go on apart from the commit that they share."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from tests.versions.repo import Repo
 
 from trails import Node, node_type, predicate
+from trails.engine.history import diff
 from trails.engine.merge import merge
 from trails.model.merges import MergeRequest, MergeResult
 
@@ -80,6 +82,21 @@ def with_labels() -> type[Node]:
         title: str | None = predicate()
         size: int | None = predicate()
         labels: list[str] = predicate()
+
+    return Task
+
+
+def with_due() -> type[Node]:
+    """A time more."""
+
+    @node_type
+    class Task(Node):
+        """Work."""
+
+        code: str = predicate(key=True)
+        title: str | None = predicate()
+        size: int | None = predicate()
+        due: datetime | None = predicate()
 
     return Task
 
@@ -257,6 +274,18 @@ class TestOneSide:
         result = tasks.merged("b" if into == "main" else "main", into)
         assert [each.id for each in result.conflicts] == ["schema:Note"]
         assert tasks.head(into) == head
+
+    def test_a_difference_shows_a_field_that_is_gone(self, tasks: Tasks) -> None:
+        """Its values have the form that they had while it was declared."""
+        tasks.adopt(with_due())
+        tasks.save("main", "t0", due=datetime(2026, 3, 1, 9, 30, tzinfo=UTC))
+        start = tasks.head()
+        tasks.save("main", "t0", due=None)
+        tasks.adopt(old())
+        (change,) = diff(tasks.graph, start, "main").changes
+        assert [(each.field, each.before) for each in change.fields] == [
+            ("due", "2026-03-01T09:30:00Z")
+        ]
 
 
 class TestBothSides:

@@ -351,6 +351,8 @@ class World:
             return self._real_merge(asked, ours, theirs, before)
         result = merge(self.graph, asked, actor="a")
         assert result.outcome == expected
+        if expected == "fast_forward":
+            self._compare_counts(result, history.state(ours), history.state(theirs))
         if dry_run or expected == "already_up_to_date":
             assert self.head(target) == before
         else:
@@ -389,14 +391,18 @@ class World:
         assert commit.parents == (before, self.ids[theirs])
         if loose:
             state = self._accept(asked, state, ours, theirs)
-        old = self.history.state(ours)
-        assert result.created == sum(each not in old for each in state)
-        assert result.deleted == sum(each not in state for each in old)
-        assert result.updated == sum(
-            each in old and old[each] != value for each, value in state.items()
-        )
+        self._compare_counts(result, self.history.state(ours), state)
         self.note_commit(asked.target, state, theirs)
         return result
+
+    @staticmethod
+    def _compare_counts(result: MergeResult, before: State, after: State) -> None:
+        """The result counts what the target gains, changes and loses."""
+        assert result.created == sum(each not in before for each in after)
+        assert result.deleted == sum(each not in after for each in before)
+        assert result.updated == sum(
+            each in before and before[each] != value for each, value in after.items()
+        )
 
     def _compare_conflicts(
         self, result: MergeResult, merged: Merged, open_clashes: set[Clash], judged: Judgement

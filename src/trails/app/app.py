@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Self
 
+from trails.app.data_folder import GRAPHS, prepare_data
 from trails.app.modules import load_module, queries_folder
 from trails.app.ownership import Ownership
 from trails.app.policies import ProjectPolicies, undeclared, unguarded
@@ -44,6 +45,7 @@ from trails.registry.discover import Declarations, collect, discover
 from trails.registry.registry import Registry, with_queries
 from trails.request.builtins.meta import META
 from trails.sandbox.pool import Sandbox
+from trails.sandbox.scratch import SCRATCH
 
 
 def silent(text: str) -> None:
@@ -83,6 +85,8 @@ class App:
             ownership = Ownership(folder / DATA_FOLDER)
         self._ownership = ownership
         try:
+            if folder is not None:
+                prepare_data(folder / DATA_FOLDER)
             for graph in self.settings.graphs:
                 self._cells[graph] = RegistryCell(collect(META).capabilities)
             given = collect((*declarations, *types, *capabilities))
@@ -242,12 +246,14 @@ class App:
         cell = self._cell(graph)
         found = self._services.get(graph)
         if found is None:
-            folder = None if self.folder is None else self.folder / DATA_FOLDER / "graphs" / graph
+            folder = None if self.folder is None else self.folder / DATA_FOLDER / GRAPHS / graph
             opened = Graph(
                 folder,
                 name=graph,
                 base_iri=self.settings.base_iri(graph),
                 allow_bypass=self.settings.validation.allow_bypass,
+                retention=self.settings.log.retention(),
+                keep_keys_days=self.settings.graphs[graph].idempotency_days,
                 progress=self._progress,
             )
             found = self._services[graph] = GraphService(
@@ -258,7 +264,7 @@ class App:
     def _make_sandbox(self, graph: Graph) -> Sandbox:
         given = self.settings.sandbox
         budgets = self.settings.graphs[graph.name].budgets
-        scratch = None if graph.folder is None else graph.folder / "scratch"
+        scratch = None if graph.folder is None else graph.folder / SCRATCH
         limits = given.limits(budgets.query_seconds_per_minute)
         return Sandbox(scratch, limits, allow_unconfined=given.allow_unconfined)
 

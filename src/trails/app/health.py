@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from trails.app.app import App
+from trails.app.data_folder import examine_permissions
 from trails.app.settings import DATA_FOLDER
 from trails.engine.costs import examine_costs
 from trails.engine.doctor import examine, examine_machine
@@ -14,6 +15,7 @@ from trails.errors import CorruptionError, TrailsError
 from trails.identity.token_files import TokenFile
 from trails.model.reports import Finding, Report
 from trails.model.types import Schema
+from trails.model.wording import count
 from trails.registry.registry import Registry, with_queries
 from trails.registry.tool_advice import examine_tools
 
@@ -31,7 +33,7 @@ def examine_project(app: App) -> list[Report]:
     first = next((each for each in app.settings.graphs if each not in app.quarantined), "main")
     reports = [
         Report("This machine", (*examine_machine(), _sandbox(app, first))),
-        Report(title, (settings, _tokens(app))),
+        Report(title, (settings, _tokens(app), *_permissions(app))),
     ]
     for name in app.settings.graphs:
         declared, findings = _declarations(app, name)
@@ -43,13 +45,14 @@ def examine_project(app: App) -> list[Report]:
 def examine_served(app: App, graph: str) -> Report:
     """One graph while it is served: its tools, its sandbox and its data."""
     registry = app.registry(graph)
-    detail = f"{len(registry.types)} type(s), {len(registry.tools)} tool(s) declared"
+    detail = f"{count(len(registry.types), 'type')}, {count(len(registry.tools), 'tool')}"
     return Report(
         f"Graph {graph}",
         (
             Finding("settings", "ok", f"env is {app.settings.project.env}"),
             Finding("declarations", "ok", detail),
             _tokens(app),
+            *_permissions(app),
             Finding("policies", "ok", _MODES[app.policies.judge(graph).mode]),
             *examine_tools(registry),
             *examine_costs(app.graph(graph), registry),
@@ -57,6 +60,10 @@ def examine_served(app: App, graph: str) -> Report:
             *examine(app.graph(graph), registry.schema),
         ),
     )
+
+
+def _permissions(app: App) -> list[Finding]:
+    return [] if app.folder is None else [examine_permissions(app.folder / DATA_FOLDER)]
 
 
 def _policies(app: App, graph: str) -> list[Finding]:
@@ -126,7 +133,8 @@ def _declarations(app: App, graph: str) -> tuple[Schema | None, list[Finding]]:
         registry = app.declared(graph, queries=False)
     except TrailsError as error:
         return None, [Finding("declarations", "problem", error.message, "correct the module")]
-    detail = f"{len(registry.types)} type(s), {len(registry.capabilities)} capability(ies)"
+    capabilities = count(len(registry.capabilities), "capability", "capabilities")
+    detail = f"{count(len(registry.types), 'type')}, {capabilities}"
     return registry.schema, [
         Finding("declarations", "ok", detail),
         *_queries(app, graph, registry),

@@ -27,13 +27,14 @@ from trails.app.sessions.remote import RemoteDoor, explain_absence, list_graphs
 from trails.app.sessions.session import GraphSession
 from trails.app.settings import DATA_FOLDER, Settings, choose_graph, read_settings
 from trails.engine.scaffold import scaffold_project
-from trails.engine.verify import verify
-from trails.errors import LockedError, NotFoundError, UnreachableError
+from trails.engine.verify import verify, verify_and_repair
+from trails.errors import LockedError, NotFoundError, StorageError, UnreachableError
+from trails.files import set_private_umask
 from trails.identity.token_files import TokenFile
 from trails.model.actors import OPERATOR, Actor
 from trails.model.clients import ClientPlace, Installation, InstallRequest
 from trails.model.outcomes import Failure
-from trails.model.reports import Report
+from trails.model.reports import Finding, Report
 from trails.model.tokens import IssuedToken, TokenRecord, TokenRequest
 from trails.model.upkeep import Manifest
 from trails.surfaces.cli.operations import Place, Session, Tell, Upkeep
@@ -53,17 +54,11 @@ class LocalOperations(LocalServer, LocalPolicies):
 
     def verify(self, folder: Path, *, repair: bool, progress: Tell) -> list[Report]:
         """Prove every graph; with ``repair``, rebuild views that differ and prove again."""
-        reports = []
         with _alone(folder, "verify", progress) as app:
-            for name in app.settings.graphs:
-                graph = app.graph(name)
-                report = Report(f"Graph {name}", tuple(verify(graph, progress)))
-                if repair and not report.healthy:
-                    progress("rebuilding the views from the log")
-                    graph.rebuild()
-                    report = Report(f"Graph {name}", tuple(verify(graph, progress)))
-                reports.append(report)
-        return reports
+            return [
+                Report(f"Graph {name}", _verify(app, name, progress, repair=repair))
+                for name in app.settings.graphs
+            ]
 
     @contextmanager
     def open(
@@ -75,6 +70,7 @@ class LocalOperations(LocalServer, LocalPolicies):
             return
         settings = read_settings(place.folder)  # a folder that is no project has no owner
         graphs = settings.graphs
+        set_private_umask()
         found = own_or_find(place.folder, tell)
         if isinstance(found, OwnerAddress):
             try:
@@ -147,6 +143,15 @@ class LocalOperations(LocalServer, LocalPolicies):
         return _token_file(folder).revoke(ids, actor)
 
 
+def _verify(app: App, name: str, progress: Tell, *, repair: bool) -> tuple[Finding, ...]:
+    """Prove one graph; that it can't even be opened is a finding, and the others are proven."""
+    try:
+        graph = app.graph(name)
+    except StorageError as error:
+        return (Finding("graph", "problem", error.message),)
+    return verify_and_repair(graph, progress) if repair else tuple(verify(graph, progress))
+
+
 def _token_file(folder: Path) -> TokenFile:
     read_settings(folder)  # a folder that is no project has no tokens
     return TokenFile(folder / DATA_FOLDER)
@@ -154,9 +159,12 @@ def _token_file(folder: Path) -> TokenFile:
 
 def _alone(folder: Path, command: str, tell: Tell = silent) -> App:
     """A project for a command that needs its files for itself, and runs none of its code."""
+    set_private_umask()
     try:
         return App.open(folder, declarations=False, progress=tell)
     except LockedError as error:
+        if error.data["reason"] not in {"busy", "served"}:
+            raise
         raise LockedError(
             f"{command} needs the files for itself, and process {error.data['pid']} has this "
             f"project open; end that one (kill {error.data['pid']}, or close the client that "

@@ -1,4 +1,4 @@
-"""One process owns a project folder; a second one is told who does."""
+"""One process owns a project folder; a second one learns which one does, or why it can't know."""
 
 from __future__ import annotations
 
@@ -10,9 +10,19 @@ from typing import Final
 
 import msgspec
 
-from trails.app.serving.owners import OWNER_FILE, Owner, read_owner
+from trails.app.serving.owners import (
+    OWNER_FILE,
+    Owner,
+    decode_owner,
+    identify,
+    is_alive,
+    read_owner,
+    this_machine,
+    unusable_file,
+)
 from trails.app.serving.socket_folders import remove_debris
-from trails.errors import LockedError
+from trails.errors import LockedError, StorageError
+from trails.files import private_folder
 from trails.model.secrets import Secret
 
 _PATIENCE: Final = 0.5
@@ -28,41 +38,61 @@ class Ownership:
     """
 
     def __init__(self, folder: Path, patience: float = _PATIENCE) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         path = folder / OWNER_FILE
-        self._file = open(path, "a+b", buffering=0, opener=_open_private)  # noqa: SIM115
         try:
-            self._lock(patience)
-        except OSError:
+            private_folder(folder)
+            self._file = open(path, "a+b", buffering=0, opener=_open_private)  # noqa: SIM115
+        except OSError as error:
+            raise unusable_file(path, error) from None
+        try:
+            self._lock(path, patience)
+            self._claim(path)
+        except BaseException:
             self._file.close()
-            raise describe_lock(read_owner(folder)) from None
-        dead = read_owner(folder)
-        if dead is not None:
-            remove_debris(dead.http)
-        self._write(msgspec.json.encode(Owner(os.getpid())))
+            raise
 
-    def _lock(self, patience: float) -> None:
+    def _lock(self, path: Path, patience: float) -> None:
         """Take the lock; a process that is just ending, or starting a child, may still hold it."""
         give_up = monotonic() + patience
         while True:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 if monotonic() >= give_up:
-                    raise
+                    raise describe_lock(path.parent) from None
                 sleep(0.02)
+            except OSError as error:
+                raise describe_missing_locks(path, error) from None
             else:
                 return
 
-    def _write(self, text: bytes) -> None:
+    def _claim(self, path: Path) -> None:
+        """Make the file this process's own; what a dead owner of this folder left is removed.
+
+        A record that was copied from another folder names sockets that are not this folder's.
+        """
+        self._file_id = identify(self._file.fileno())
+        try:
+            if os.fstat(self._file.fileno()).st_uid != os.geteuid():
+                os.fchown(self._file.fileno(), os.geteuid(), -1)
+            os.fchmod(self._file.fileno(), _PRIVATE)
+        except OSError as error:
+            raise unusable_file(path, error) from None
+        self._file.seek(0)
+        dead = decode_owner(self._file.read(), self._file_id)
+        if dead is not None and dead.machine.shares_processes(this_machine()):
+            remove_debris(dead.http)
+        self._write(Owner(os.getpid()))
+
+    def _write(self, owner: Owner) -> None:
         # The lock is on this very file, so it can't be replaced by another.
+        named = msgspec.structs.replace(owner, file=self._file_id, machine=this_machine())
         self._file.truncate(0)
-        self._file.write(text)
+        self._file.write(msgspec.json.encode(named))
 
     def announce(self, http: str, mcp: str, key: Secret) -> None:
         """Tell others where they can connect, and with what: the sockets listen now."""
-        os.fchmod(self._file.fileno(), _PRIVATE)
-        self._write(msgspec.json.encode(Owner(os.getpid(), http, mcp, key.reveal())))
+        self._write(Owner(os.getpid(), http, mcp, key.reveal()))
 
     def release(self) -> None:
         """Let another process own the folder."""
@@ -72,21 +102,71 @@ class Ownership:
 
 
 def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, _PRIVATE)
+    return os.open(path, flags | os.O_NOFOLLOW, _PRIVATE)
 
 
-def describe_lock(owner: Owner | None) -> LockedError:
-    """Why a folder can't be opened here, and what to do about it."""
+def describe_missing_locks(path: Path, error: OSError) -> StorageError:
+    """Why a folder can't be used at all: its file system has no locks, or they fail."""
+    return StorageError(
+        f"can't lock {path}: {error.strerror or error}. Without file locks two processes could "
+        "write the same project and destroy it. Move the project to a local disk, or mount this "
+        "file system with locks (on NFS without 'nolock', with its lock service running)"
+    )
+
+
+def describe_lock(data: Path) -> LockedError:
+    """Why a folder can't be opened here, and what to do about it.
+
+    ``reason`` in the error's data is ``elsewhere``, ``orphaned`` or ``unreachable`` where
+    waiting for the other process to serve this one is of no use.
+    """
+    owner = read_owner(data)
+    lock = data / OWNER_FILE
     if owner is None:
-        return LockedError("this project is open in another process; close it first", pid="unknown")
+        return LockedError(
+            "another process has this project open and has not said yet which one it is; close "
+            f"it first ('fuser -v {lock}' lists it)",
+            pid="unknown",
+            reason="busy",
+        )
+    if not owner.machine.shares_processes(this_machine()):
+        host = owner.machine.host or "unknown"
+        return LockedError(
+            f"this project is open in another container or on another machine (host {host!r}, "
+            f"process {owner.pid} there). A project folder can be open in one container or "
+            "machine at a time: stop that one first, or send commands to the server there with "
+            "--server URL",
+            pid=owner.pid,
+            host=host,
+            reason="elsewhere",
+        )
+    if not is_alive(owner.pid):
+        return LockedError(
+            f"this project is locked, but process {owner.pid}, which took the lock, has ended: a "
+            "process that it started, or a file server, still holds the lock. 'fuser -v "
+            f"{lock}' lists such processes; end them, then try again",
+            pid=owner.pid,
+            reason="orphaned",
+        )
     if owner.mcp is None:
         return LockedError(
             f"this project is open in another process (pid {owner.pid}), which does not serve "
             "it to others; close it first",
             pid=owner.pid,
+            reason="busy",
+        )
+    if not os.path.lexists(owner.mcp):
+        return LockedError(
+            f"process {owner.pid} serves this project, but its sockets in "
+            f"{Path(owner.mcp).parent} can't be seen from here: it is ending, or has a private "
+            "temporary folder (a container, or systemd's PrivateTmp). Set XDG_RUNTIME_DIR to a "
+            "folder that both processes see, or send commands to its address with --server URL",
+            pid=owner.pid,
+            reason="unreachable",
         )
     return LockedError(
         f"this project is open in another process (pid {owner.pid}), which serves it: use "
         "'trails' commands or an MCP client, which go through it, or close it first",
         pid=owner.pid,
+        reason="served",
     )

@@ -16,7 +16,9 @@ import msgspec
 from trails.app.setting_faults import list_faults
 from trails.errors import NotFoundError, SettingsError, TrailsError
 from trails.identity.oauth.settings import OAuth, check_oauth
+from trails.model.idempotency import KEEP_DAYS
 from trails.model.names import check_base_iri, check_project_name
+from trails.model.upkeep import Retention
 from trails.sandbox.limits import Limits
 
 SETTINGS_FILE = "trails.toml"
@@ -80,6 +82,8 @@ class GraphSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queries: str = "queries"
     policies: str = "policies"
     base_iri: str = ""
+    idempotency_days: Positive = KEEP_DAYS
+    """For how long a retry with the same idempotency key gets the first outcome."""
     mcp: McpSettings = McpSettings()
     budgets: Budgets = Budgets()
 
@@ -88,6 +92,19 @@ class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``[validation]``."""
 
     allow_bypass: bool = False
+
+
+class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[log]``: what of the log stays at hand; 0 is no limit."""
+
+    activity_days: Annotated[int, msgspec.Meta(ge=0, le=36_500)] = 90
+    """Older activities are archived."""
+    activity_rows: Annotated[int, msgspec.Meta(ge=0)] = 1_000_000
+    """Of more activities, the oldest are archived."""
+
+    def retention(self) -> Retention:
+        """As a graph takes it."""
+        return Retention(self.activity_days or None, self.activity_rows or None)
 
 
 class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,6 +144,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     graphs: dict[str, GraphSettings] = {}
     validation: Validation = Validation()
     sandbox: Sandbox = Sandbox()
+    log: LogSettings = LogSettings()
     server: Server = Server()
     auth: Auth = Auth()
 

@@ -14,7 +14,7 @@ from trails.engine.ancestry import Path
 from trails.engine.folding import batched
 from trails.engine.graph import Graph
 from trails.model.history import Commit
-from trails.model.types import Schema
+from trails.model.types import PredicateDescriptor, Schema
 from trails.model.versions import FieldChange, NodeChange
 from trails.views import terms
 
@@ -59,6 +59,13 @@ def net_changes(graph: Graph, path: Path, types: Container[str] | None = None) -
 def net_between(graph: Graph, start: str, end: str) -> Net:
     """The net effect of going from one commit's state to another's."""
     return net_changes(graph, graph.ancestry.path(start, end))
+
+
+def count_changes(net: Net) -> tuple[int, int, int]:
+    """How many nodes are created, updated and deleted."""
+    created = sum(not node.was for node in net.values())
+    deleted = sum(not node.stays for node in net.values())
+    return created, len(net) - created - deleted, deleted
 
 
 def _fold(
@@ -140,12 +147,12 @@ def _settle(node: NodeNet) -> bool:
 # --- as it is shown ---------------------------------------------------------------------
 
 
-def show_changes(graph: Graph, net: Net, schema: Schema) -> Iterator[NodeChange]:
-    """Changes in JSON form, nodes in the order of their handles."""
+def show_changes(graph: Graph, net: Net, *schemas: Schema) -> Iterator[NodeChange]:
+    """Changes in JSON form, nodes in the order of their handles; the newest schema comes first."""
     for handle in sorted(net):
         node = net[handle]
         how = "updated" if node.was and node.stays else "created" if node.stays else "deleted"
-        plain = Plain(graph, schema, handle)
+        plain = Plain(graph, handle, *schemas)
         fields = [
             FieldChange(name, plain(name, pair[0]), plain(name, pair[1]))
             for name, pair in node.values.items()
@@ -164,17 +171,23 @@ def show_changes(graph: Graph, net: Net, schema: Schema) -> Iterator[NodeChange]
 class Plain:
     """The values of one node in JSON form."""
 
-    def __init__(self, graph: Graph, schema: Schema, handle: str) -> None:
+    def __init__(self, graph: Graph, handle: str, *schemas: Schema) -> None:
+        """A field is read with the first of the schemas that has it."""
         self._names = graph.names
-        self._type = schema.by_name.get(handle.partition("/")[0])
+        name = handle.partition("/")[0]
+        found = (schema.by_name.get(name) for schema in schemas)
+        self._types = [each for each in found if each is not None]
 
     def __call__(self, name: str, value: object) -> object:
-        """One value of a field, or a set of them; references as IRIs."""
-        if isinstance(value, tuple):
-            return [self(name, each) for each in value]
-        field = None if self._type is None else self._type.by_name.get(name)
+        """One value of a field, or all the values of a field of many; references as IRIs."""
+        field = next((each.by_name[name] for each in self._types if name in each.by_name), None)
         if value is None or field is None:
             return value if value is None or isinstance(value, bool | int | float) else str(value)
+        if field.many and isinstance(value, tuple):
+            return [self._plain(field, each) for each in value]
+        return self._plain(field, value)
+
+    def _plain(self, field: PredicateDescriptor, value: object) -> object:
         if field.target is not None:
             return self._names.nodes + str(value)
         row = field.type.scalar.row

@@ -74,7 +74,7 @@ class Sides:
 
     def of_clash(self, clash: Clash, ours: NodeState | None, theirs: NodeState | None) -> Conflict:
         """Both sides changed the same thing, or one deleted it."""
-        plain = Plain(self._graph, self._schema, clash.handle)
+        plain = Plain(self._graph, clash.handle, self._schema)
         handle, field = clash.handle, clash.field
         if field:
             base, mine, other = (
@@ -107,7 +107,7 @@ class Sides:
         handles = tuple(concerned(violation))
         field = violation.field.rpartition(".")[2]
         holder = handles[0]
-        plain = Plain(self._graph, self._schema, holder)
+        plain = Plain(self._graph, holder, self._schema)
         ours = None if mine is None else plain(field, mine.values.get(field))
         return Conflict(
             violation_id(violation),

@@ -72,8 +72,9 @@ class Folding:
     ) -> None:
         puts: list[Replacement] = []
         with nodes.file.writer() as db:
+            found = nodes.find_all(db, list(changes))
             for handle, change in changes.items():
-                stored = nodes.find(db, handle)
+                stored = found.get(handle)
                 before = None if stored is None else stored.state
                 after = terms.state_after(handle, before, change)
                 if after is not None or stored is not None:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from trails.engine.ancestry import Path
-from trails.engine.changes import Net, net_between, net_changes, show_changes
+from trails.engine.changes import Net, count_changes, net_between, net_changes, show_changes
 from trails.engine.graph import Graph
 from trails.engine.hindsight import Hindsight
 from trails.engine.seen import Seen
@@ -48,7 +48,7 @@ def list_commits(
         hindsight = hindsight.along(wanted.branch)
     walk = _Walk(graph, seen, wanted, _read_cursor(seen, after), hindsight)
     if hindsight is None:
-        found = list(islice(walk, limit))
+        found = [commit.public() for commit in islice(walk, limit)]
         return CommitPage(tuple(found), walk.cursor() if len(found) == limit else None)
     found = list(islice(walk, limit + 1))
     last = _write_cursor([found[limit - 1].id]) if len(found) > limit else None
@@ -183,7 +183,7 @@ def show_commit(
 ) -> CommitDetail:
     """A commit with its changes per node and field."""
     found = resolve_commit(graph, seen or Seen(graph), reference, hindsight)
-    commit = found if hindsight is None else hindsight.told(found)
+    commit = found.public() if hindsight is None else hindsight.told(found)
     net: Net = {}
     large = commit.added + commit.removed > _TOO_LARGE
     if not large and hindsight is not None:
@@ -229,15 +229,15 @@ def diff(
 def _difference(graph: Graph, net: Net, start: str, end: str, limit: int) -> Difference:
     if not 1 <= limit <= MOST_CHANGES:
         raise QueryError(f"limit must be from 1 to {MOST_CHANGES}, not {limit}")
-    schema = graph.compiled(graph.schema_at(end or start)).schema
-    created = sum(not node.was for node in net.values())
-    deleted = sum(not node.stays for node in net.values())
-    changes = tuple(islice(show_changes(graph, net, schema), limit))
+    # What the end no longer declares is shown as the start declared it.
+    schemas = [graph.compiled(graph.schema_at(each)).schema for each in (end, start)]
+    created, updated, deleted = count_changes(net)
+    changes = tuple(islice(show_changes(graph, net, *schemas), limit))
     return Difference(
         start,
         end,
         created,
-        len(net) - created - deleted,
+        updated,
         deleted,
         changes,
         len(net) > limit,

@@ -14,31 +14,36 @@ import msgspec
 
 from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
-from trails.engine.changes import net_between
+from trails.engine.changes import count_changes, net_between
 from trails.engine.common_state import common_state
 from trails.engine.conflicts import Sides, clash_id, concerned, of_schemas, violation_id
 from trails.engine.containment import Permits
 from trails.engine.graph import Graph, now
+from trails.engine.idempotency import IdempotencyKey
 from trails.engine.lines import Line
 from trails.engine.mergers import check_forward, check_sight, check_types
 from trails.engine.moves import tell_move
-from trails.engine.rules import RuleError, of_node
+from trails.engine.rule_check import broken_rules
+from trails.engine.rules import RuleError
 from trails.engine.schema_merge import merge_schemas
-from trails.engine.seen import Seen, reader
+from trails.engine.seen import Seen, permitting, reader
 from trails.engine.snapshots import snapshot_line
 from trails.engine.three_way import Edit, Merge, three_way
-from trails.engine.write.states import judge
+from trails.engine.write.draft import Draft, drafting
+from trails.engine.write.states import judge, put_states
 from trails.engine.write.write import Write
 from trails.errors import ConflictError, FieldError, NotFoundError, ValidationError
 from trails.log.protocol import head_moved
 from trails.model.history import GENESIS, Move
+from trails.model.idempotency import KeyedOutcome
 from trails.model.merges import Conflict, MergeRequest, MergeResult, Resolution
 from trails.model.nodes import NodeState, split_handle
 from trails.model.types import Schema
 
 _ROUNDS: Final = 10
 """Resolutions may bring about new conflicts, which others resolve; so often at most."""
-_ATTEMPTS: Final = 5
+_PLANS: Final = 4
+"""How often a merge is planned without the writer's lock before it is planned under it."""
 
 
 def merge(
@@ -49,74 +54,261 @@ def merge(
     call: Call | None = None,
     access: Access = OPEN,
 ) -> MergeResult:
-    """Merge a branch or commit into a branch; with conflicts nothing is written."""
-    readable = Seen(graph, reader(access))
-    theirs = _line_of(graph, readable, asked.source)
-    into = _into(access, "" if theirs.fixed else asked.source)
-    line = Seen(graph, into, tells=reader(access)).line(asked.target)
-    check_sight(access, theirs, _branches_of(graph, readable, theirs))
-    check_sight(access, line, (line.name,))
-    for attempt in range(_ATTEMPTS):
-        easy = _without_commit(graph, line, theirs, asked, actor, access)
-        if isinstance(easy, MergeResult):
-            return easy
-        write = Write(
-            graph,
-            line,
-            actor=actor,
-            message=asked.message or f"merge {asked.source} into {asked.target}",
-            call=call,
-            expected_head=easy,
-            idempotency_key=asked.idempotency_key,
-            access=access,
-        )
+    """Merge a branch or commit into a branch; with conflicts nothing is written.
+
+    Planned without the writer's lock, which is taken to write the plan if the target is still
+    where it was. After a few rounds the plan is made under the lock, so that it always ends.
+    """
+    graph.check_writable()
+    task = _Task(graph, asked, actor, call, access)
+    if Seen(graph, permitting(access, "Change")).has(asked.target):
+        first = task.replayed()  # before the source is looked for: it may be deleted by now
+        if first is not None:
+            return first
+    for _ in range(0 if graph.file.in_memory else _PLANS):
+        theirs, line = task.sides()
+        done = task.replayed() or task.try_plan(line, theirs)
+        if done is not None:
+            return done
+    theirs, line = task.sides()
+    return task.run_locked(line, theirs)
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """What a merge would do, and to which states."""
+
+    result: MergeResult
+    ours: str
+    theirs: str
+    schema: Schema | None = None
+    states: dict[str, NodeState | None] = {}
+
+
+class _Task:
+    """A merge that one actor asked for."""
+
+    def __init__(
+        self, graph: Graph, asked: MergeRequest, actor: str, call: Call | None, access: Access
+    ) -> None:
+        self._graph = graph
+        self._asked = asked
+        self._actor = actor
+        self._call = call
+        self._access = access
+        self._key: IdempotencyKey | None = None
+        if asked.idempotency_key is not None and not asked.dry_run:
+            self._key = IdempotencyKey(graph, asked.target, actor, asked.idempotency_key)
+            self._key.request.add(["merge", asked.source, asked.resolutions, asked.message])
+
+    def sides(self) -> tuple[Line, Line]:
+        """The source and the target, both of which the actor has to see whole."""
+        graph, asked, access = self._graph, self._asked, self._access
+        readable = Seen(graph, reader(access))
+        theirs = _line_of(graph, readable, asked.source)
+        into = _into(access, "" if theirs.fixed else asked.source)
+        line = Seen(graph, into, tells=reader(access)).line(asked.target)
+        check_sight(access, theirs, _branches_of(graph, readable, theirs))
+        check_sight(access, line, (line.name,))
+        return theirs, line
+
+    def replayed(self) -> MergeResult | None:
+        """What a merge with the same idempotency key did before."""
+        key = self._key
+        first = None if key is None else key.find()
+        if key is None or first is None:
+            return None
+        key.check(first)
+        return _replay(self._asked, first)
+
+    def _keep(self, result: MergeResult) -> MergeResult:
+        """Keep the key of a merge that found nothing; called with the writer's lock."""
+        if self._key is not None:
+            self._key.keep(_kept(result), result.commit)
+        return result
+
+    # --- without the lock ------------------------------------------------------------------
+
+    def try_plan(self, line: Line, theirs: Line) -> MergeResult | None:
+        """Plan the merge and do it; None if somebody else wrote in between."""
+        plan = self._plan(line, theirs)
+        if self._asked.dry_run or plan.result.outcome == "conflicts":
+            return plan.result
+        if plan.result.outcome == "already_up_to_date":
+            if self._key is None:
+                return plan.result
+            with self._graph.writing():
+                return self.replayed() or self._keep(plan.result)
+        if plan.result.outcome == "fast_forward":
+            return self._move(line, theirs, plan)
+        return self._write(line, plan)
+
+    def _plan(self, line: Line, theirs: Line) -> _Plan:
+        """Plan the merge on a fixed state of both sides; nobody has to wait meanwhile."""
+        graph, asked, access = self._graph, self._asked, self._access
+        with drafting(graph, line, access) as draft:
+            other = draft.read(theirs)
+            ours_id, theirs_id = draft.line.head.commit, other.head.commit
+            self._check_expected()
+            easy = self._without_commit(draft.line, other)
+            if easy is not None:
+                return _Plan(easy, ours_id, theirs_id)
+            found = _Merging(graph, draft, other, asked, access).run()
+            return _Plan(found, ours_id, theirs_id, draft.schema, draft.states)
+
+    def _move(self, line: Line, theirs: Line, plan: _Plan) -> MergeResult | None:
+        """Move the target to the source; None if either has moved since that was planned."""
+        graph = self._graph
+        with graph.writing():
+            graph.prepare(line, settled=False)
+            moved = graph.log_head(line.name).commit != plan.ours
+            if moved or not theirs.nodes.known or theirs.nodes.position.commit != plan.theirs:
+                return None
+            self._forward(line, theirs, plan.result)
+        tell_move(graph, line, plan.ours, plan.theirs)
+        return plan.result
+
+    def _write(self, line: Line, plan: _Plan) -> MergeResult | None:
+        """Commit a plan; None if the target has moved since it was made."""
+        write = self._new_write(line, plan.ours)
         try:
             write.begin()
         except ConflictError:
-            if asked.expected_head is not None or attempt == _ATTEMPTS - 1:
+            if self._asked.expected_head is not None:
                 raise
-            continue  # somebody wrote in between
-        break
-    theirs_id = theirs.nodes.position.commit
-    try:
-        found = _Merging(graph, write, theirs, asked, access).run()
-    except BaseException:
-        write.abandon()
-        raise
-    if found.conflicts or asked.dry_run:
-        write.abandon()
-        return found
-    write.merge_of(theirs_id)
-    commit = write.finish()
-    return msgspec.structs.replace(found, commit=None if commit is None else commit.id)
+            return None
+        try:
+            if write.replayed is None:
+                if plan.schema is not None:
+                    write.change_schema(plan.schema)
+                put_states(write.nodes, plan.states)
+        except BaseException:
+            write.abandon()
+            raise
+        return self._finished(write, plan.result, plan.theirs)
 
+    # --- under the lock --------------------------------------------------------------------
 
-def _without_commit(
-    graph: Graph, line: Line, theirs: Line, asked: MergeRequest, actor: str, access: Access
-) -> MergeResult | str:
-    """The result where no commit is needed; else the head on which one would be made."""
-    source, target, dry_run = asked.source, asked.target, asked.dry_run
-    with graph.writing():
-        graph.prepare(line, settled=False)
-        key = asked.idempotency_key
-        replayed = None if key is None else graph.log.by_idempotency_key(target, key)
-        if replayed is not None:
-            return MergeResult("merged", source, target, replayed.id)
-        ours_id, theirs_id = graph.log_head(target).commit, theirs.nodes.position.commit
-        if asked.expected_head not in {None, ours_id}:
-            raise head_moved(target, str(asked.expected_head), ours_id)
+    def run_locked(self, line: Line, theirs: Line) -> MergeResult:
+        """Plan and write under the lock: for a busy target, and for graphs in memory."""
+        graph, asked = self._graph, self._asked
+        with graph.writing():
+            graph.prepare(line, settled=False)
+            replayed = self.replayed()
+            if replayed is not None:
+                return replayed
+            self._check_expected()
+            ours_id, theirs_id = line.nodes.position.commit, theirs.nodes.position.commit
+            easy = self._without_commit(line, theirs)
+            moves = easy is not None and easy.outcome == "fast_forward" and not asked.dry_run
+            if moves and easy is not None:
+                self._forward(line, theirs, easy)
+            elif easy is not None and not asked.dry_run:
+                self._keep(easy)
+        if easy is not None:
+            if moves:
+                tell_move(graph, line, ours_id, theirs_id)
+            return easy
+        write = self._new_write(line, asked.expected_head)
+        write.begin()
+        if write.replayed is not None:  # by a retry that ran beside this one
+            return self._finished(write, _replay(asked, write.replayed), theirs_id)
+        try:
+            theirs_id = theirs.nodes.position.commit
+            found = _Merging(graph, write, theirs, asked, self._access).run()
+        except BaseException:
+            write.abandon()
+            raise
+        if found.conflicts or asked.dry_run:
+            write.abandon()
+            return found
+        return self._finished(write, found, theirs_id)
+
+    # --- either way ------------------------------------------------------------------------
+
+    def _check_expected(self) -> None:
+        target, expected = self._asked.target, self._asked.expected_head
+        head = self._graph.log_head(target).commit
+        if expected not in {None, head}:
+            raise head_moved(target, str(expected), head)
+
+    def _without_commit(self, line: Line, theirs: Line) -> MergeResult | None:
+        """The result where no commit is needed; None where one is."""
+        graph, asked = self._graph, self._asked
+        source, target, dry_run = asked.source, asked.target, asked.dry_run
+        ours_id, theirs_id = line.nodes.position.commit, theirs.nodes.position.commit
         if graph.ancestry.is_ancestor(theirs_id, ours_id):
             return MergeResult("already_up_to_date", source, target, ours_id, dry_run=dry_run)
-        if not graph.ancestry.is_ancestor(ours_id, theirs_id):
-            return ours_id
-        check_forward(graph, access, line, theirs)
-        if not dry_run:
-            move = Move(target, "fast_forward", theirs_id, ours_id, actor, now())
-            graph.log.move(move, theirs.schema.digest)
-            graph.forward(line, theirs)
-    if not dry_run:
-        tell_move(graph, line, ours_id, theirs_id)
-    return MergeResult("fast_forward", source, target, theirs_id, dry_run=dry_run)
+        if not graph.ancestry.is_ancestor(ours_id, theirs_id) or self._breaks_rules(line, theirs):
+            return None
+        check_forward(graph, self._access, line, theirs)
+        counts = count_changes(net_between(graph, ours_id, theirs_id))
+        return MergeResult("fast_forward", source, target, theirs_id, (), *counts, dry_run=dry_run)
+
+    def _breaks_rules(self, line: Line, theirs: Line) -> bool:
+        """Whether the source breaks a rule that came on the way from the target to it.
+
+        Then it can't be moved to as it is: the violations are conflicts of a merge.
+        """
+        graph = self._graph
+        path = graph.ancestry.path(line.nodes.position.commit, theirs.nodes.position.commit)
+        met = {line.schema.digest, *(each.schema for each in (*path.undo, *path.redo))}
+        since = [graph.compiled(each).schema for each in met - {theirs.schema.digest}]
+        with theirs.nodes.file.writer() as db:
+            return bool(since) and any(broken_rules(theirs.nodes, db, theirs.compiled, since))
+
+    def _forward(self, line: Line, theirs: Line, result: MergeResult) -> None:
+        """Move the target to where the source is; called with the writer's lock."""
+        graph = self._graph
+        ours_id, theirs_id = graph.log_head(line.name).commit, theirs.nodes.position.commit
+        move = Move(line.name, "fast_forward", theirs_id, ours_id, self._actor, now())
+        keyed = None if self._key is None else self._key.outcome(_kept(result), theirs_id)
+        graph.log.move(move, theirs.schema.digest, keyed)
+        graph.forward(line, theirs)
+
+    def _new_write(self, line: Line, expected_head: str | None) -> Write:
+        asked = self._asked
+        return Write(
+            self._graph,
+            line,
+            actor=self._actor,
+            message=asked.message or f"merge {asked.source} into {asked.target}",
+            call=self._call,
+            expected_head=expected_head,
+            key=self._key,
+            access=self._access,
+        )
+
+    def _finished(self, write: Write, result: MergeResult, theirs_id: str) -> MergeResult:
+        if write.replayed is not None:
+            result = _replay(self._asked, write.replayed)
+        write.merge_of(theirs_id)
+        write.result = _kept(result)
+        commit = write.finish()
+        return msgspec.structs.replace(result, commit=None if commit is None else commit.id)
+
+
+def _kept(result: MergeResult) -> dict[str, object]:
+    """What a retry answers beside the commit."""
+    return {
+        "outcome": result.outcome,
+        "bases": result.bases,
+        "created": result.created,
+        "updated": result.updated,
+        "deleted": result.deleted,
+    }
+
+
+def _replay(asked: MergeRequest, first: KeyedOutcome) -> MergeResult:
+    """What came of the first merge with this key."""
+    told = {
+        "outcome": "merged",
+        **first.result,
+        "source": asked.source,
+        "target": asked.target,
+        "commit": first.commit,
+        "replayed": True,
+    }
+    return msgspec.convert(told, MergeResult)
 
 
 def _line_of(graph: Graph, seen: Seen, source: str) -> Line:
@@ -141,10 +333,10 @@ def _into(access: Access, source: str) -> Permits | None:
 
 
 class _Merging:
-    """One merge that needs a commit, inside its write."""
+    """One merge that needs a commit, inside its write or a draft of it."""
 
     def __init__(
-        self, graph: Graph, write: Write, theirs: Line, asked: MergeRequest, access: Access
+        self, graph: Graph, write: Write | Draft, theirs: Line, asked: MergeRequest, access: Access
     ) -> None:
         self._graph = graph
         self._access = access
@@ -154,7 +346,8 @@ class _Merging:
         self._resolutions = asked.resolutions
         self._used: set[str] = set()
         self._conflicts: dict[str, Conflict] = {}
-        self._changed_types: list[str] = []
+        self._former: Schema | None = None
+        """The types that the target has had, where the merge gives it others."""
 
     def run(self) -> MergeResult:
         """Put everything together in the write's transaction."""
@@ -214,12 +407,7 @@ class _Merging:
             self._add(of_schemas(name, what, start, mine, other))
         if not torn and not lost and merged.digest != mine.digest:
             check_types(self._access, self._ours.name, mine, merged)
-            self._changed_types = [
-                name
-                for name, each in merged.by_name.items()
-                if name in mine.by_name
-                and (each != mine.by_name[name] or merged.shapes_of(name) != mine.shapes_of(name))
-            ]
+            self._former = mine
             self._write.change_schema(merged)
 
     def _lost(self, line: Line, merged: Schema) -> Iterator[str]:
@@ -310,15 +498,16 @@ class _Merging:
             self._add(self._sides.of_violation(violation, mine, other))
 
     def _violations(self, states: Mapping[str, NodeState | None]) -> Iterator[RuleError]:
-        yield from judge(self._write.nodes, states)
-        nodes, validator = self._ours.nodes, self._ours.validator
-        for stored in nodes.stored(self._write.nodes.db, self._changed_types):
-            state = stored.state
-            if state.handle not in states:
-                errors: list[FieldError] = []
-                validator.check(state.type, state.values, f"{state.handle}.", errors)
-                for error in errors:
-                    yield of_node(state.handle, error)
+        """What the merged nodes break, and what the others do under rules that are new to them."""
+        told: set[str] = set()
+        for violation in judge(self._write.nodes, states):
+            told.add(violation_id(violation))
+            yield violation
+        ours, db = self._ours, self._write.nodes.db
+        if self._former is not None:
+            for violation in broken_rules(ours.nodes, db, ours.compiled, [self._former]):
+                if violation_id(violation) not in told:
+                    yield violation
 
     def _resolve(
         self,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 from trails.errors import SettingsError
+from trails.files import create_file
 from trails.model.names import check_project_name
 
 _SETTINGS = """\
@@ -85,8 +87,9 @@ def scaffold_project(folder: Path, name: str | None) -> tuple[Path, list[str]]:
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for file, text in files.items():
-            (folder / file).write_text(text, encoding="utf-8")
+        mode = stat.S_IMODE(folder.stat().st_mode) & 0o644  # source code: open as its folder is
+        for file, text in reversed(files.items()):  # the settings, which make it a project, last
+            create_file(folder / file, text.encode(), mode)
     except OSError as error:
         raise SettingsError(f"can't write {folder}: {error.strerror or error}") from None
     return folder, list(files)

@@ -8,17 +8,23 @@ tells for good that this project asks for tokens.
 from __future__ import annotations
 
 import fcntl
-import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import msgspec
 
-from trails.errors import CorruptionError, NotFoundError, TrailsError
+from trails.errors import CorruptionError, NotFoundError, StorageError, TrailsError
+from trails.files import (
+    PRIVATE_FILE,
+    private_folder,
+    private_opener,
+    remove_unfinished,
+    replace_file,
+)
 from trails.identity.requests import check_groups, check_request, parse_end
 from trails.identity.tokens import make_token, split_token
 from trails.model.actors import checked_actor
@@ -27,7 +33,6 @@ from trails.model.tokens import IssuedToken, TokenRecord, TokenRequest
 
 TOKENS_FILE: Final = "tokens.json"
 _LOCK_FILE: Final = "tokens.lock"
-_MODE: Final = 0o600
 _HASH: Final = "^[0-9a-f]{64}$"
 _SHOWN_IDS: Final = 5
 _ID: Final = re.compile("[0-9a-f]{12}", re.ASCII)
@@ -125,40 +130,22 @@ class TokenFile:
     @contextmanager
     def _changing(self) -> Iterator[tuple[StoredToken, ...]]:
         """The tokens, while nobody else changes them."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with open(self._folder / _LOCK_FILE, "ab", opener=_private) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        private_folder(self._folder)
+        with open(self._folder / _LOCK_FILE, "ab", opener=private_opener) as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            except OSError as error:
+                raise StorageError(
+                    f"can't lock {self._folder / _LOCK_FILE}: {error.strerror or error}. Move the "
+                    "project to a local disk, or mount this file system with locks"
+                ) from None
             yield self.read()
 
     def _write(self, tokens: Sequence[StoredToken]) -> None:
         """Replace the file: others see it before or after, and a power cut leaves one of them."""
         text = msgspec.json.format(msgspec.json.encode(_Stored(1, tuple(tokens))), indent=1)
-        new = self.path.with_name(f"{TOKENS_FILE}.new")
-        with suppress(FileNotFoundError):
-            new.unlink()  # of a writer that was killed
-        try:
-            with open(new, "xb", opener=_private) as file:
-                file.write(text + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self.path)
-        except OSError:
-            with suppress(OSError):
-                new.unlink()
-            raise
-        _sync_folder(self._folder)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        remove_unfinished(self.path)
+        replace_file(self.path, text + b"\n", PRIVATE_FILE)
 
 
 def _check(tokens: Sequence[StoredToken]) -> None:

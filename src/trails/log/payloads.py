@@ -20,8 +20,9 @@ from typing import IO, TYPE_CHECKING, Final
 import msgspec
 
 from trails.errors import CorruptionError, StorageError
+from trails.files import make_folder, private_opener, sync_folder
 from trails.log.compression import zstd
-from trails.log.storage import make_folder, storage_errors, sync_folder
+from trails.log.storage import storage_errors
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -99,7 +100,7 @@ class PartWriter:
                 assert self._folder is not None  # noqa: S101 - the caller checked
                 make_folder(self._folder)
                 self._path = self._folder / f"{secrets.token_hex(8)}.tmp"
-                self._file = self._path.open("wb")
+                self._file = open(self._path, "xb", opener=private_opener)  # noqa: SIM115 - closed by seal
                 self._compressor = zstd.ZstdCompressor(_LEVEL)
             assert self._compressor is not None  # noqa: S101 - made together with the file
             self._file.write(self._compressor.compress(b"".join(self._buffer)))

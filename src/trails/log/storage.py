@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 from trails.errors import CorruptionError, StorageError, StorageFullError
+from trails.files import PRIVATE_FILE
 
+_INCREMENTAL: Final = 2
+"""SQLite's number for files that can shrink in steps."""
+SHRINKABLE: Final = f"PRAGMA auto_vacuum = {_INCREMENTAL}"
+"""Said to a new database before its first table."""
 _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+BUSY_SECONDS: Final = 5.0
+"""How long a statement waits for a lock. One process owns a project, so nobody should hold one."""
 
 
 def connect(path: Path | None, *, synchronous: str) -> sqlite3.Connection:
@@ -21,8 +31,10 @@ def connect(path: Path | None, *, synchronous: str) -> sqlite3.Connection:
     Statements are autocommitted: every transaction in Trails is written out.
     """
     with storage_errors("open a database"):
+        if path is not None:
+            create_private(path)
         connection = sqlite3.connect(
-            path or ":memory:", isolation_level=None, check_same_thread=False, timeout=30
+            path or ":memory:", isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS
         )
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -34,21 +46,77 @@ def connect(path: Path | None, *, synchronous: str) -> sqlite3.Connection:
     return connection
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder whose name survives a power cut, and its parents likewise."""
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for each in missing:
-        sync_folder(each.parent)
+def connect_read_only(path: Path) -> sqlite3.Connection:
+    """Open a database of ours to read it, without changing or creating any file beside it.
 
-
-def sync_folder(folder: Path) -> None:
-    """Make names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    SQLite would make a ``-shm`` file, and move a WAL into the database when it closes. Locks are
+    left out: this process owns the folder, or nobody can write to it.
+    """
+    wal = path.with_name(f"{path.name}-wal")
+    used = wal.exists() and wal.stat().st_size
+    # Without a WAL the file is all there is. With one, its index is kept in memory.
+    how = "vfs=unix-none" if used else "immutable=1"
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=ro&{how}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+    )
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        if used:
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+_STEP: Final = 256
+"""Pages that are given back in one transaction."""
+_WORTHWHILE: Final = 1 << 20
+"""Unused bytes from which a file that can't shrink in steps is rewritten."""
+
+
+def give_back_space(
+    db: sqlite3.Connection, path: Path, lock: AbstractContextManager[object]
+) -> None:
+    """Give the pages that a database does not use back to the file system.
+
+    Where the file allows it, in steps between which others have the lock; else the file is
+    written anew, once, if that pays and the disk has room, and shrinks in steps from then on.
+    """
+    with storage_errors("give unused space back"):
+        with lock:
+            stepwise = _pragma(db, "auto_vacuum") == _INCREMENTAL
+        while stepwise:
+            with lock:
+                before = _pragma(db, "freelist_count")
+                db.execute(f"PRAGMA incremental_vacuum({_STEP})").fetchall()
+                if not before or _pragma(db, "freelist_count") >= before:
+                    break
+        with lock:
+            unused = _pragma(db, "freelist_count") * _pragma(db, "page_size")
+            size = _pragma(db, "page_count") * _pragma(db, "page_size")
+            room = shutil.disk_usage(path.parent).free
+            if unused > max(_WORTHWHILE, size // 10) and room > 2 * size:
+                db.execute(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
+                db.execute("VACUUM")
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _pragma(db: sqlite3.Connection, name: str) -> int:
+    return int(db.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def create_private(path: Path) -> None:
+    """Make a new database private; SQLite gives its WAL and shared memory the same mode.
+
+    One that exists is not opened: closing it would drop the locks that this process holds on it.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE))
 
 
 def files_below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -110,8 +178,17 @@ class _Translation:
         code = getattr(error, "sqlite_errorcode", None)
         if code in _FULL:
             return full(self._doing)
-        if code is not None and code & 0xFF in _DAMAGED:
+        # The module, which gives no code then, could not read a text as UTF-8.
+        unreadable = code is None and "decode" in str(error)
+        if unreadable or (code is not None and code & 0xFF in _DAMAGED):
             return CorruptionError(f"can't {self._doing}: {error}; run 'trails verify'")
+        if code is not None and code & 0xFF in _BUSY:
+            return StorageError(
+                f"can't {self._doing}: another process has locked the database for more than "
+                f"{BUSY_SECONDS:g} seconds. Only the process that owns a project may open its "
+                "files: find the other one with 'fuser' on the files in .trails, end it, and try "
+                "again"
+            )
         return StorageError(f"can't {self._doing}: {error}")
 
     def _of_system(self, error: OSError) -> StorageError:

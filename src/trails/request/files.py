@@ -52,7 +52,7 @@ async def _load(
     threads: Threads,
     **given: str | None,
 ) -> object:
-    file = await spool(body, suffix)
+    file = await spool(body, suffix, desk.service.graph.temporary())
     return await threads.run(
         ctx.actor, _load_and_drop, desk, ctx, file, given, dropped=partial(drop, file)
     )

@@ -15,10 +15,15 @@ from trails.log.storage import storage_errors
 _BLOCK: Final = 1 << 20
 
 
-async def spool(body: AsyncIterator[bytes], suffix: str) -> Path:
-    """What is sent, in a file that the caller removes; memory holds one block of it."""
+async def spool(body: AsyncIterator[bytes], suffix: str, folder: Path | None) -> Path:
+    """What is sent, in a file that the caller removes; memory holds one block of it.
+
+    ``folder`` is where, so that what a killed process leaves is found; None: with the system's.
+    """
     with storage_errors("keep what is sent"):
-        file = NamedTemporaryFile(prefix="trails-", suffix=suffix, delete=False)  # noqa: SIM115
+        file = NamedTemporaryFile(  # noqa: SIM115 - closed below
+            prefix="trails-", suffix=suffix, dir=folder, delete=False
+        )
     path = Path(file.name)
     try:
         with file:

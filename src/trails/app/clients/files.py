@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import stat
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from trails.errors import InstallError
+from trails.files import PRIVATE_FILE, create_file, private_folder, replacing
 
 _LARGEST: Final = 32 << 20
-_PRIVATE: Final = 0o600
 
 
 def read_configuration(path: Path) -> bytes | None:
@@ -37,17 +35,13 @@ def replace_configuration(path: Path, old: bytes | None, new: bytes) -> Path | N
     A file that did not exist is readable to its owner alone, as clients make theirs.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        mode = _PRIVATE if old is None else stat.S_IMODE(path.stat().st_mode)
-        beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
-        try:
-            _write(beside, new, mode)
+        private_folder(path.parent)
+        mode = PRIVATE_FILE if old is None else stat.S_IMODE(path.stat().st_mode)
+        with replacing(path, mode) as file:
+            file.write(new)
             if read_configuration(path) != old:
                 raise InstallError(f"{path} was changed by another program meanwhile; try again")
             backup = None if old is None else _keep(path, old, mode)
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
     except OSError as error:
         raise InstallError(f"{path} can't be written: {error.strerror}") from None
     return backup
@@ -60,17 +54,8 @@ def _keep(path: Path, content: bytes, mode: int) -> Path:
         suffix = f"-{number}" if number else ""
         copy = path.with_name(f"{path.name}.bak-{time}{suffix}")
         try:
-            _write(copy, content, mode)
+            create_file(copy, content, mode)
         except FileExistsError:
             continue
         return copy
     raise InstallError(f"{path} has too many copies of this second; try again")
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE)
-    with os.fdopen(number, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    path.chmod(mode)

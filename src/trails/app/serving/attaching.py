@@ -20,6 +20,8 @@ _SOON: Final = 1.0
 """Seconds of waiting of which nobody needs to be told."""
 _PATIENCE: Final = 10.0
 """Seconds that a command waits for a folder."""
+_HOPELESS: Final = {"elsewhere": 0.0, "orphaned": _PATIENCE, "unreachable": _PATIENCE}
+"""Seconds after which waiting has no use, by the reason of the lock."""
 
 _T = TypeVar("_T")
 
@@ -34,7 +36,8 @@ async def attach(
 
     While neither is possible, because another process starts, ends, or has the folder for
     itself, ``wait`` is told after each attempt for how many seconds that has been so, and why;
-    whoever watches is told once.
+    whoever watches is told once. LockedError where the lock is held by a process that this one
+    will never be able to talk to.
     """
     began = monotonic()
     pause = _SHORTEST
@@ -51,12 +54,10 @@ async def attach(
             except OSError:
                 pass  # it is ending, or gone since its file was read
         waited = monotonic() - began
+        _check_hope(locked, waited)
         if waited > _SOON and not told:
             told = True
-            pid = locked.data["pid"]
-            tell(
-                f"waiting for process {pid}, which has this project open and does not serve it yet"
-            )
+            tell(f"waiting: {locked.message}")
         if wait is not None:
             await wait(waited, locked)
         await asyncio.sleep(pause)
@@ -69,7 +70,7 @@ def own_or_find(folder: Path, tell: Callable[[str], None]) -> Ownership | OwnerA
     A process that has just become the owner needs a moment until it serves; LockedError tells
     of one that does not.
     """
-    give_up = monotonic() + _PATIENCE
+    began = monotonic()
     while True:
         address = find_owner(folder)
         if address is not None:
@@ -77,6 +78,13 @@ def own_or_find(folder: Path, tell: Callable[[str], None]) -> Ownership | OwnerA
         try:
             return Ownership(folder / DATA_FOLDER)
         except LockedError as locked:
-            if monotonic() > give_up:
+            _check_hope(locked, waited := monotonic() - began)
+            if waited > _PATIENCE:
                 raise
             tell(f"waiting for process {locked.data['pid']}, which has this project open")
+
+
+def _check_hope(locked: LockedError, waited: float) -> None:
+    """Stop waiting for a lock that waiting does not free."""
+    if waited >= _HOPELESS.get(str(locked.data["reason"]), float("inf")):
+        raise locked

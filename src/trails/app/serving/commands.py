@@ -16,6 +16,7 @@ from trails.app.serving.ports import bind_port, find_address, url_of
 from trails.app.serving.scopes import hello_of
 from trails.app.settings import choose_graph, read_settings
 from trails.app.startup import uncollected
+from trails.files import set_private_umask
 from trails.surfaces.cli.operations import Served
 
 Tell = Callable[[str], None]
@@ -90,6 +91,7 @@ def _run(
     make_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> int:
     """Run until it ends by itself or a signal comes; its number, or 0."""
+    set_private_umask()
     share_pools()
     with asyncio.Runner(loop_factory=make_loop) as runner:
         return runner.run(_until_signal(serve))

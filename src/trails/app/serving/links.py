@@ -11,6 +11,7 @@ import msgspec
 from trails.app.serving.greetings import Goodbye, Hello, Welcome, read_goodbye, write_hello
 from trails.app.serving.lines import Lines, LineTooLongError
 from trails.app.serving.owners import OwnerAddress
+from trails.app.serving.socket_folders import connect_streams
 from trails.errors import TrailsError
 
 _BLOCK: Final = 1 << 16
@@ -39,7 +40,7 @@ class Link:
     @classmethod
     async def open(cls, address: OwnerAddress, hello: Hello) -> Self:
         """Connect; OSError when nobody is there, RefusedError when the owner says no."""
-        reader, writer = await asyncio.open_unix_connection(address.mcp)
+        reader, writer = await connect_streams(address.mcp)
         link = cls(reader, writer)
         try:
             link.welcome = await link._greet(hello)

@@ -24,6 +24,7 @@ from trails.app.serving.links import Link
 from trails.app.serving.owners import OwnerAddress
 from trails.app.serving.pumps import Pump, Streams
 from trails.app.serving.service import Listening, serve_folder
+from trails.app.serving.socket_folders import connect_streams
 
 _PATIENCE: Final = 20.0
 """Seconds that a connection waits for an owner."""
@@ -149,7 +150,7 @@ class WebFront:
             await self._found.wait()
             if self._owner is not None:
                 with suppress(OSError):
-                    reader, writer = await asyncio.open_unix_connection(self._owner.http)
+                    reader, writer = await connect_streams(self._owner.http)
                     writer.write(self._arrival)
                     return reader, writer
             await asyncio.sleep(0.05)

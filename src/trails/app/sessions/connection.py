@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
@@ -15,6 +14,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from trails.app.serving.entrances import Arrival
+from trails.app.serving.socket_folders import connect_socket
 from trails.app.sessions.failures import error_of
 from trails.errors import UnreachableError
 from trails.model.actors import OPERATOR
@@ -177,9 +177,7 @@ class _UnixConnection(HTTPConnection):
 
     def connect(self) -> None:
         """Connect to the socket."""
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(_PATIENCE)
-        self.sock.connect(str(self._path))
+        self.sock = connect_socket(str(self._path), _PATIENCE)
         self.sock.sendall(self._arrival)
 
 

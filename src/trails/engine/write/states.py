@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 
 from trails.engine.puts import misnamed
 from trails.engine.rules import RuleError, of_node
-from trails.engine.write.pending import PendingNodes
+from trails.engine.write.pending import CHUNK, PendingNodes
 from trails.errors import FieldError, ValidationError
 from trails.model.nodes import NodeState
 
@@ -56,6 +57,15 @@ def judge(nodes: PendingNodes, states: States) -> list[RuleError]:
             nodes.store(before, handle, state)
     found.extend(nodes.rules.violations())
     return found
+
+
+def put_states(nodes: PendingNodes, states: States) -> None:
+    """Put nodes into states that were judged before; the write's end judges them again."""
+    handles = iter(states)
+    while some := list(islice(handles, CHUNK)):
+        stored = nodes.index.find_all(nodes.db, some)
+        for handle in some:
+            nodes.store(stored.get(handle), handle, states[handle])
 
 
 def bypass(nodes: PendingNodes, removed: bytes, added: bytes, counts: tuple[int, int]) -> None:

@@ -12,6 +12,7 @@ from trails.errors import ConflictError
 from trails.model.constraints import shorten
 from trails.model.merges import Conflict, MergeRequest, MergeResult, Resolution
 from trails.model.types import ShapeDescriptor
+from trails.model.wording import count
 from trails.request.builtins.declare import (
     BOOLEAN,
     EXPECTED_HEAD,
@@ -74,6 +75,7 @@ def _shown(result: MergeResult) -> dict[str, object]:
         "updated": result.updated,
         "deleted": result.deleted,
         "dry_run": result.dry_run,
+        "replayed": result.replayed,
         "conflicts": [_conflict(each) for each in result.conflicts],
     }
 
@@ -98,7 +100,7 @@ def _conflict(conflict: Conflict) -> dict[str, object]:
 
 def _refused(result: MergeResult) -> ConflictError:
     return ConflictError(
-        f"{len(result.conflicts)} conflict(s), nothing was written. "
+        f"{count(len(result.conflicts), 'conflict')}, nothing was written. "
         + " ".join(_spelled(result.conflicts))
         + " Call branch_merge again with resolutions, one for each: "
         '{"conflict": "<id>", "take": "ours"} keeps what '
@@ -166,6 +168,7 @@ BRANCH_MERGE: Final = Builtin(
         updated=INTEGER,
         deleted=INTEGER,
         dry_run=BOOLEAN,
+        replayed=said(BOOLEAN, "The idempotency key was known: this is the first call's outcome."),
         conflicts=listed(_CONFLICT),
     ),
     hints=WRITER,

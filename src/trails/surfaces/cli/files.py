@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from enum import StrEnum
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Annotated
 
 import typer
@@ -17,7 +15,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from trails.errors import NotFoundError, QueryError
+from trails.files import replacing
 from trails.model.loads import LoadRequest, LoadResult
+from trails.model.wording import count
 from trails.surfaces.cli.operations import Operations, View
 from trails.surfaces.cli.options import (
     BranchOption,
@@ -32,7 +32,7 @@ from trails.surfaces.cli.options import (
     place_of,
 )
 from trails.surfaces.cli.reporting import Reporting
-from trails.surfaces.cli.texts import count, short, size
+from trails.surfaces.cli.texts import short, size
 
 
 class LoadMode(StrEnum):
@@ -169,21 +169,9 @@ def _format_of(output: Path | None) -> str:
 
 
 def _write(output: Path, blocks: Iterable[bytes]) -> int:
-    """Write a file whole or not at all: beside it first, then in its place."""
-    with NamedTemporaryFile(dir=output.parent, prefix=f".{output.name}.", delete=False) as file:
-        try:
-            written = sum(file.write(block) for block in blocks)
-            file.flush()
-            os.fsync(file.fileno())
-            mask = os.umask(0)
-            os.umask(mask)
-            Path(file.name).chmod(0o666 & ~mask)
-            Path(file.name).replace(output)
-        except BaseException:
-            with suppress(OSError):
-                Path(file.name).unlink()
-            raise
-    return written
+    """Write a file whole or not at all; a new one is for this user alone."""
+    with replacing(output) as file:
+        return sum(file.write(block) for block in blocks)
 
 
 def _told(done: LoadResult) -> str:

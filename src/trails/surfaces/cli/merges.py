@@ -13,8 +13,9 @@ from rich.markup import escape
 
 from trails.errors import QueryError
 from trails.model.merges import Conflict, MergeRequest, MergeResult, Resolution
+from trails.model.wording import count
 from trails.surfaces.cli.reporting import Reporting
-from trails.surfaces.cli.texts import count, read_json, short, spell
+from trails.surfaces.cli.texts import read_json, short, spell
 
 _SIDES: Final[dict[str, Literal["ours", "theirs"]]] = {"ours": "ours", "theirs": "theirs"}
 _split = re.compile(r"(.+?)=(ours|theirs|value:.*)", re.DOTALL).fullmatch
@@ -76,7 +77,7 @@ def show_merge(report: Reporting, result: MergeResult, request: MergeRequest, no
         report.text = [f"Nothing to do: {target} has all of {source} already."]
     elif result.outcome == "fast_forward":
         moved = "moved" if would else "Moved"
-        report.text = [f"{would}{moved} {target} forward to {source}{at}; no commit was needed."]
+        report.text = [f"{would}{moved} {target} forward to {source}{at}: {counts}."]
     else:
         merged = "merged" if would else "Merged"
         report.text = [f"{would}{merged} {source} into {target}{at}: {counts}."]

@@ -8,7 +8,7 @@ conditions, and its SQL is the plain one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -52,6 +52,16 @@ class Arm(msgspec.Struct, frozen=True):
         seen = f"{self.of_node} AND " if self.of_node else ""
         return f"{self.nodes} n WHERE {fixed.replace('k.', 'n.')}{seen}"
 
+    def handled(self) -> str:
+        """As ``noded``, to be followed by a condition on the handle.
+
+        The index is named because SQLite, which has no statistics of these tables, would walk
+        all rows of a layer to find one of them.
+        """
+        if not self.fixed:
+            return self.noded()
+        return self.noded().replace(" n WHERE", " n INDEXED BY rows_handle WHERE", 1)
+
     def probe(self) -> str:
         """Whether node ``k`` has one more key: takes a slot and a key."""
         return (
@@ -76,15 +86,28 @@ class Arm(msgspec.Struct, frozen=True):
 
 def arms_of(lineage: Sequence[tuple[int, int]]) -> tuple[Arm, ...]:
     """The arms of a state, nearest first."""
+    return _arms_in(lineage, lambda _: "")
+
+
+def draft_arms_of(lineage: Sequence[tuple[int, int]], draft: int) -> tuple[Arm, ...]:
+    """As ``arms_of``, where the rows of layer ``draft`` are in temporary tables."""
+    return _arms_in(lineage, lambda layer: "temp." if layer == draft else "main.")
+
+
+Place = Callable[[int], str]
+"""Layer → the database that has its tables, as a prefix."""
+
+
+def _arms_in(lineage: Sequence[tuple[int, int]], place: Place) -> tuple[Arm, ...]:
     arms: list[Arm] = []
-    nearer: list[tuple[int, int]] = []
+    nearer: dict[str, list[tuple[int, int]]] = {}
     for layer, bound in lineage:
-        hidden = _hidden(nearer)
+        hidden = _all(*(_hidden(each, some) for each, some in nearer.items()))
         if layer == ROOT:
             arms.append(_root(bound, hidden))
         if layer != ROOT or bound < NOW:
-            arms.append(_other(layer, bound, hidden))
-        nearer.append((layer, bound))
+            arms.append(_other(layer, bound, hidden, place(layer)))
+        nearer.setdefault(place(layer), []).append((layer, bound))
     return tuple(arms)
 
 
@@ -93,12 +116,12 @@ def _root(bound: int, hidden: str) -> Arm:
     return Arm(ROOT, "keys", "nodes", "", "n.nid = k.nid", "", seen, needs_node=bool(seen))
 
 
-def _other(layer: int, bound: int, hidden: str) -> Arm:
+def _other(layer: int, bound: int, hidden: str, place: str) -> Arm:
     when = f"{{0}}.until > {bound}" + (f" AND {{0}}.seq <= {bound}" if bound < NOW else "")
     return Arm(
         layer,
-        "row_keys",
-        "rows",
+        f"{place}row_keys",
+        f"{place}rows",
         f"k.layer = {layer} AND ",
         f"n.layer = {layer} AND n.nid = k.nid AND n.seq = k.seq",
         _all(when.format("k"), hidden.format("k")),
@@ -107,16 +130,14 @@ def _other(layer: int, bound: int, hidden: str) -> Arm:
     )
 
 
-def _hidden(nearer: Iterable[tuple[int, int]]) -> str:
+def _hidden(place: str, nearer: Iterable[tuple[int, int]]) -> str:
     """Not hidden by a nearer layer; keyed by node, this is one probe whatever the depth."""
     parts = [
         f"h.layer = {layer}" + (f" AND h.seq <= {bound}" if bound < NOW else "")
         for layer, bound in nearer
     ]
-    if not parts:
-        return ""
     any_of = " OR ".join(f"({part})" for part in parts)
-    return f"NOT EXISTS (SELECT 1 FROM hides h WHERE h.nid = {{0}}.nid AND ({any_of}))"  # noqa: S608
+    return f"NOT EXISTS (SELECT 1 FROM {place}hides h WHERE h.nid = {{0}}.nid AND ({any_of}))"  # noqa: S608
 
 
 def _all(*conditions: str) -> str:

@@ -1,0 +1,83 @@
+"""What reading and making versions costs follows the difference, not the size of a layer.
+
+Work is counted in instructions of SQLite's virtual machine, which do not depend on the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from trails import App, node_type, predicate
+from trails.engine.branches import create_branch
+from trails.engine.context import GraphContext
+from trails.model.merges import MergeRequest
+
+
+@node_type
+class Item:
+    """Something with a number."""
+
+    code: str = predicate(key=True)
+    value: int = predicate()
+
+
+def save(ctx: GraphContext, count: int, value: int) -> None:
+    """Give so many items a value, in one commit."""
+    items = (Item(code=f"i{number}", value=value) for number in range(count))
+    ctx.kg.save_all(items, upsert=True)
+
+
+@contextmanager
+def counted(app: App) -> Iterator[Callable[[], int]]:
+    """Count the instructions that reads and writes of the node index take, in hundreds."""
+    file, steps = app.graph().file, [0]
+
+    def step() -> int:
+        steps[0] += 1
+        return 0
+
+    with file.reader() as reader:
+        for db in (reader, file.db):
+            db.set_progress_handler(step, 100)
+    try:
+        yield lambda: steps[0]
+    finally:
+        with file.reader() as reader:
+            for db in (reader, file.db):
+                db.set_progress_handler(None, 0)
+
+
+def steps_of_reading(count: int) -> int:
+    """What it takes to read twenty nodes of a branch that changed so many."""
+    app = App(Item, name="costs")
+    save(app.context(), count, 1)
+    create_branch(app.graph(), "side", actor="me")
+    side = app.context(branch="side")
+    save(side, count, 2)
+    with counted(app) as steps:
+        for number in range(20):
+            assert Item.get(side, f"i{number}").value == 2
+        return steps()
+
+
+def steps_of_going_back(count: int) -> float:
+    """What the state before a merge of so many nodes takes, a node."""
+    app = App(Item, name="costs")
+    save(app.context(), count, 1)
+    create_branch(app.graph(), "side", actor="me")
+    save(app.context(branch="side"), count, 2)
+    Item(code="own", value=1).save(app.context())
+    before = app.context().kg.head.commit
+    app.versions().merge(MergeRequest("side"))
+    with counted(app) as steps:
+        assert Item.get(app.context(snapshot=before), "i1").value == 1
+        return steps() / count
+
+
+@pytest.mark.parametrize("cost", [steps_of_reading, steps_of_going_back])
+def test_the_cost_of_a_node_does_not_grow_with_its_layer(cost: Callable[[int], float]) -> None:
+    """Eight times as many changed nodes make none of them dearer."""
+    assert cost(2400) < 2 * cost(300) + 1
