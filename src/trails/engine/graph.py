@@ -139,7 +139,8 @@ class Graph:
             self.loss = find_loss(folder)
         if self.loss is not None:
             self.read_only = ReadOnly("behind", self.loss.describe(name))
-            progress(self.read_only.reason)
+        if self.read_only is not None:
+            progress(f"graph {name}: {self.read_only.reason}")
         with ExitStack() as opened:
             self.log: Log = SqliteLog(
                 folder, name, base_iri, now(), read_only=self.read_only is not None

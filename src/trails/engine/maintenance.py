@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from trails.engine.graph import MAIN, Graph, now
+from trails.engine.graph import MAIN, TEMPORARY, Graph, now
 from trails.engine.snapshots import make_room
 from trails.errors import CorruptionError, StorageError
 from trails.log.storage import files_below, storage_errors
@@ -54,6 +54,25 @@ def cleanup(graph: Graph, *, keep: int = _KEPT_SNAPSHOTS, dry_run: bool = False)
         max(0, before - _size(graph)),
         activities=sum(each.count for each in archives),
         archives=tuple(each.name for each in archives),
+        runs=runs,
+    )
+
+
+def remove_files(graph: Graph) -> Cleaned:
+    """Remove what can be made again and goes without writing anything: for a disk that is full."""
+    if graph.folder is None:
+        return Cleaned((), (), 0, 0)
+    before = _size(graph)
+    snapshots = sorted((graph.folder / "snapshots").glob("*"))
+    folders = _unreachable(graph)
+    for path in (*snapshots, *folders, graph.folder / TEMPORARY):
+        shutil.rmtree(path, ignore_errors=True)
+    runs = _sweep_runs(graph)
+    return Cleaned(
+        tuple(path.name for path in snapshots if not path.exists()),
+        tuple(path.name for path in folders if path.parent.name != "snapshots"),
+        0,
+        max(0, before - _size(graph)),
         runs=runs,
     )
 

@@ -19,7 +19,7 @@ import msgspec
 import pyoxigraph as ox
 
 from trails.errors import BusyError, StorageError, UnavailableError
-from trails.log.storage import storage_errors
+from trails.log.storage import full, says_full, storage_errors
 from trails.model.history import Position
 from trails.sandbox.limits import MIB, Limits
 from trails.sandbox.processes import DeathError, LateError, Nursery, Worker
@@ -278,6 +278,8 @@ class Line:
                 position = self._base_position
             worker = self._nursery.spawn(folder)
         except (DeathError, LateError) as error:
+            if isinstance(error, DeathError) and says_full(error.words):
+                raise full("start a worker of the sandbox") from None
             words = f": {error.words}" if isinstance(error, DeathError) and error.words else ""
             raise StorageError(f"a worker of the sandbox does not start{words}") from None
         worker.position = position

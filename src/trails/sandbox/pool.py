@@ -16,7 +16,15 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from trails.errors import BudgetError, BusyError, LimitError, QueryError, UnavailableError
+from trails.errors import (
+    BudgetError,
+    BusyError,
+    LimitError,
+    QueryError,
+    TrailsError,
+    UnavailableError,
+)
+from trails.log.storage import full, says_full
 from trails.model.meters import Meter
 from trails.sandbox.confine import Confinement
 from trails.sandbox.limits import DEFAULTS, MIB, Limits
@@ -317,6 +325,8 @@ def _do(step: Step, job: Job, limits: Limits) -> Reply:
 
 def _accept(reply: Reply, what: str) -> None:
     if reply.outcome == "refused":
+        if says_full(reply.note):
+            raise full(f"run the {what}")
         raise QueryError(f"the {what} can't be run: {' '.join(reply.note[:1000].split())}")
 
 
@@ -336,7 +346,9 @@ def _failures(what: str, limits: Limits) -> Iterator[None]:
         raise _explain(what, death, limits) from None
 
 
-def _explain(what: str, death: DeathError, limits: Limits) -> LimitError | QueryError:
+def _explain(what: str, death: DeathError, limits: Limits) -> TrailsError:
+    if says_full(death.words):
+        return full(f"run the {what}")
     out_of_memory = any(
         words in death.words for words in ("memory allocation", "bad_alloc", "MemoryError")
     )

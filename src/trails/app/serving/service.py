@@ -53,6 +53,8 @@ class Listening(msgspec.Struct, frozen=True):
     """Sockets that listen already, besides the one that every owner has."""
     tls: ssl.SSLContext | None = None
     """What they speak TLS with."""
+    read_only: bool = False
+    """Whether the data is only read."""
 
     def arrival(self) -> Arrival:
         """What another owner is told of those who come through these ports."""
@@ -80,7 +82,13 @@ async def serve_folder(
     def guarded() -> bool:
         return authenticator.required
 
-    with App.open(folder, ownership=ownership, guarded=guarded, progress=tell) as app:
+    with App.open(
+        folder,
+        ownership=ownership,
+        read_only=listening.read_only,
+        guarded=guarded,
+        progress=tell,
+    ) as app:
         app.policies.server()  # wrong ones are told before anything is served
         sockets = SocketFolder()
         key = Secret(token_urlsafe(_KEY))

@@ -44,8 +44,11 @@ _INVALID_REQUEST: Final = -32600
 class StdioFront:
     """The client's side of one session."""
 
-    def __init__(self, folder: Path, hello: Hello, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: Path, hello: Hello, tell: Callable[[str], None], *, read_only: bool = False
+    ) -> None:
         self._folder = folder
+        self._read_only = read_only
         self._hello = hello
         self._tell = tell
         self._streams = StandardStreams(asyncio.get_running_loop())
@@ -153,7 +156,8 @@ class StdioFront:
             from trails.app.serving.service import Listening, serve_folder  # noqa: PLC0415
 
         gate = access_of(self._folder, read_settings(self._folder), os.environ)
-        listening = Listening(gate.authenticator, HostPolicy.for_bind("localhost"))
+        policy = HostPolicy.for_bind("localhost")
+        listening = Listening(gate.authenticator, policy, read_only=self._read_only)
         serving = serve_folder(self._folder, ownership, listening, self._tell)
         owned = await stack.enter_async_context(serving)
         return await self._connect(owned.address)
