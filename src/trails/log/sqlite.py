@@ -7,11 +7,10 @@ refuse the rest.
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import IO, Final, TypeVar
@@ -19,9 +18,10 @@ from typing import IO, Final, TypeVar
 import msgspec
 
 from trails.errors import CorruptionError, StorageError
-from trails.files import make_folder, sync_folder
+from trails.files import copy_file, make_folder, sync_folder
+from trails.log.extracts import Extract, extract
 from trails.log.payloads import Part, Payload, PayloadWriter, open_part
-from trails.log.places import LOG_FILE, NEW_LOG, find_log
+from trails.log.places import EXTRACT, LOG_FILE, NEW_LOG, SEGMENTS, find_log
 from trails.log.protocol import Header, head_moved
 from trails.log.storage import connect, create_private, storage_errors
 from trails.model.digests import canonical
@@ -120,7 +120,8 @@ class SqliteLog:
     """A Log in a folder, or in memory when the folder is None."""
 
     def __init__(self, folder: Path | None, graph: str, base_iri: str, created: str) -> None:
-        self._segments = None if folder is None else folder / "segments"
+        self._path = None if folder is None else folder / LOG_FILE
+        self._segments = None if folder is None else folder / SEGMENTS
         self._lock = threading.RLock()
         header = Header(LOG_FORMAT, graph, base_iri, created)
         if folder is not None and not find_log(folder, graph):
@@ -445,26 +446,24 @@ class SqliteLog:
                 return [str(error)]
         return [text for (text,) in rows if text != "ok"]
 
-    def copy_to(self, folder: Path) -> None:
-        """Write a copy that is whole, whatever is appended meanwhile."""
+    def copy_new(self, folder: Path, since: Mapping[str, int], known: Container[str]) -> Extract:
+        """Copy what came after some places into a folder, as of one moment.
+
+        Segments that are ``known`` are left out. Writers do not wait for it.
+        """
         with storage_errors("copy the log"):
             make_folder(folder)
-            copy = sqlite3.connect(folder / "log.db")
-            try:
+            if self._path is None:
                 with self._lock:
-                    self._db.backup(copy)
-                named = {
-                    name
-                    for row in copy.execute("SELECT removed_segment, added_segment FROM commits")
-                    for name in row
-                    if name is not None
-                }
-            finally:
-                copy.close()
-            if self._segments is not None and named:
-                make_folder(folder / "segments")
-                for name in sorted(named):
-                    shutil.copyfile(self._segments / name, folder / "segments" / name)
+                    return extract(self._db, folder / EXTRACT, since)
+            with closing(connect(self._path, synchronous="FULL")) as reader:
+                found = extract(reader, folder / EXTRACT, since)
+            new = [each for each in found.segments if each not in known]
+            if new and self._segments is not None:
+                make_folder(folder / SEGMENTS)
+                for name in new:
+                    copy_file(self._segments / name, folder / SEGMENTS / name)
+        return found
 
     def compact(self) -> None:
         """Move what is in the WAL into the file."""
