@@ -22,14 +22,17 @@ def open_log(folder):
     return SqliteLog(folder, "main", BASE, "2026-01-01T00:00:00Z")
 
 
-def write(log, text=LINE, *, head="now", branch="main", key=None, schema=None):
+TIME = "2026-01-01T00:00:00Z"
+
+
+def write(log, text=LINE, *, head="now", branch="main", time=TIME, merged=None, schema=None):
     """Append one commit with some added statements."""
     payload = log.new_payload()
     payload.added.write(text, text.count(b"\n"))
     schema = schema or Schema()
-    draft = Draft(branch, "ann", "2026-01-01T00:00:00Z", schema.digest, "m", None, key)
+    draft = Draft(branch, "ann", time, schema.digest, "m")
     at = log.head(branch) if head == "now" else head
-    return append(log, draft, payload.seal(), schema, at)
+    return append(log, draft, payload.seal(), schema, at, merged)
 
 
 @pytest.fixture
@@ -45,7 +48,7 @@ def test_commits_are_chained_to_their_parent(log):
     first, second = write(log), write(log, b'<x:s> <x:p> "w" .\n')
     assert first.parents == ()
     assert second.parents == (first.id,)
-    draft = Draft("main", "ann", "2026-01-01T00:00:00Z", Schema().digest, "m")
+    draft = Draft("main", "ann", "2026-01-01T00:00:00Z", Schema().digest, "m", nonce=second.nonce)
     digest = chain_digest((first.digest,), draft, second.payload, "0 1")
     assert second.digest == digest
     assert second.id == commit_id(digest)
@@ -183,13 +186,25 @@ def test_commits_are_read_in_pages_from_any_position(log):
     assert [commit.seq for commit in log.commits(after=2, until=4)] == [3, 4]
 
 
-def test_an_idempotency_key_finds_its_commit(log):
-    """The key is remembered a branch."""
-    commit = write(log, key="k1")
-    assert log.by_idempotency_key("main", "k1") == commit
-    assert log.by_idempotency_key("other", "k1") is None
-    with pytest.raises(StorageError):
-        write(log, key="k1")
+def test_the_same_commit_twice_has_two_ids():
+    """A nonce: what a commit holds can't be found by trying small values and comparing ids."""
+    one, two = write(open_log(None)), write(open_log(None))
+    assert (one.time, one.payload) == (two.time, two.payload)
+    assert len(one.nonce) == len(two.nonce) == 32
+    assert one.id != two.id
+
+
+def test_a_commit_is_never_older_than_its_parents(log):
+    """With a clock that was set back, the time is that of the parent."""
+    times = [
+        write(log, time=time).time
+        for time in ("2026-03-01T00:00:00.000Z", "2026-02-01T00:00:00.000Z")
+    ]
+    assert times == ["2026-03-01T00:00:00.000Z"] * 2
+    assert write(log, time="2026-03-01T00:00:00.001Z").time == "2026-03-01T00:00:00.001Z"
+    newer = write(log, branch="b", time="2026-05-01T00:00:00.000Z", head=None)
+    merged = write(log, time="2026-04-01T00:00:00.000Z", merged=newer.id)
+    assert merged.time == newer.time
 
 
 def test_a_log_in_memory_works_like_one_on_disk():

@@ -259,6 +259,7 @@ class App:
                 name=graph,
                 base_iri=self.settings.base_iri(graph),
                 allow_bypass=self.settings.validation.allow_bypass,
+                keep_keys_days=self.settings.graphs[graph].idempotency_days,
                 progress=self._progress,
             )
             found = self._services[graph] = GraphService(

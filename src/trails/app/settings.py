@@ -16,6 +16,7 @@ import msgspec
 from trails.app.setting_faults import list_faults
 from trails.errors import NotFoundError, SettingsError, TrailsError
 from trails.identity.oauth.settings import OAuth, check_oauth
+from trails.model.idempotency import KEEP_DAYS
 from trails.model.names import check_base_iri, check_project_name
 from trails.sandbox.limits import Limits
 
@@ -80,6 +81,8 @@ class GraphSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queries: str = "queries"
     policies: str = "policies"
     base_iri: str = ""
+    idempotency_days: Positive = KEEP_DAYS
+    """For how long a retry with the same idempotency key gets the first outcome."""
     mcp: McpSettings = McpSettings()
     budgets: Budgets = Budgets()
 

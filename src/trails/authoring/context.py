@@ -90,6 +90,7 @@ class KnowledgeGraph(Protocol):
         message: str = "",
         expected_head: str | None = None,
         idempotency_key: str | None = None,
+        request: object = None,
     ) -> AbstractContextManager[object]: ...
     def sparql(self, text: str, /, **params: object) -> Answer: ...
     def raw_sparql(

@@ -29,8 +29,8 @@ from trails.files import (
     sync_folder,
     sync_tree,
 )
-from trails.log.extracts import Extract, assemble, named_segments
-from trails.log.places import EXTRACT, LOG_FILE, SEGMENTS
+from trails.log.extracts import Extract, assemble, named_files
+from trails.log.places import EXTRACT, LOG_FILE
 from trails.log.storage import storage_errors
 from trails.model.upkeep import BackupFile, Manifest
 
@@ -89,7 +89,7 @@ def back_up(graph: Graph, folder: Path, progress: Callable[[str], None]) -> Mani
 
 def _write(graph: Graph, partial: Path, parts: Sequence[Part]) -> Manifest | None:
     last = parts[-1].manifest if parts else None
-    known = {Path(name).name for part in parts for name in part.manifest.files}
+    known = {name for part in parts for name in part.manifest.files}
     copied = graph.log.copy_new(partial, {} if last is None else last.ends, known)
     if last is not None and (copied.ends, copied.heads) == (last.ends, last.heads):
         shutil.rmtree(partial)
@@ -279,11 +279,10 @@ def rebuild(parts: Sequence[Part], folder: Path, at: str | None = None) -> None:
         make_folder(folder)
         path = folder / LOG_FILE
         assemble([part.folder / part.log for part in parts], path, at)
-        wanted = {f"{SEGMENTS}/{name}" for name in named_segments(path)}
-        if wanted:
-            make_folder(folder / SEGMENTS)
+        wanted = set(named_files(path))
         for part in parts:
             for name in wanted.intersection(part.manifest.files):
+                make_folder((folder / name).parent)
                 copy_file(part.folder / name, folder / name)
         sync_tree(folder)
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryFile
+
+import msgspec
 
 from trails.engine.export import FORMATS, export
 from trails.engine.graph import Graph
 from trails.engine.lines import Line, compile_once
 from trails.engine.load.files import How, load
-from trails.engine.load.joined import Joined, common_format
-from trails.engine.load.load import Loaded
+from trails.engine.load.joined import Given, Joined, common_format
 from trails.engine.load.rdf import Parse
-from trails.engine.load.source import Progress
+from trails.engine.load.source import BLOCK, Progress, blocks_of
 from trails.engine.snapshots import snapshot_line
 from trails.engine.write.opened import Opening
 from trails.errors import NotFoundError, QueryError, ValidationError
@@ -31,8 +36,13 @@ def load_files(
     request: LoadRequest,
     parse: Parse,
     progress: Progress,
+    *,
+    forked: bool = False,
 ) -> LoadResult:
-    """Load all files of a request in one write; raises what is wrong with any of them."""
+    """Load all files of a request in one write; raises what is wrong with any of them.
+
+    ``forked`` says whether the branch was made for it.
+    """
     how = How(
         format=common_format(request.files, request.format),
         mode=request.mode,
@@ -40,28 +50,60 @@ def load_files(
         separator=request.separator,
     )
     several = Joined(request.files) if len(request.files) > 1 else None
-    given = request.files[0] if several is None else several.blocks()
-    loaded = Loaded(0)
-    with opening() as opened:
-        if not opened.replayed:
-            write = opened.write
-            try:
-                loaded = load(
-                    write,
-                    write.nodes.seen.schema,
-                    graph.names,
-                    given,
-                    how,
-                    parse=parse,
-                    progress=progress,
-                )
-            except ValidationError as error:
-                if several is None:
-                    raise
-                raise several.placed(error) from None
+    given: Given = request.files[0] if several is None else several.blocks()
+    with ExitStack() as stack:
+        content = None
+        if request.idempotency_key is not None:
+            given, content = _digested(given, stack)
+        with opening(request=["load", how, request.source, content]) as opened:
+            if not opened.replayed:
+                write = opened.write
+                try:
+                    loaded = load(
+                        write,
+                        write.nodes.seen.schema,
+                        graph.names,
+                        given,
+                        how,
+                        parse=parse,
+                        progress=progress,
+                    )
+                except ValidationError as error:
+                    if several is None:
+                        raise
+                    raise several.placed(error) from None
+                opened.answer({"nodes": loaded.nodes, "deleted": loaded.deleted, "forked": forked})
+    told = msgspec.convert(opened.result, _Answer)
     return LoadResult(
-        line.name, opened.commit_id, loaded.nodes, loaded.deleted, replayed=opened.replayed
+        line.name, opened.commit_id, told.nodes, told.deleted, told.forked, opened.replayed
     )
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What a load answers beside its commit."""
+
+    nodes: int = 0
+    deleted: int = 0
+    forked: bool = False
+
+
+def _digested(given: Given, stack: ExitStack) -> tuple[Given, str]:
+    """What is loaded, and the digest of its bytes; a stream is copied on the way."""
+    digest = sha256()
+    if isinstance(given, Path):
+        try:
+            with given.open("rb") as file:
+                for block in iter(partial(file.read, BLOCK), b""):
+                    digest.update(block)
+        except OSError as error:
+            raise NotFoundError(f"{given} can't be read: {error.strerror}") from None
+        return given, digest.hexdigest()
+    copy = stack.enter_context(TemporaryFile())  # noqa: SIM115 - closed by the caller
+    for block in blocks_of(given):
+        digest.update(block)
+        copy.write(block)
+    copy.seek(0)
+    return copy, digest.hexdigest()
 
 
 def export_line(

@@ -31,6 +31,7 @@ from trails.log.protocol import Log
 from trails.log.sqlite import SqliteLog
 from trails.model.actors import Actor
 from trails.model.history import GENESIS, Head, Position
+from trails.model.idempotency import KEEP_DAYS
 from trails.model.iris import Names
 from trails.model.names import branch_folder
 from trails.model.types import Schema
@@ -101,12 +102,15 @@ class Graph:
         name: str,
         base_iri: str,
         allow_bypass: bool = False,
+        keep_keys_days: int = KEEP_DAYS,
         on_step: Callable[[Step], None] = _ignore,
         progress: Callable[[str], None] = _ignore,
     ) -> None:
         self.name = name
         self.folder = folder
         self.allow_bypass = allow_bypass
+        self.keep_keys_days = keep_keys_days
+        """For how long idempotency keys are kept."""
         self.on_step = on_step
         self.is_current: Callable[[Actor], bool] = everybody
         """Whether a caller's credential is still good; whoever serves the graph knows."""

@@ -119,7 +119,7 @@ class Hindsight:
     def made(self, commit: Commit) -> Commit:
         """A commit that the actor made itself, and whose place it therefore knows."""
         branch, message = self._branch(commit), self._message(commit)
-        seen = msgspec.structs.replace(commit, seq=0, branch=branch, message=message)
+        seen = msgspec.structs.replace(commit.public(), seq=0, branch=branch, message=message)
         glimpse = self._glimpse(commit.id)
         if glimpse is None:
             return seen

@@ -48,7 +48,7 @@ def list_commits(
         hindsight = hindsight.along(wanted.branch)
     walk = _Walk(graph, seen, wanted, _read_cursor(seen, after), hindsight)
     if hindsight is None:
-        found = list(islice(walk, limit))
+        found = [commit.public() for commit in islice(walk, limit)]
         return CommitPage(tuple(found), walk.cursor() if len(found) == limit else None)
     found = list(islice(walk, limit + 1))
     last = _write_cursor([found[limit - 1].id]) if len(found) > limit else None
@@ -183,7 +183,7 @@ def show_commit(
 ) -> CommitDetail:
     """A commit with its changes per node and field."""
     found = resolve_commit(graph, seen or Seen(graph), reference, hindsight)
-    commit = found if hindsight is None else hindsight.told(found)
+    commit = found.public() if hindsight is None else hindsight.told(found)
     net: Net = {}
     large = commit.added + commit.removed > _TOO_LARGE
     if not large and hindsight is not None:

@@ -52,3 +52,18 @@ def remember(node: object, state: NodeState, fate: Fate) -> None:
     known = state_of(node)  # type: ignore[arg-type]
     known.id, known.handle = state.id, state.handle
     known.remember(stored=True, values=state.values, fate=fate)
+
+
+def request_of(node: object, *, upsert: bool) -> list[object]:
+    """What saving an instance asks for, as an idempotency key sees it.
+
+    A program that tries again makes its new instances again; so the random id of one that was
+    not read from the graph does not count.
+    """
+    descriptor = getattr(type(node), "__trails__", None)
+    state = getattr(node, "__dict__", {}).get("_trails_state")
+    if descriptor is None or state is None:
+        return []  # which saving it refuses
+    own = node.__dict__
+    values = {name: value for name in descriptor.by_name if (value := own.get(name)) is not None}
+    return [descriptor.name, None if state.ctx is None else state.id, values, upsert]

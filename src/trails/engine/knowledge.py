@@ -15,7 +15,8 @@ from trails.engine.evolve import adopt_on_branch
 from trails.engine.graph import Graph
 from trails.engine.guards import refuse_text
 from trails.engine.hindsight import Hindsight
-from trails.engine.instances import change_of, remember
+from trails.engine.idempotency import IdempotencyKey
+from trails.engine.instances import change_of, remember, request_of
 from trails.engine.lines import Compiled, Line, compile_once
 from trails.engine.named import names_known
 from trails.engine.puts import Put
@@ -293,7 +294,10 @@ class Knowledge:
     ) -> Commit | None:
         """Write one instance; see ``Node.save``."""
         alone = self._mine() is None
-        with self._writing(message, expected_head, idempotency_key) as opened:
+        key = self._key(idempotency_key)
+        if key is not None:
+            key.request.add(["save", *request_of(node, upsert=upsert), message])
+        with self._writing(message, expected_head, key) as opened:
             self._put(opened.write, node, upsert=upsert, alone=alone)
         return opened.commit
 
@@ -319,8 +323,16 @@ class Knowledge:
                 write.nodes.spoil()
                 raise ValidationError(errors)
             return None
-        with self._writing(message, expected_head, idempotency_key) as opened:
-            if not opened.replayed:
+        key = self._key(idempotency_key)
+        if key is not None:
+            key.request.add(["save_all", message])
+            key.complete = False
+            nodes = _noted(nodes, key, upsert=upsert)
+        with self._writing(message, expected_head, key) as opened:
+            if opened.replayed:
+                for _ in nodes:  # which nodes they are is part of the request
+                    pass
+            else:
                 waiting: dict[int, object] = {}
 
                 def puts() -> Iterator[Put]:
@@ -367,7 +379,10 @@ class Knowledge:
         handle = getattr(node, "handle", None)
         if handle is None:
             raise NotFoundError(f"{node!r} was never saved, so it can't be deleted")
-        with self._writing(message, expected_head, idempotency_key) as opened:
+        key = self._key(idempotency_key)
+        if key is not None:
+            key.request.add(["delete", handle, cascade, message])
+        with self._writing(message, expected_head, key) as opened:
             if not opened.replayed:
                 remove(opened.write.nodes, handle, cascade=cascade)
                 unfold(node)  # type: ignore[arg-type]
@@ -383,22 +398,32 @@ class Knowledge:
         message: str = "",
         expected_head: str | None = None,
         idempotency_key: str | None = None,
+        request: object = None,
     ) -> Iterator[Opened]:
         """One commit for everything written in the block, or none when it raises.
 
         Other writers wait. Reads in the block see its changes; a transaction inside a
-        transaction joins it.
+        transaction joins it. ``request`` says what the key stands for, in JSON form: the same
+        key with another request is a conflict.
         """
-        with self._writing(message, expected_head, idempotency_key) as opened:
+        key = self._key(idempotency_key)
+        if key is not None:
+            key.request.add(["transaction", request, message])
+        with self._writing(message, expected_head, key) as opened:
             yield opened
+
+    def _key(self, key: str | None) -> IdempotencyKey | None:
+        if key is None:
+            return None
+        return IdempotencyKey(self._graph, self._line.name, self._actor, key)
 
     @contextmanager
     def _writing(
-        self, message: str, expected_head: str | None, idempotency_key: str | None
+        self, message: str, expected_head: str | None, key: IdempotencyKey | None
     ) -> Iterator[Opened]:
         mine = self._mine()
         if mine is not None:
-            if expected_head is not None or idempotency_key is not None:
+            if expected_head is not None or key is not None:
                 raise TransactionError(
                     "expected_head and idempotency_key belong to the whole transaction; "
                     "pass them to transaction()"
@@ -417,7 +442,7 @@ class Knowledge:
             message=message,
             call=self._call,
             expected_head=expected_head,
-            idempotency_key=idempotency_key,
+            key=key,
             access=self._access,
         )
         self._adopt()
@@ -452,8 +477,10 @@ class Knowledge:
 
     def _told(self, commit: Commit | None) -> Commit | None:
         """A commit as the actor sees it."""
-        if commit is None or self._access is OPEN:
-            return commit
+        if commit is None:
+            return None
+        if self._access is OPEN:
+            return commit.public()
         seen = Seen(self._graph, reader(self._access))
         return Hindsight(self._graph, self._access, seen, self._branches).made(commit)
 
@@ -492,3 +519,10 @@ class Knowledge:
                 alone=alone,
             )
         return opened.commit
+
+
+def _noted(nodes: Iterable[object], key: IdempotencyKey, *, upsert: bool) -> Iterator[object]:
+    """Nodes, each added to what a key stands for as it is taken."""
+    for node in nodes:
+        key.request.add(request_of(node, upsert=upsert))
+        yield node

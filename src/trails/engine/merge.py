@@ -19,12 +19,13 @@ from trails.engine.common_state import common_state
 from trails.engine.conflicts import Sides, clash_id, concerned, of_schemas, violation_id
 from trails.engine.containment import Permits
 from trails.engine.graph import Graph, now
+from trails.engine.idempotency import IdempotencyKey
 from trails.engine.lines import Line
 from trails.engine.mergers import check_forward, check_sight, check_types
 from trails.engine.moves import tell_move
 from trails.engine.rules import RuleError, of_node
 from trails.engine.schema_merge import merge_schemas
-from trails.engine.seen import Seen, reader
+from trails.engine.seen import Seen, permitting, reader
 from trails.engine.snapshots import snapshot_line
 from trails.engine.three_way import Edit, Merge, three_way
 from trails.engine.write.draft import Draft, drafting
@@ -33,6 +34,7 @@ from trails.engine.write.write import Write
 from trails.errors import ConflictError, FieldError, NotFoundError, ValidationError
 from trails.log.protocol import head_moved
 from trails.model.history import GENESIS, Move
+from trails.model.idempotency import KeyedOutcome
 from trails.model.merges import Conflict, MergeRequest, MergeResult, Resolution
 from trails.model.nodes import NodeState, split_handle
 from trails.model.types import Schema
@@ -57,6 +59,10 @@ def merge(
     where it was. After a few rounds the plan is made under the lock, so that it always ends.
     """
     task = _Task(graph, asked, actor, call, access)
+    if Seen(graph, permitting(access, "Change")).has(asked.target):
+        first = task.replayed()  # before the source is looked for: it may be deleted by now
+        if first is not None:
+            return first
     for _ in range(0 if graph.file.in_memory else _PLANS):
         theirs, line = task.sides()
         done = task.replayed() or task.try_plan(line, theirs)
@@ -87,6 +93,10 @@ class _Task:
         self._actor = actor
         self._call = call
         self._access = access
+        self._key: IdempotencyKey | None = None
+        if asked.idempotency_key is not None and not asked.dry_run:
+            self._key = IdempotencyKey(graph, asked.target, actor, asked.idempotency_key)
+            self._key.request.add(["merge", asked.source, asked.resolutions, asked.message])
 
     def sides(self) -> tuple[Line, Line]:
         """The source and the target, both of which the actor has to see whole."""
@@ -101,17 +111,31 @@ class _Task:
 
     def replayed(self) -> MergeResult | None:
         """What a merge with the same idempotency key did before."""
-        key, target = self._asked.idempotency_key, self._asked.target
-        done = None if key is None else self._graph.log.by_idempotency_key(target, key)
-        return None if done is None else MergeResult("merged", self._asked.source, target, done.id)
+        key = self._key
+        first = None if key is None else key.find()
+        if key is None or first is None:
+            return None
+        key.check(first)
+        return _replay(self._asked, first)
+
+    def _keep(self, result: MergeResult) -> MergeResult:
+        """Keep the key of a merge that found nothing; called with the writer's lock."""
+        if self._key is not None:
+            self._key.keep(_kept(result), result.commit)
+        return result
 
     # --- without the lock ------------------------------------------------------------------
 
     def try_plan(self, line: Line, theirs: Line) -> MergeResult | None:
         """Plan the merge and do it; None if somebody else wrote in between."""
         plan = self._plan(line, theirs)
-        if self._asked.dry_run or plan.result.outcome in {"conflicts", "already_up_to_date"}:
+        if self._asked.dry_run or plan.result.outcome == "conflicts":
             return plan.result
+        if plan.result.outcome == "already_up_to_date":
+            if self._key is None:
+                return plan.result
+            with self._graph.writing():
+                return self.replayed() or self._keep(plan.result)
         if plan.result.outcome == "fast_forward":
             return self._move(line, theirs, plan)
         return self._write(line, plan)
@@ -137,7 +161,7 @@ class _Task:
             moved = graph.log_head(line.name).commit != plan.ours
             if moved or not theirs.nodes.known or theirs.nodes.position.commit != plan.theirs:
                 return None
-            self._forward(line, theirs)
+            self._forward(line, theirs, plan.result)
         tell_move(graph, line, plan.ours, plan.theirs)
         return plan.result
 
@@ -158,7 +182,7 @@ class _Task:
         except BaseException:
             write.abandon()
             raise
-        return _finished(write, plan.result, plan.theirs)
+        return self._finished(write, plan.result, plan.theirs)
 
     # --- under the lock --------------------------------------------------------------------
 
@@ -174,14 +198,18 @@ class _Task:
             ours_id, theirs_id = line.nodes.position.commit, theirs.nodes.position.commit
             easy = self._without_commit(line, theirs)
             moves = easy is not None and easy.outcome == "fast_forward" and not asked.dry_run
-            if moves:
-                self._forward(line, theirs)
+            if moves and easy is not None:
+                self._forward(line, theirs, easy)
+            elif easy is not None and not asked.dry_run:
+                self._keep(easy)
         if easy is not None:
             if moves:
                 tell_move(graph, line, ours_id, theirs_id)
             return easy
         write = self._new_write(line, asked.expected_head)
         write.begin()
+        if write.replayed is not None:  # by a retry that ran beside this one
+            return self._finished(write, _replay(asked, write.replayed), theirs_id)
         try:
             theirs_id = theirs.nodes.position.commit
             found = _Merging(graph, write, theirs, asked, self._access).run()
@@ -191,7 +219,7 @@ class _Task:
         if found.conflicts or asked.dry_run:
             write.abandon()
             return found
-        return _finished(write, found, theirs_id)
+        return self._finished(write, found, theirs_id)
 
     # --- either way ------------------------------------------------------------------------
 
@@ -214,12 +242,13 @@ class _Task:
         counts = count_changes(net_between(graph, ours_id, theirs_id))
         return MergeResult("fast_forward", source, target, theirs_id, (), *counts, dry_run=dry_run)
 
-    def _forward(self, line: Line, theirs: Line) -> None:
+    def _forward(self, line: Line, theirs: Line, result: MergeResult) -> None:
         """Move the target to where the source is; called with the writer's lock."""
         graph = self._graph
         ours_id, theirs_id = graph.log_head(line.name).commit, theirs.nodes.position.commit
         move = Move(line.name, "fast_forward", theirs_id, ours_id, self._actor, now())
-        graph.log.move(move, theirs.schema.digest)
+        keyed = None if self._key is None else self._key.outcome(_kept(result), theirs_id)
+        graph.log.move(move, theirs.schema.digest, keyed)
         graph.forward(line, theirs)
 
     def _new_write(self, line: Line, expected_head: str | None) -> Write:
@@ -231,15 +260,41 @@ class _Task:
             message=asked.message or f"merge {asked.source} into {asked.target}",
             call=self._call,
             expected_head=expected_head,
-            idempotency_key=asked.idempotency_key,
+            key=self._key,
             access=self._access,
         )
 
+    def _finished(self, write: Write, result: MergeResult, theirs_id: str) -> MergeResult:
+        if write.replayed is not None:
+            result = _replay(self._asked, write.replayed)
+        write.merge_of(theirs_id)
+        write.result = _kept(result)
+        commit = write.finish()
+        return msgspec.structs.replace(result, commit=None if commit is None else commit.id)
 
-def _finished(write: Write, result: MergeResult, theirs_id: str) -> MergeResult:
-    write.merge_of(theirs_id)
-    commit = write.finish()
-    return msgspec.structs.replace(result, commit=None if commit is None else commit.id)
+
+def _kept(result: MergeResult) -> dict[str, object]:
+    """What a retry answers beside the commit."""
+    return {
+        "outcome": result.outcome,
+        "bases": result.bases,
+        "created": result.created,
+        "updated": result.updated,
+        "deleted": result.deleted,
+    }
+
+
+def _replay(asked: MergeRequest, first: KeyedOutcome) -> MergeResult:
+    """What came of the first merge with this key."""
+    told = {
+        "outcome": "merged",
+        **first.result,
+        "source": asked.source,
+        "target": asked.target,
+        "commit": first.commit,
+        "replayed": True,
+    }
+    return msgspec.convert(told, MergeResult)
 
 
 def _line_of(graph: Graph, seen: Seen, source: str) -> Line:

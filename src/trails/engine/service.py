@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 
-import msgspec
-
 from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
 from trails.engine.branches import forked_branch
@@ -182,8 +180,8 @@ class GraphService:
                     idempotency_key=request.idempotency_key,
                 )
                 watched = partial(_go_on, graph, call, progress)
-                done = load_files(graph, ctx.line, opening, request, self.untrusted.parse, watched)
-        return msgspec.structs.replace(done, forked=forked)
+                parse = self.untrusted.parse
+                return load_files(graph, ctx.line, opening, request, parse, watched, forked=forked)
 
     def export(
         self, ctx: GraphContext, format: str = "ndjson", types: Sequence[str] = ()

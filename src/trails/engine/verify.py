@@ -110,6 +110,7 @@ def _check_commit(graph: Graph, commit: Commit, digests: dict[str, str]) -> Iter
         commit.message,
         commit.activity,
         commit.idempotency_key,
+        commit.nonce,
     )
     digest = chain_digest(
         tuple(digests[parent] for parent in commit.parents),

@@ -16,13 +16,16 @@ from typing import Final
 
 import msgspec
 
-from trails.errors import CorruptionError, NotFoundError
+from trails.errors import NotFoundError
+from trails.log.places import ACTIVITIES, SEGMENTS
 from trails.log.storage import create_private, storage_errors
 from trails.model.history import GENESIS, Commit, Move
 from trails.model.types import Schema
 
-_FIXED: Final = ("header", "schemas", "heads")
-"""Tables without a place number that a log has as of any of its commits."""
+_ARCHIVES: Final = "archives"
+"""The table with the files of activities that have left the log."""
+_TIMELESS: Final = frozenset({"header", "schemas", "heads", _ARCHIVES})
+"""Tables without place numbers that hold nothing wrong as of an earlier commit."""
 _COMMIT = msgspec.json.Decoder(Commit)
 _MOVE = msgspec.json.Decoder(Move)
 
@@ -36,8 +39,8 @@ class Extract(msgspec.Struct, frozen=True):
     seq: int
     commit: str
     """The newest commit, and its place; none: 0 and an empty text."""
-    segments: tuple[str, ...]
-    """The segments that its commits name."""
+    files: tuple[str, ...]
+    """The files beside the log that its rows name."""
 
 
 def extract(db: sqlite3.Connection, target: Path, since: Mapping[str, int]) -> Extract:
@@ -80,18 +83,22 @@ def _copy(db: sqlite3.Connection, since: Mapping[str, int]) -> Extract:
     newest = db.execute("SELECT seq, id FROM main.commits ORDER BY seq DESC LIMIT 1").fetchone()
     seq, commit = newest or (0, GENESIS)
     heads = dict(db.execute("SELECT branch, id FROM main.heads").fetchall())
-    return Extract(ends, heads, seq, commit, _segments(db, "copy"))
+    return Extract(ends, heads, seq, commit, _files(db, "copy"))
 
 
-def named_segments(path: Path) -> tuple[str, ...]:
-    """The segments that the commits of a log name."""
+def named_files(path: Path) -> tuple[str, ...]:
+    """The files beside a log that its rows name."""
     with closing(sqlite3.connect(path)) as db:
-        return _segments(db, "main")
+        return _files(db, "main")
 
 
-def _segments(db: sqlite3.Connection, schema: str) -> tuple[str, ...]:
+def _files(db: sqlite3.Connection, schema: str) -> tuple[str, ...]:
     rows = db.execute(f"SELECT removed_segment, added_segment FROM {schema}.commits").fetchall()  # noqa: S608
-    return tuple(sorted({each for row in rows for each in row if each is not None}))
+    segments = {f"{SEGMENTS}/{each}" for row in rows for each in row if each is not None}
+    if not any(name == _ARCHIVES for name, _ in _objects(db, "table")):
+        return tuple(sorted(segments))
+    archived = db.execute(f"SELECT name FROM {schema}.{_ARCHIVES}").fetchall()  # noqa: S608
+    return tuple(sorted(segments.union(f"{ACTIVITIES}/{name}" for (name,) in archived)))
 
 
 def _objects(db: sqlite3.Connection, kind: str) -> list[tuple[str, str]]:
@@ -179,11 +186,13 @@ def _add(db: sqlite3.Connection, *, last: bool) -> None:
 
 
 def _cut(db: sqlite3.Connection, at: str) -> None:
-    """Take away what came after a commit: commits, moves, activities; heads are made anew."""
+    """Take away the commits and moves after a commit; heads are made anew.
+
+    Activities stay: they tell what was done, also what this undoes.
+    """
     moment = _parse_time(at)
     seq = _last_before(db, moment) if moment is not None else _find(db, at)
-    commit = _commit(db, seq)
-    time = commit.time if moment is None else _written(moment)
+    time = "" if moment is None else _written(moment)
     db.execute("BEGIN")
     db.execute("DELETE FROM commits WHERE seq > ?", (seq,))
     for place, record in db.execute("SELECT seq, record FROM moves ORDER BY seq").fetchall():
@@ -191,11 +200,8 @@ def _cut(db: sqlite3.Connection, at: str) -> None:
         if (move.after >= seq) if moment is None else (move.after > seq or move.time > time):
             db.execute("DELETE FROM moves WHERE seq >= ?", (place,))
             break
-    db.execute(
-        "DELETE FROM activities WHERE json_extract(CAST(record AS TEXT), '$.started') > ?", (time,)
-    )
     for table, _ in _objects(db, "table"):
-        if table not in _FIXED and not _is_stream(db, table):
+        if table not in _TIMELESS and not _is_stream(db, table):
             # It may name commits that are gone: a key would be answered with a lost write.
             db.execute(f'DELETE FROM "{table}"')  # noqa: S608
     _make_heads(db)
@@ -232,13 +238,6 @@ def _make_heads(db: sqlite3.Connection) -> None:
             if commit is None
             else (branch, identifier, commit.seq, commit.schema),
         )
-
-
-def _commit(db: sqlite3.Connection, seq: int) -> Commit:
-    row = db.execute("SELECT record FROM commits WHERE seq = ?", (seq,)).fetchone()
-    if row is None:
-        raise CorruptionError(f"the backup has no commit at place {seq}")
-    return _COMMIT.decode(row[0])
 
 
 def _find(db: sqlite3.Connection, at: str) -> int:

@@ -19,6 +19,7 @@ import msgspec
 
 from trails.errors import CorruptionError, StorageError
 from trails.files import copy_file, make_folder, sync_folder
+from trails.log.compression import zstd
 from trails.log.extracts import Extract, extract
 from trails.log.payloads import Part, Payload, PayloadWriter, open_part
 from trails.log.places import EXTRACT, LOG_FILE, NEW_LOG, SEGMENTS, find_log
@@ -26,6 +27,7 @@ from trails.log.protocol import Header, head_moved
 from trails.log.storage import connect, create_private, storage_errors
 from trails.model.digests import canonical
 from trails.model.history import GENESIS, LOG_FORMAT, Activity, Commit, Head, Move
+from trails.model.idempotency import KeyedOutcome
 from trails.model.types import Schema
 
 _TABLES: Final = """
@@ -51,6 +53,21 @@ CREATE TABLE activities (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, recor
 """
 _MOVES: Final = "CREATE TABLE moves (seq INTEGER PRIMARY KEY, record BLOB NOT NULL)"
 """Logs that were made before there were branches get it when they are opened."""
+_KEYS: Final = (
+    """
+CREATE TABLE idempotency_keys (
+    branch TEXT NOT NULL, actor TEXT NOT NULL, key TEXT NOT NULL,
+    expires TEXT NOT NULL,
+    record BLOB NOT NULL,            -- the KeyedOutcome as JSON, compressed where it is large
+    PRIMARY KEY (branch, actor, key)
+) WITHOUT ROWID""",
+    "CREATE INDEX idempotency_keys_expiry ON idempotency_keys (expires)",
+)
+"""Added to logs that were made before. Commits of that time hold their keys themselves."""
+_PRUNED: Final = 20
+"""Expired keys that are removed each time that one is added."""
+_PLAIN_RECORD: Final = 1 << 10
+"""Bytes above which the record of a key is compressed."""
 _APPEND_ONLY: Final = """
 CREATE TRIGGER {table}_{verb} BEFORE {verb} ON {table}
 BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END;
@@ -62,6 +79,7 @@ _AT_ONCE: Final = 512
 _INSERT: Final = "INSERT INTO activities (id, record) VALUES "
 
 _COMMIT = msgspec.json.Decoder(Commit)
+_KEYED = msgspec.json.Decoder(KeyedOutcome)
 _MOVE = msgspec.json.Decoder(Move)
 _ACTIVITY = msgspec.json.Decoder(Activity)
 _SCHEMA = msgspec.json.Decoder(Schema)
@@ -75,6 +93,19 @@ def _decode(decoder: msgspec.json.Decoder[T], record: bytes) -> T:
             f"the log is damaged: a record can't be read ({error}); run 'trails verify' and "
             "restore the log from a backup"
         ) from error
+
+
+def _packed(record: bytes) -> bytes:
+    return record if len(record) <= _PLAIN_RECORD else zstd.compress(record)
+
+
+def _unpacked(record: bytes) -> bytes:
+    if record.startswith(b"{"):
+        return record
+    try:
+        return zstd.decompress(record)
+    except zstd.ZstdError as error:
+        raise CorruptionError(f"the log is damaged: a key can't be read ({error})") from error
 
 
 def _create_file(folder: Path, header: Header) -> None:
@@ -131,7 +162,7 @@ class SqliteLog:
             if folder is None:
                 _create(self._db, header)
             self._header = self._read_header()
-            self._add_moves()
+            self._add_missing()
         except BaseException:
             self._db.close()
             raise
@@ -154,13 +185,20 @@ class SqliteLog:
             )
         return header
 
-    def _add_moves(self) -> None:
+    def _add_missing(self) -> None:
+        """Tables that earlier versions did not have."""
         with storage_errors("read the log"):
-            known = self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'moves'").fetchone()
-        if not known:
-            with self._transaction("create the log"):
+            rows = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            known = {name for (name,) in rows}
+        if {"moves", "idempotency_keys"} <= known:
+            return
+        with self._transaction("create the log"):
+            if "moves" not in known:
                 self._db.execute(_MOVES)
                 _protect(self._db, "moves")
+            if "idempotency_keys" not in known:
+                for statement in _KEYS:
+                    self._db.execute(statement)
 
     def _read_heads(self) -> dict[str, Head]:
         with storage_errors("read the log"):
@@ -271,11 +309,22 @@ class SqliteLog:
         for (record,) in rows:
             yield _decode(_MOVE, record)
 
-    def by_idempotency_key(self, branch: str, key: str) -> Commit | None:
-        """The commit that was made with this key."""
-        return self._one(
+    def keyed(self, branch: str, actor: str, key: str, now: str) -> KeyedOutcome | None:
+        """What came of the actor's write with this key, unless it has expired."""
+        with self._lock, storage_errors("read the log"):
+            row = self._db.execute(
+                "SELECT record FROM idempotency_keys "
+                "WHERE branch = ? AND actor = ? AND key = ? AND expires > ?",
+                (branch, actor, key, now),
+            ).fetchone()
+        if row is not None:
+            return _decode(_KEYED, _unpacked(row[0]))
+        commit = self._one(
             "SELECT record FROM commits WHERE branch = ? AND idempotency_key = ?", branch, key
         )
+        if commit is None or commit.actor != actor:
+            return None
+        return KeyedOutcome(branch, actor, key, "", "", commit.id)
 
     def _one(self, query: str, *values: object) -> Commit | None:
         with self._lock, storage_errors("read the log"):
@@ -336,7 +385,14 @@ class SqliteLog:
         """Where the next commit's delta is collected."""
         return PayloadWriter(self._segments)
 
-    def insert(self, commit: Commit, payload: Payload, schema: Schema, expected: str) -> None:
+    def insert(
+        self,
+        commit: Commit,
+        payload: Payload,
+        schema: Schema,
+        expected: str,
+        keyed: KeyedOutcome | None = None,
+    ) -> None:
         """Make a commit durable, if its branch is still at ``expected``."""
         with self._transaction("append to the log"):
             found = self._db.execute(
@@ -374,13 +430,32 @@ class SqliteLog:
                 "INSERT OR REPLACE INTO heads VALUES (?, ?, ?, ?)",
                 (commit.branch, commit.id, commit.seq, commit.schema),
             )
+            if keyed is not None:
+                self._remember(keyed, commit.time)
             self._newest = commit.seq  # here, because an interrupt can follow the COMMIT
         self._heads[commit.branch] = Head(commit.id, commit.seq, commit.schema)
         if head is None or head.schema != commit.schema:
             self._arrangement += 1
         self._last = commit
 
-    def move(self, move: Move, schema: str) -> Move:
+    def remember(self, keyed: KeyedOutcome, now: str) -> None:
+        """Keep the outcome of a write that made no commit and moved no branch."""
+        with self._transaction("append to the log"):
+            self._remember(keyed, now)
+
+    def _remember(self, keyed: KeyedOutcome, now: str) -> None:
+        """Add a key, and remove some that have expired: the table stays as large as its use."""
+        self._db.execute(
+            "DELETE FROM idempotency_keys WHERE (branch, actor, key) IN (SELECT branch, actor, key "
+            "FROM idempotency_keys WHERE expires <= ? ORDER BY expires LIMIT ?)",
+            (now, _PRUNED),
+        )
+        self._db.execute(
+            "INSERT OR REPLACE INTO idempotency_keys VALUES (?, ?, ?, ?, ?)",
+            (keyed.branch, keyed.actor, keyed.key, keyed.expires, _packed(canonical(keyed))),
+        )
+
+    def move(self, move: Move, schema: str, keyed: KeyedOutcome | None = None) -> Move:
         """Make, move or delete a branch durably, if it is still where ``move.before`` says."""
         with self._transaction("append to the log"):
             found = self._db.execute(
@@ -394,12 +469,16 @@ class SqliteLog:
             self._db.execute("INSERT INTO moves (record) VALUES (?)", (canonical(move),))
             if move.action == "delete":
                 self._db.execute("DELETE FROM heads WHERE branch = ?", (move.branch,))
+                # A branch that gets this name later is another one.
+                self._db.execute("DELETE FROM idempotency_keys WHERE branch = ?", (move.branch,))
             else:
                 seq = self._seq_of(move.commit)
                 self._db.execute(
                     "INSERT OR REPLACE INTO heads VALUES (?, ?, ?, ?)",
                     (move.branch, move.commit, seq, schema),
                 )
+            if keyed is not None:
+                self._remember(keyed, move.time)
         self._renew_heads()
         return move
 
@@ -449,7 +528,7 @@ class SqliteLog:
     def copy_new(self, folder: Path, since: Mapping[str, int], known: Container[str]) -> Extract:
         """Copy what came after some places into a folder, as of one moment.
 
-        Segments that are ``known`` are left out. Writers do not wait for it.
+        Files beside the log that are ``known`` are left out. Writers do not wait for it.
         """
         with storage_errors("copy the log"):
             make_folder(folder)
@@ -458,11 +537,10 @@ class SqliteLog:
                     return extract(self._db, folder / EXTRACT, since)
             with closing(connect(self._path, synchronous="FULL")) as reader:
                 found = extract(reader, folder / EXTRACT, since)
-            new = [each for each in found.segments if each not in known]
-            if new and self._segments is not None:
-                make_folder(folder / SEGMENTS)
-                for name in new:
-                    copy_file(self._segments / name, folder / SEGMENTS / name)
+            for name in found.files:
+                if name not in known:
+                    make_folder((folder / name).parent)
+                    copy_file(self._path.parent / name, folder / name)
         return found
 
     def compact(self) -> None:

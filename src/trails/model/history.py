@@ -35,11 +35,18 @@ class Commit(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
     activity: str | None = None
     idempotency_key: str | None = None
+    """Only of commits from before keys had a table of their own; part of their digest."""
+    nonce: str = ""
+    """Random, so that what a commit holds can't be guessed from its id; empty in old ones."""
 
     @property
     def first_parent(self) -> str:
         """The commit that this one's statements are a step from."""
         return self.parents[0] if self.parents else GENESIS
+
+    def public(self) -> Commit:
+        """The commit without what only the log needs: its nonce, and a key that is its actor's."""
+        return msgspec.structs.replace(self, idempotency_key=None, nonce="")
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -52,6 +59,7 @@ class Draft(msgspec.Struct, frozen=True):
     message: str = ""
     activity: str | None = None
     idempotency_key: str | None = None
+    nonce: str = ""
 
 
 class Move(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -110,7 +118,10 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def chain_digest(parent_digests: tuple[str, ...], draft: Draft, payload: str, counts: str) -> str:
     """The digest of a commit: of its content and of everything before it."""
-    return digest_of([LOG_FORMAT, parent_digests, msgspec.to_builtins(draft), payload, counts])
+    content = msgspec.to_builtins(draft)
+    if not draft.nonce:
+        del content["nonce"]  # as it was digested before there were nonces
+    return digest_of([LOG_FORMAT, parent_digests, content, payload, counts])
 
 
 def commit_id(digest: str) -> str:

@@ -68,3 +68,5 @@ class MergeResult(msgspec.Struct, frozen=True):
     deleted: int = 0
     conflicts: tuple[Conflict, ...] = ()
     dry_run: bool = False
+    replayed: bool = False
+    """The idempotency key was known: this is the first outcome, nothing was done now."""

@@ -60,7 +60,7 @@ class Source:
     def _fill(self, given: IO[bytes] | Iterable[bytes]) -> None:
         done = 0
         try:
-            for block in _blocks_of(given):
+            for block in blocks_of(given):
                 self._copy.write(block)
                 done += len(block)
                 self._tell(done, None)
@@ -108,7 +108,8 @@ class Source:
         self._stack.close()
 
 
-def _blocks_of(given: IO[bytes] | Iterable[bytes]) -> Iterator[bytes]:
+def blocks_of(given: IO[bytes] | Iterable[bytes]) -> Iterator[bytes]:
+    """A stream in blocks."""
     read = getattr(given, "read", None)
     if read is None:
         yield from given

@@ -41,12 +41,14 @@ def mutate_typed(
         raise ValidationError([FieldError("operations", code, message, len(operations))])
     run = _Run(graph, find)
     try:
-        with opening() as opened:
+        with opening(request=["operations", operations]) as opened:
             if not opened.replayed:
                 run.take(opened.write.nodes, operations)
+                opened.answer({"applied": run.applied})
     except ValidationError as error:
         raise ValidationError(map(run.place, error.fields)) from None
-    return Mutation(opened.commit_id, tuple(run.applied), replayed=opened.replayed)
+    applied = msgspec.convert(opened.result.get("applied", ()), tuple[Applied, ...])
+    return Mutation(opened.commit_id, applied, replayed=opened.replayed)
 
 
 class _Run:

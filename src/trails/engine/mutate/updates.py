@@ -44,7 +44,7 @@ def mutate_sparql(
         at = line.head.commit
         delta = (b"", b"") if locked else effect(text)
         moved = False
-        with opening() as opened:
+        with opening(request=["update", text]) as opened:
             nodes = opened.write.nodes
             if nodes.changed:
                 raise QueryError(

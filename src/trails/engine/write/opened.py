@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from typing import Protocol
 
 from trails.engine.write.write import Write
 from trails.model.history import Commit
@@ -25,10 +26,25 @@ class Opened:
 
     @property
     def replayed(self) -> bool:
-        """Whether an idempotency key named an earlier commit, so that nothing is written."""
+        """Whether an idempotency key named an earlier write, so that nothing is written."""
         return self.write.replayed is not None
 
+    @property
+    def result(self) -> Mapping[str, object]:
+        """What the operation answers beside its commit; of a replay, what it answered first."""
+        replayed = self.write.replayed
+        return self.write.result if replayed is None else replayed.result
 
-Opening = Callable[[], AbstractContextManager[Opened]]
-"""Takes the writer's lock on one branch, for one actor, with a message and an idempotency key;
-the block's end commits, an error in it does not."""
+    def answer(self, result: Mapping[str, object]) -> None:
+        """Say what the operation answers, in JSON form, so that a retry answers the same."""
+        self.write.result = result
+
+
+class Opening(Protocol):
+    """Takes the writer's lock on one branch, for one actor, with a message and a key.
+
+    The block's end commits, an error in it does not. ``request`` is what the key stands for.
+    """
+
+    def __call__(self, *, request: object = None) -> AbstractContextManager[Opened]:
+        """Begin."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 
 import msgspec
@@ -11,6 +12,7 @@ from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
 from trails.engine.graph import Graph, now
 from trails.engine.guards import Guard, check_change, guard_of
+from trails.engine.idempotency import IdempotencyKey
 from trails.engine.lines import Line
 from trails.engine.standing import check_standing
 from trails.engine.write.delta import Delta
@@ -21,6 +23,7 @@ from trails.errors import FieldError, TransactionError, ValidationError
 from trails.log.append import append
 from trails.log.protocol import head_moved
 from trails.model.history import Commit, Draft
+from trails.model.idempotency import KeyedOutcome
 from trails.model.types import Schema
 
 
@@ -39,7 +42,7 @@ class Write:
         message: str = "",
         call: Call | None = None,
         expected_head: str | None = None,
-        idempotency_key: str | None = None,
+        key: IdempotencyKey | None = None,
         access: Access = OPEN,
     ) -> None:
         """``call`` is what it is part of; nothing is written without ``access``."""
@@ -61,15 +64,17 @@ class Write:
             schema="",
             message=message,
             activity=None if call is None else call.id,
-            idempotency_key=idempotency_key,
         )
+        self.key = key
+        self.result: Mapping[str, object] = {}
+        """What a retry with the same key answers beside the commit."""
         self._former_schema: Schema | None = None
         self._expected = expected_head
         self._stack = ExitStack()
         self._delta = Delta(graph, line)
         self.fate = Fate()
-        self.replayed: Commit | None = None
-        """The commit that the idempotency key names already; then nothing is written."""
+        self.replayed: KeyedOutcome | None = None
+        """What came of the first write with this key; then nothing is written."""
 
     @property
     def line(self) -> Line:
@@ -83,9 +88,10 @@ class Write:
         try:
             graph.prepare(line)
             head = graph.log_head(line.name)
-            key = self._draft.idempotency_key
-            if key is not None:
-                self.replayed = graph.log.by_idempotency_key(line.name, key)
+            if self.key is not None:
+                self.replayed = self.key.find()
+                if self.replayed is not None and self.key.complete:
+                    self.key.check(self.replayed)
             if self._expected not in {None, head.commit} and self.replayed is None:
                 raise head_moved(line.name, str(self._expected), head.commit)  # noqa: TRY301
             self._head = head
@@ -126,9 +132,7 @@ class Write:
         """Validate, append, apply; the commit, or None when nothing changed."""
         try:
             if self.replayed is not None:
-                self._undo()
-                self.fate.landed = True
-                return self.replayed
+                return self._replay(self.replayed)
             self.nodes.check_whole()
             errors: list[FieldError] = []
             self.nodes.rules.settle(errors)
@@ -140,12 +144,22 @@ class Write:
             raise
         return self._commit()
 
+    def _replay(self, first: KeyedOutcome) -> Commit | None:
+        """End without a change; the commit of the first write with this key, if it made one."""
+        if self.key is not None:
+            self.key.check(first)
+        self._undo()
+        self.fate.landed = True
+        return None if first.commit is None else self._graph.ancestry.commit(first.commit)
+
     def _commit(self) -> Commit | None:
         graph, line, delta = self._graph, self._line, self._delta
         try:
             payload = delta.seal()
             same_schema = self._draft.schema == self._head.schema
             if payload.empty and same_schema and self._merged is None:
+                if self.key is not None:
+                    self.key.keep(self.result)
                 self._undo()
                 self.fate.landed = True
                 return None
@@ -153,7 +167,8 @@ class Write:
             check_standing(graph, self._call)
             graph.on_step("before_append")
             head = graph.log.head(line.name)
-            commit = append(graph.log, self._draft, payload, line.schema, head, self._merged)
+            keyed = None if self.key is None else self.key.outcome(self.result)
+            commit = append(graph.log, self._draft, payload, line.schema, head, self._merged, keyed)
         except BaseException:
             self.abandon()
             raise

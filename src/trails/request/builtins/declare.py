@@ -153,8 +153,9 @@ EXPECTED_HEAD: Final = field(
 )
 IDEMPOTENCY_KEY: Final = field(
     "idempotency_key",
-    "Any text of your own that names this one change. Sent again with the same key, the call "
-    "writes nothing and returns the first commit, so that a retry is safe.",
+    "Any text of your own that names this one change. The same call sent again with the same key "
+    "writes nothing and returns the first outcome, so that a retry is safe; another call with it "
+    "is a conflict.",
     min_length=1,
     max_length=200,
 )

@@ -74,6 +74,7 @@ def _shown(result: MergeResult) -> dict[str, object]:
         "updated": result.updated,
         "deleted": result.deleted,
         "dry_run": result.dry_run,
+        "replayed": result.replayed,
         "conflicts": [_conflict(each) for each in result.conflicts],
     }
 
@@ -166,6 +167,7 @@ BRANCH_MERGE: Final = Builtin(
         updated=INTEGER,
         deleted=INTEGER,
         dry_run=BOOLEAN,
+        replayed=said(BOOLEAN, "The idempotency key was known: this is the first call's outcome."),
         conflicts=listed(_CONFLICT),
     ),
     hints=WRITER,
