@@ -75,6 +75,8 @@ class App:
             self.settings.project.env == "development" if apply_schema is None else apply_schema
         )
         self._progress = progress
+        self.serving = False
+        """Whether other processes and clients use it through this one."""
         self.quarantined: dict[str, TrailsError] = {}
         """The graphs that are not served, each with the reason."""
         self._services: dict[str, GraphService] = {}

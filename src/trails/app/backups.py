@@ -14,7 +14,7 @@ from trails.engine.graph import now
 from trails.errors import NotFoundError, QueryError, StorageError
 from trails.files import make_folder, sync_folder
 from trails.log.storage import storage_errors
-from trails.model.upkeep import Manifest
+from trails.model.upkeep import Manifest, RestoreRequest
 
 Tell = Callable[[str], None]
 
@@ -45,7 +45,8 @@ def backup_project(app: App, target: Path, tell: Tell) -> dict[str, Manifest | N
 
 def _add(app: App, folder: Path, tell: Tell) -> dict[str, Manifest | None]:
     return {
-        name: back_up(app.stored_graph(name), folder / name, tell) for name in app.settings.graphs
+        name: back_up(app.stored_graph(name).log, folder / name, tell)
+        for name in app.settings.graphs
     }
 
 
@@ -79,23 +80,26 @@ def list_backups(source: Path, tell: Tell, *, check: bool) -> dict[str, list[Man
 
 
 def restore_project(
-    app: App,
-    source: Path,
-    tell: Tell,
-    *,
-    force: bool = False,
-    graph: str | None = None,
-    at: str | None = None,
+    app: App, source: Path, tell: Tell, wanted: RestoreRequest
 ) -> dict[str, Path | None]:
     """Put graphs of a backup in their place; by graph, where its old data was moved to.
 
     None of the graphs may have been opened by ``app`` before.
     """
+    done = put_back(app, source, tell, wanted)
+    for name in done:
+        tell(f"opening {name}, which makes its views")
+        app.stored_graph(name)
+    return done
+
+
+def put_back(app: App, source: Path, tell: Tell, wanted: RestoreRequest) -> dict[str, Path | None]:
+    """The same, without opening the graphs."""
     if app.folder is None:
         raise StorageError("a project in memory can't be restored; open one in a folder")
-    sets = find_sets(source)
-    if graph is not None:
-        name = choose_graph(sets, graph)
+    sets, at = find_sets(source), wanted.at
+    if wanted.graph is not None:
+        name = choose_graph(sets, wanted.graph)
         sets = {name: sets[name]}
     if at is not None and len(sets) > 1 and "-" not in at:
         raise QueryError(
@@ -103,7 +107,7 @@ def restore_project(
             "with --graph"
         )
     data = app.folder / DATA_FOLDER
-    _check_places(app, data, sets, force=force)
+    _check_places(app, data, sets, force=wanted.force)
     for parts in sets.values():
         check_digests(parts, tell)
     with storage_errors("restore the backup"):
@@ -116,11 +120,7 @@ def restore_project(
         discard_restore(data)
         raise
     stamp = now().replace(":", "").replace(".", "")
-    done = commit_restore(data, [*sets], stamp, tell)
-    for name in sets:
-        tell(f"opening {name}, which makes its views")
-        app.graph(name)
-    return done
+    return commit_restore(data, [*sets], stamp, tell)
 
 
 def _check_places(app: App, data: Path, sets: Mapping[str, Sequence[Part]], *, force: bool) -> None:

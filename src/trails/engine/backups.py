@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from trails.engine.graph import Graph, now
+from trails.engine.graph import now
 from trails.errors import CorruptionError, StorageError
 from trails.files import (
     copy_file,
@@ -31,6 +31,7 @@ from trails.files import (
 )
 from trails.log.extracts import Extract, assemble, named_files
 from trails.log.places import EXTRACT, LOG_FILE
+from trails.log.protocol import Header, Log
 from trails.log.storage import storage_errors
 from trails.model.upkeep import BackupFile, Manifest
 
@@ -65,8 +66,8 @@ class _FirstManifest(msgspec.Struct, frozen=True):
 # --- making --------------------------------------------------------------------------------
 
 
-def back_up(graph: Graph, folder: Path, progress: Callable[[str], None]) -> Manifest | None:
-    """Add to a graph's set what is new since its last backup; None where nothing is.
+def back_up(log: Log, folder: Path, progress: Callable[[str], None]) -> Manifest | None:
+    """Add to a graph's set what is new in its log since the last backup; None where nothing is.
 
     The first backup of a set is whole. Writers do not wait for it.
     """
@@ -74,27 +75,27 @@ def back_up(graph: Graph, folder: Path, progress: Callable[[str], None]) -> Mani
         make_folder(folder)
         with _alone(folder):
             parts = read_parts(folder) if any(folder.iterdir()) else []
-            _check_continues(graph, folder, parts)
+            _check_continues(log, folder, parts)
             for debris in folder.glob(f".*{_PARTIAL}"):
                 shutil.rmtree(debris)
             number = len(parts) + 1
             partial = folder / f".{number:06}{_PARTIAL}"
-            progress(f"copying the log of {graph.name}")
+            progress(f"copying the log of {log.header.graph}")
             try:
-                return _write(graph, partial, parts)
+                return _write(log, partial, parts)
             except BaseException:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise
 
 
-def _write(graph: Graph, partial: Path, parts: Sequence[Part]) -> Manifest | None:
+def _write(log: Log, partial: Path, parts: Sequence[Part]) -> Manifest | None:
     last = parts[-1].manifest if parts else None
     known = {name for part in parts for name in part.manifest.files}
-    copied = graph.log.copy_new(partial, {} if last is None else last.ends, known)
+    copied = log.copy_new(partial, {} if last is None else last.ends, known)
     if last is not None and (copied.ends, copied.heads) == (last.ends, last.heads):
         shutil.rmtree(partial)
         return None
-    manifest = _describe(graph, partial, last, copied)
+    manifest = _describe(log.header, partial, last, copied)
     create_file(partial / MANIFEST, _render(manifest))
     sync_tree(partial)
     partial.rename(partial.with_name(f"{manifest.number:06}"))
@@ -102,12 +103,11 @@ def _write(graph: Graph, partial: Path, parts: Sequence[Part]) -> Manifest | Non
     return manifest
 
 
-def _describe(graph: Graph, partial: Path, last: Manifest | None, copied: Extract) -> Manifest:
-    header = graph.log.header
+def _describe(header: Header, partial: Path, last: Manifest | None, copied: Extract) -> Manifest:
     files = sorted(each for each in partial.rglob("*") if each.is_file())
     manifest = Manifest(
         format=_FORMAT,
-        graph=graph.name,
+        graph=header.graph,
         base_iri=header.base_iri,
         created=header.created,
         made=now(),
@@ -125,26 +125,26 @@ def _describe(graph: Graph, partial: Path, last: Manifest | None, copied: Extrac
     return _replace(manifest, digest=_digest(manifest))
 
 
-def _check_continues(graph: Graph, folder: Path, parts: Sequence[Part]) -> None:
+def _check_continues(log: Log, folder: Path, parts: Sequence[Part]) -> None:
     """A set holds one history: what it ends with must be in the log."""
     if not parts:
         return
-    last, header = parts[-1].manifest, graph.log.header
+    last, header = parts[-1].manifest, log.header
     if last.format != _FORMAT:
         raise StorageError(
             f"{folder} holds a backup of format {last.format}, to which nothing can be added; give "
             "a folder that does not exist yet"
         )
     same = (last.graph, last.base_iri, last.created) == (
-        graph.name,
+        header.graph,
         header.base_iri,
         header.created,
     )
-    found = graph.log.at(last.seq) if last.seq else None
+    found = log.at(last.seq) if last.seq else None
     if not same or (last.seq and (found is None or found.id != last.commit)):
         raise StorageError(
             f"{folder} holds backups of another history: graph {last.graph!r} at commit "
-            f"{last.commit or 'none'}, which is not in the log of {graph.name!r} here. After a "
+            f"{last.commit or 'none'}, which is not in the log of {header.graph!r} here. After a "
             "restore to an earlier commit, back up to a folder that does not exist yet"
         )
 

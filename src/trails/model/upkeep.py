@@ -56,3 +56,14 @@ class Manifest(msgspec.Struct, frozen=True):
     def bytes(self) -> int:
         """The size of its files."""
         return sum(each.bytes for each in self.files.values())
+
+
+class RestoreRequest(msgspec.Struct, frozen=True):
+    """What is put back of a backup, and how."""
+
+    force: bool = False
+    """Move data that is there aside."""
+    graph: str | None = None
+    """None: all that the backup has."""
+    at: str | None = None
+    """As of a commit, a place in the log or a time; None: as of the last backup."""
