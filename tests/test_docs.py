@@ -15,6 +15,7 @@ from trails.app.settings import (
     Auth,
     Budgets,
     GraphSettings,
+    LogSettings,
     McpSettings,
     Project,
     Sandbox,
@@ -78,6 +79,7 @@ def commands(cli, prefix):
                     McpSettings,
                     Budgets,
                     Validation,
+                    LogSettings,
                     Sandbox,
                 )
                 for field in struct.__struct_fields__
@@ -105,6 +107,7 @@ def test_the_settings_of_the_reference_are_all_of_them():
         "server",
         "graphs",
         "validation",
+        "log",
         "sandbox",
         "auth",
     }

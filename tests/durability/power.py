@@ -84,7 +84,8 @@ class _Recorder:
     def save(self):
         """Write down what is known."""
         known = {
-            name: getattr(self, name) for name in ("count", "changes", "durable", "listed", "synced")
+            name: getattr(self, name)
+            for name in ("count", "changes", "durable", "listed", "synced")
         }
         known["before"] = sorted(self.before)
         (self.grave / "record").write_text(json.dumps(known))
@@ -97,7 +98,7 @@ class _Recorder:
             self._tick()
             kept = None
             target = mine[-1] if name in {"rename", "replace"} else mine[0]
-            if name in {"replace", "unlink"} and os.path.isfile(target):
+            if name in {"replace", "unlink"} and Path(target).is_file():
                 kept = str(self.grave / str(self.count))
                 self.real["link"](target, kept)
             done = self.real[name](*paths, **more)
@@ -111,9 +112,9 @@ class _Recorder:
         self.real["fsync"](descriptor)
         if not self.syncs:
             return
-        path = os.readlink(f"/proc/self/fd/{descriptor}")
-        if os.path.isdir(path):
-            self.listed[path] = os.listdir(path)
+        path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+        if Path(path).is_dir():
+            self.listed[path] = [each.name for each in Path(path).iterdir()]
             for at, (_, *paths) in enumerate(self.changes):
                 if any(str(Path(each).parent) == path for each in paths if each):
                     self.durable = max(self.durable, at + 1)
@@ -124,8 +125,8 @@ class _Recorder:
 
 def _absolute(path, more):
     if more.get("dir_fd") is not None:
-        return os.path.join(os.readlink(f"/proc/self/fd/{more['dir_fd']}"), path)
-    return os.path.abspath(path)
+        return str(Path(f"/proc/self/fd/{more['dir_fd']}").readlink() / path)
+    return str(Path(path).absolute())
 
 
 def lose(record: dict, roots: list[Path], rng: random.Random) -> None:
@@ -159,4 +160,4 @@ def _undo(name, *paths):
         source.parent.mkdir(parents=True, exist_ok=True)
         target.rename(source)
     if kept is not None and not target.exists() and target.parent.is_dir():
-        os.link(kept, target)
+        target.hardlink_to(kept)

@@ -127,7 +127,9 @@ def test_every_changed_byte_of_a_manifest_is_noticed(copied):
     whole = path.read_bytes()
     rng = random.Random(fresh_seed())
     for at in range(len(whole)):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << rng.randrange(8))]) + whole[at + 1 :])
+        path.write_bytes(
+            whole[:at] + bytes([whole[at] ^ (1 << rng.randrange(8))]) + whole[at + 1 :]
+        )
         with pytest.raises(StorageError) as told:
             list_backups(copied, silent, check=False)
         assert "000002" in told.value.message

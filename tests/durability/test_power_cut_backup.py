@@ -154,7 +154,7 @@ def test_a_power_cut_at_any_step_leaves_the_old_or_the_new(world, tmp_path, cut)
 def test_a_first_backup_is_there_whole_or_not_at_all(world, tmp_path):
     """A cut leaves no folder that could be taken for a backup."""
     rng = random.Random(fresh_seed())
-    project, saved, _, _ = fresh(world, tmp_path)
+    project, *_ = fresh(world, tmp_path)
     for step in (2, 5, 8):
         new = tmp_path / f"new-{step}"
         new.mkdir()

@@ -46,6 +46,7 @@ from trails.registry.discover import Declarations, collect, discover
 from trails.registry.registry import Registry, with_queries
 from trails.request.builtins.meta import META
 from trails.sandbox.pool import Sandbox
+from trails.sandbox.scratch import SCRATCH
 
 
 def silent(text: str) -> None:
@@ -261,6 +262,7 @@ class App:
                 name=graph,
                 base_iri=self.settings.base_iri(graph),
                 allow_bypass=self.settings.validation.allow_bypass,
+                retention=self.settings.log.retention(),
                 keep_keys_days=self.settings.graphs[graph].idempotency_days,
                 progress=self._progress,
             )
@@ -272,7 +274,7 @@ class App:
     def _make_sandbox(self, graph: Graph) -> Sandbox:
         given = self.settings.sandbox
         budgets = self.settings.graphs[graph.name].budgets
-        scratch = None if graph.folder is None else graph.folder / "scratch"
+        scratch = None if graph.folder is None else graph.folder / SCRATCH
         limits = given.limits(budgets.query_seconds_per_minute)
         return Sandbox(scratch, limits, allow_unconfined=given.allow_unconfined)
 

@@ -15,6 +15,7 @@ from trails.errors import CorruptionError, TrailsError
 from trails.identity.token_files import TokenFile
 from trails.model.reports import Finding, Report
 from trails.model.types import Schema
+from trails.model.wording import count
 from trails.registry.registry import Registry, with_queries
 from trails.registry.tool_advice import examine_tools
 
@@ -73,7 +74,7 @@ def _settings(app: App) -> Finding:
 
 def _examine_graph(app: App, graph: str) -> tuple[Finding, ...]:
     registry = app.registry(graph)
-    detail = f"{len(registry.types)} type(s), {len(registry.tools)} tool(s) declared"
+    detail = f"{count(len(registry.types), 'type')}, {count(len(registry.tools), 'tool')}"
     return (
         Finding("declarations", "ok", detail),
         Finding("policies", "ok", _MODES[app.policies.judge(graph).mode]),
@@ -154,7 +155,8 @@ def _declarations(app: App, graph: str) -> tuple[Schema | None, list[Finding]]:
         registry = app.declared(graph, queries=False)
     except TrailsError as error:
         return None, [Finding("declarations", "problem", error.message, "correct the module")]
-    detail = f"{len(registry.types)} type(s), {len(registry.capabilities)} capability(ies)"
+    capabilities = count(len(registry.capabilities), "capability", "capabilities")
+    detail = f"{count(len(registry.types), 'type')}, {capabilities}"
     return registry.schema, [
         Finding("declarations", "ok", detail),
         *_queries(app, graph, registry),

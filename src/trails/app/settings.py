@@ -18,6 +18,7 @@ from trails.errors import NotFoundError, SettingsError, TrailsError
 from trails.identity.oauth.settings import OAuth, check_oauth
 from trails.model.idempotency import KEEP_DAYS
 from trails.model.names import check_base_iri, check_project_name
+from trails.model.upkeep import Retention
 from trails.sandbox.limits import Limits
 
 SETTINGS_FILE = "trails.toml"
@@ -93,6 +94,19 @@ class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     allow_bypass: bool = False
 
 
+class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[log]``: what of the log stays at hand; 0 is no limit."""
+
+    activity_days: Annotated[int, msgspec.Meta(ge=0, le=36_500)] = 90
+    """Older activities are archived."""
+    activity_rows: Annotated[int, msgspec.Meta(ge=0)] = 1_000_000
+    """Of more activities, the oldest are archived."""
+
+    def retention(self) -> Retention:
+        """As a graph takes it."""
+        return Retention(self.activity_days or None, self.activity_rows or None)
+
+
 class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``[sandbox]``: what untrusted SPARQL and RDF may use."""
 
@@ -130,6 +144,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     graphs: dict[str, GraphSettings] = {}
     validation: Validation = Validation()
     sandbox: Sandbox = Sandbox()
+    log: LogSettings = LogSettings()
     server: Server = Server()
     auth: Auth = Auth()
 

@@ -17,7 +17,8 @@ from typing import Final
 import msgspec
 
 from trails.errors import NotFoundError
-from trails.log.places import ACTIVITIES, SEGMENTS
+from trails.log.archives import ARCHIVES_FOLDER
+from trails.log.places import SEGMENTS
 from trails.log.storage import create_private, storage_errors
 from trails.model.history import GENESIS, Commit, Move
 from trails.model.types import Schema
@@ -98,7 +99,7 @@ def _files(db: sqlite3.Connection, schema: str) -> tuple[str, ...]:
     if not any(name == _ARCHIVES for name, _ in _objects(db, "table")):
         return tuple(sorted(segments))
     archived = db.execute(f"SELECT name FROM {schema}.{_ARCHIVES}").fetchall()  # noqa: S608
-    return tuple(sorted(segments.union(f"{ACTIVITIES}/{name}" for (name,) in archived)))
+    return tuple(sorted(segments.union(f"{ARCHIVES_FOLDER}/{name}" for (name,) in archived)))
 
 
 def _objects(db: sqlite3.Connection, kind: str) -> list[tuple[str, str]]:

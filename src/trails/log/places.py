@@ -16,8 +16,6 @@ from trails.log.storage import connect_read_only, storage_errors
 LOG_FILE: Final = "log.db"
 SEGMENTS: Final = "segments"
 """The folder with the large parts of commits."""
-ACTIVITIES: Final = "activities"
-"""The folder with activities that have left the log."""
 EXTRACT: Final = "rows.db"
 """In a backup: what the log has after the backup before."""
 NEW_LOG: Final = "log.new"

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """How many activities stay in the log before the oldest are archived; None is no limit."""
+
+    days: int | None = None
+    rows: int | None = None
+
+
+KEEP_ALL: Final = Retention()
 
 
 class Cleaned(msgspec.Struct, frozen=True):
@@ -12,6 +24,11 @@ class Cleaned(msgspec.Struct, frozen=True):
     folders: tuple[str, ...]
     rows: int
     bytes: int
+    activities: int = 0
+    """Those that moved into archives."""
+    archives: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    """Scratch space of sandboxes that did not end in order."""
     dry_run: bool = False
 
 

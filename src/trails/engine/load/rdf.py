@@ -31,6 +31,7 @@ from trails.model.loads import Mode
 from trails.model.names import suggest
 from trails.model.nodes import make_handle
 from trails.model.types import PredicateDescriptor, Schema
+from trails.model.wording import with_article
 
 Parse = Callable[[Iterator[bytes], str, str], Iterator[bytes]]
 """(blocks of text, format, base IRI) → blocks of N-Quads."""
@@ -214,7 +215,8 @@ def _value(field: PredicateDescriptor, term: object) -> object:
         if isinstance(term, ox.NamedNode):
             return term.value
         raise _StatementError(
-            f"must be the IRI of a {field.target}, not {shorten(str(term))}", "datatype"
+            f"must be the IRI of {with_article(field.target or 'node')}, not {shorten(str(term))}",
+            "datatype",
         )
     if isinstance(term, ox.NamedNode) and row.datatype == XSD + "anyURI":
         return term.value

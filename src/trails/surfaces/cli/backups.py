@@ -13,10 +13,11 @@ from typer.core import TyperGroup
 
 from trails.errors import QueryError
 from trails.model.upkeep import Manifest, RestoreRequest
+from trails.model.wording import count
 from trails.surfaces.cli.operations import Operations
 from trails.surfaces.cli.options import JsonOption, ProjectOption
 from trails.surfaces.cli.reporting import Reporting
-from trails.surfaces.cli.texts import count, plain_table, short, size, when
+from trails.surfaces.cli.texts import plain_table, short, size, when
 
 
 class _CreateByDefault(TyperGroup):
