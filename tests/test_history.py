@@ -19,6 +19,7 @@ from trails.errors import (
 )
 from trails.log.storage import files_below
 from trails.model.merges import MergeRequest
+from trails.model.upkeep import RestoreRequest
 
 
 @node_type

@@ -27,7 +27,7 @@ def test_cleanup_drops_what_can_be_made_again(shell):
 def test_a_backup_is_restored(shell):
     """Every graph into its place; data that was there is moved aside, and only by force."""
     before = shell.out(*ASK)
-    assert "1 branch and" in shell.out("backup", "../saved")
+    assert "backup 1, 1 branch, at commit" in shell.out("backup", "../saved")
     assert "nothing new since the last backup" in shell.out("backup", "--to", "../saved")
     assert "000001" in shell.out("backup", "list", "../saved", "--check")
     assert "is not a backup" in shell.error("backup", ".")
@@ -76,7 +76,7 @@ def test_graphs_are_chosen(shell):
 
 
 @pytest.mark.parametrize(
-    "command", ["branch list", "commit list", "diff", "query", "load", "backup"]
+    "command", ["branch list", "commit list", "diff", "query", "load", "backup create"]
 )
 def test_help_has_an_example(shell, command):
     """Every command shows how it is used."""
