@@ -26,6 +26,8 @@
     ├── UnreachableError        a server that does not answer, or not as a Trails server does
     └── StorageError            the disk refused, or holds something it should not
         ├── StorageFullError    no space; nothing is lost, try again when there is
+        ├── ReadOnlyError       the graph is open for reading only
+        │   └── BehindError     the log has lost commits; 'trails recover' puts them back
         ├── LockedError         another process owns this folder
         └── CorruptionError     the log's digests do not add up
 
@@ -260,6 +262,18 @@ class StorageFullError(StorageError):
     """No space left; what was acknowledged is safe, and writing resumes when there is room."""
 
     code = "storage_full"
+
+
+class ReadOnlyError(StorageError):
+    """The graph is open for reading only; the message says why, and how that ends."""
+
+    code = "read_only"
+
+
+class BehindError(ReadOnlyError):
+    """The log has lost commits that other files prove; it is read until they are recovered."""
+
+    code = "behind"
 
 
 class LockedError(StorageError):

@@ -113,8 +113,12 @@ class Activities:
         log: Log,
         retention: Retention = KEEP_ALL,
         tell: Callable[[str], None] = lambda _: None,
+        *,
+        kept: bool = True,
     ) -> None:
+        """``kept``: whether the log can be written; where it can't, nothing is recorded."""
         self._log = log
+        self._kept = kept
         self._retention = retention
         self._tell = tell
         self._archiving = threading.Lock()
@@ -134,6 +138,8 @@ class Activities:
         if call.ended:
             return
         call.ended = True
+        if not self._kept:
+            return
         waiting = self._waiting
         waiting.append((call, time_ns(), outcome, detail))
         if call.committed or len(waiting) > _MOST or self._closed:
@@ -150,6 +156,9 @@ class Activities:
         call's name does not say it.
         """
         if call.ended:
+            return
+        if not self._kept:
+            call.ended = True
             return
         kind = Kind(call.actor, told, call.name, about)
         if self._refusals.take(kind, call.kind, outcome, detail, call.started, time_ns()):

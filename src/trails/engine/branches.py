@@ -59,6 +59,7 @@ def create_branch(
 ) -> BranchInfo:
     """Make a branch where another branch is, or at any commit, among what is seen."""
     check_branch_name(name)
+    graph.check_writable()
     with graph.writing():
         if name == MAIN or name in graph.log.branches():
             raise ConflictError(
@@ -95,6 +96,7 @@ def delete_branch(
     seen = seen or Seen(graph)
     if name == MAIN and seen.has(MAIN):
         raise TransactionError("main can't be deleted: it is where every graph begins")
+    graph.check_writable()
     with graph.writing():
         seen.check(name)
         heads = graph.log.branches()

@@ -40,7 +40,7 @@ def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
     """One graph: its log, its views, its types, its disk."""
     line, head = graph.main, graph.main.head
     where = f"commit {head.commit[:12]}" if head.commit else "no commit yet"
-    yield Finding("log", "ok", f"{count(head.seq, 'commit')}, at {where}")
+    yield examine_log(graph, f"{count(head.seq, 'commit')}, at {where}")
     for name, position in (
         ("node index", line.nodes.position),
         ("quads view", graph.stores.main().position),
@@ -70,6 +70,16 @@ def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
         else:
             fix = "free some space; writes are refused when there is none"
             yield Finding("disk", "problem", left, fix)
+
+
+def examine_log(graph: Graph, detail: str) -> Finding:
+    """Whether the log has everything, and can be written."""
+    held = graph.read_only
+    if held is None:
+        return Finding("log", "ok", detail)
+    if held.cause == "behind":
+        return Finding("log", "problem", held.reason, "trails recover")
+    return Finding("log", "note" if held.cause == "requested" else "problem", held.reason)
 
 
 def _examine_branches(graph: Graph) -> Finding:

@@ -124,7 +124,7 @@ def export_line(
     names = [each for each in schema.by_name if not types or each in wanted]
 
     pinned = line
-    if not line.fixed and line.head.commit != GENESIS:
+    if not line.fixed and line.head.commit != GENESIS and graph.read_only is None:
         pinned = snapshot_line(graph, graph.ancestry.commit(line.head.commit))
 
     def blocks() -> Generator[bytes, None, None]:

@@ -28,6 +28,7 @@ _KEPT_SNAPSHOTS: Final = 8
 
 def cleanup(graph: Graph, *, keep: int = _KEPT_SNAPSHOTS, dry_run: bool = False) -> Cleaned:
     """Drop what nobody needs, archive old activities, and give unused space back."""
+    graph.check_writable()
     before = _size(graph)
     with graph.writing():
         graph.catch_up()
@@ -86,6 +87,7 @@ def _size(graph: Graph) -> int:
 
 def optimize(graph: Graph, progress: Callable[[str], None]) -> Optimized:
     """Compact the files of a graph. Branches are left alone: their stores share main's files."""
+    graph.check_writable()
     with graph.writing():
         graph.catch_up()
         graph.settle()

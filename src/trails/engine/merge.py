@@ -59,6 +59,7 @@ def merge(
     Planned without the writer's lock, which is taken to write the plan if the target is still
     where it was. After a few rounds the plan is made under the lock, so that it always ends.
     """
+    graph.check_writable()
     task = _Task(graph, asked, actor, call, access)
     if Seen(graph, permitting(access, "Change")).has(asked.target):
         first = task.replayed()  # before the source is looked for: it may be deleted by now

@@ -38,7 +38,9 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
     sound = f"{count(total, 'commit')}, every digest right"
     yield _finding(CHAIN, sound, broken, "restore from a backup")
     yield _check_activities(graph)
-    if pages or broken:
+    if graph.loss is not None:
+        yield Finding("lost commits", "problem", graph.loss.describe(graph.name), "trails recover")
+    if pages or broken or graph.loss is not None:
         return
     progress("folding the log again to compare the views")
     with tempfile.TemporaryDirectory(prefix="trails-verify-", dir=graph.temporary()) as folder:

@@ -18,7 +18,7 @@ from typing import IO, Final, TypeVar
 
 import msgspec
 
-from trails.errors import CorruptionError, StorageError
+from trails.errors import CorruptionError, ReadOnlyError, StorageError
 from trails.files import make_folder, sync_folder
 from trails.log.archives import (
     ARCHIVES_FOLDER,
@@ -36,10 +36,12 @@ from trails.log.protocol import Header, head_moved
 from trails.log.storage import (
     SHRINKABLE,
     connect,
+    connect_read_only,
     create_private,
     give_back_space,
     storage_errors,
 )
+from trails.log.tail import Tail
 from trails.model.digests import canonical
 from trails.model.history import (
     GENESIS,
@@ -176,19 +178,35 @@ def _protect(db: sqlite3.Connection, table: str) -> None:
 class SqliteLog:
     """A Log in a folder, or in memory when the folder is None."""
 
-    def __init__(self, folder: Path | None, graph: str, base_iri: str, created: str) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        graph: str,
+        base_iri: str,
+        created: str,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        """``read_only``: change no file, whatever is asked."""
+        self.read_only = read_only
+        self._tail: Tail | None = None
         self._folder = folder
         self._segments = None if folder is None else folder / "segments"
         self._lock = threading.RLock()
         header = Header(LOG_FORMAT, graph, base_iri, created)
         if folder is not None and not find_log(folder, graph):
+            if read_only:
+                raise StorageError(
+                    f"graph {graph!r} is not there yet, and can't be created read-only"
+                )
             _create_file(folder, header)
-        self._db = connect(None if folder is None else folder / LOG_FILE, synchronous="FULL")
+        self._db = self._connect(folder)
         try:
             if folder is None:
                 _create(self._db, header)
             self._header = self._read_header()
-            self._add_missing()
+            if not read_only:
+                self._add_missing()
             with storage_errors("read the log"):
                 self._archives = read_archives(self._db)
         except BaseException:
@@ -199,9 +217,28 @@ class SqliteLog:
         self._last: Commit | None = None
         self._newest: int | None = None
         """The place of the newest commit; None when it has to be asked for."""
-        self._sweep_segments()
+        if folder is not None and not read_only:
+            self._open_tail(folder)
 
     # --- opening ---------------------------------------------------------------
+
+    def _connect(self, folder: Path | None) -> sqlite3.Connection:
+        path = None if folder is None else folder / LOG_FILE
+        if path is None or not self.read_only:
+            return connect(path, synchronous="FULL")
+        with storage_errors("open the log"):
+            return connect_read_only(path)
+
+    def _open_tail(self, folder: Path) -> None:
+        """Follow the tail from where it is; where it lags, the log's own file must have it all."""
+        self._tail = Tail(folder)
+        self._sweep_segments(closed=self._tail.closed)
+        last = self.last_seq()
+        if self._tail.last_seq < last:
+            self.compact()
+            found = self.at(last)
+            if found is not None:
+                self._tail.add_tip(found)
 
     def _read_header(self) -> Header:
         with storage_errors("read the log"):
@@ -233,8 +270,12 @@ class SqliteLog:
             rows = self._db.execute("SELECT branch, id, seq, schema FROM heads ORDER BY branch")
             return {branch: Head(*rest) for branch, *rest in rows}
 
-    def _sweep_segments(self) -> None:
-        """Remove files that no commit names: debris of a crash before an append."""
+    def _sweep_segments(self, *, closed: bool) -> None:
+        """Remove files that no commit names: debris of a crash before an append.
+
+        A whole one may also be what is left of a lost commit. It goes when the log is opened
+        after it was closed in order, which shows that nothing was lost.
+        """
         if self._segments is None or not self._segments.is_dir():
             return
         with storage_errors("read the log"):
@@ -244,7 +285,7 @@ class SqliteLog:
             )
             named = {name for row in rows for name in row}
             for path in self._segments.iterdir():
-                if path.name not in named:
+                if path.name not in named and (closed or path.suffix == ".tmp"):
                     path.unlink()
 
     # --- reading ---------------------------------------------------------------
@@ -534,10 +575,11 @@ class SqliteLog:
                 self._renew_heads()
                 raise head_moved(commit.branch, expected, actual)
             head = self._heads.get(commit.branch)
+            body = None
             if head is None or head.schema != commit.schema:
+                body = canonical(schema)
                 self._db.execute(
-                    "INSERT OR IGNORE INTO schemas VALUES (?, ?)",
-                    (schema.digest, canonical(schema)),
+                    "INSERT OR IGNORE INTO schemas VALUES (?, ?)", (schema.digest, body)
                 )
             removed, added = payload.removed, payload.added
             self._db.execute(
@@ -567,6 +609,15 @@ class SqliteLog:
         if head is None or head.schema != commit.schema:
             self._arrangement += 1
         self._last = commit
+        if self._tail is not None:
+            self._fill_tail(self._tail, commit.seq)
+            self._tail.add_commit(commit, payload, body, expected, keyed)
+
+    def _fill_tail(self, tail: Tail, seq: int) -> None:
+        """Add what is missing before a commit: an interrupt may have come between log and tail."""
+        if tail.last_seq and tail.last_seq < seq - 1:
+            for commit in self.commits(tail.last_seq, seq - 1):
+                tail.add_tip(commit)
 
     def remember(self, keyed: KeyedOutcome, now: str) -> None:
         """Keep the outcome of a write that made no commit and moved no branch."""
@@ -596,7 +647,9 @@ class SqliteLog:
                 self._renew_heads()
                 raise head_moved(move.branch, move.before, actual)
             move = msgspec.structs.replace(move, after=self.last_seq())
-            self._db.execute("INSERT INTO moves (record) VALUES (?)", (canonical(move),))
+            number = self._db.execute(
+                "INSERT INTO moves (record) VALUES (?)", (canonical(move),)
+            ).lastrowid
             if move.action == "delete":
                 self._db.execute("DELETE FROM heads WHERE branch = ?", (move.branch,))
                 # A branch that gets this name later is another one.
@@ -610,6 +663,8 @@ class SqliteLog:
             if keyed is not None:
                 self._remember(keyed, move.time)
         self._renew_heads()
+        if self._tail is not None:
+            self._tail.add_move(number or 0, move, schema, keyed)
         return move
 
     def _seq_of(self, identifier: str) -> int:
@@ -635,6 +690,8 @@ class SqliteLog:
 
     @contextmanager
     def _transaction(self, doing: str) -> Iterator[None]:
+        if self.read_only:
+            raise ReadOnlyError(f"can't {doing}: it is open read-only")
         with self._lock, storage_errors(doing):
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -684,11 +741,15 @@ class SqliteLog:
 
     def compact(self) -> None:
         """Move what is in the WAL into the file."""
+        if self.read_only:
+            return
         with self._lock, storage_errors("compact the log"):
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             self._db.execute("PRAGMA optimize")
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the files."""
         with self._lock:
             self._db.close()
+            if self._tail is not None:
+                self._tail.close()
