@@ -257,7 +257,7 @@ class App:
                 progress=self._progress,
             )
             found = self._services[graph] = GraphService(
-                opened, cell, partial(self._make_sandbox, opened)
+                opened, cell, partial(self._make_sandbox, opened), self.settings.loads.limits()
             )
         return found
 
