@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from trails.engine.graph import Graph
 from trails.engine.lines import Line
-from trails.engine.schema_change import check_change, describe_changes
+from trails.engine.rule_check import broken_rules, group_violations
+from trails.engine.schema_change import describe_changes, lost_data, refuse_misfit
 from trails.engine.write.write import Write
 from trails.errors import SchemaMismatchError
 from trails.model.history import GENESIS
@@ -55,9 +56,18 @@ def _apply(graph: Graph, line: Line, schema: Schema) -> None:
     write = Write(graph, line, actor=ACTOR, message=told_change(line.schema, schema))
     write.begin()
     try:
-        check_change(graph, line, schema)
-        write.change_schema(schema)
+        _change(graph, write, schema)
     except BaseException:
         write.abandon()
         raise
     write.finish()
+
+
+def _change(graph: Graph, write: Write, schema: Schema) -> None:
+    """Take over a schema inside a write, if every rule of it holds."""
+    line = write.line
+    old = line.schema
+    with graph.file.writer() as db:
+        refuse_misfit(lost_data(line, db, schema))
+        write.change_schema(schema)
+        refuse_misfit(group_violations(broken_rules(line.nodes, db, line.compiled, [old])))

@@ -23,7 +23,8 @@ from trails.engine.idempotency import IdempotencyKey
 from trails.engine.lines import Line
 from trails.engine.mergers import check_forward, check_sight, check_types
 from trails.engine.moves import tell_move
-from trails.engine.rules import RuleError, of_node
+from trails.engine.rule_check import broken_rules
+from trails.engine.rules import RuleError
 from trails.engine.schema_merge import merge_schemas
 from trails.engine.seen import Seen, permitting, reader
 from trails.engine.snapshots import snapshot_line
@@ -58,6 +59,7 @@ def merge(
     Planned without the writer's lock, which is taken to write the plan if the target is still
     where it was. After a few rounds the plan is made under the lock, so that it always ends.
     """
+    graph.check_writable()
     task = _Task(graph, asked, actor, call, access)
     if Seen(graph, permitting(access, "Change")).has(asked.target):
         first = task.replayed()  # before the source is looked for: it may be deleted by now
@@ -143,7 +145,7 @@ class _Task:
     def _plan(self, line: Line, theirs: Line) -> _Plan:
         """Plan the merge on a fixed state of both sides; nobody has to wait meanwhile."""
         graph, asked, access = self._graph, self._asked, self._access
-        with drafting(graph, line, access) as draft:
+        with drafting(graph, line, access, self._call) as draft:
             other = draft.read(theirs)
             ours_id, theirs_id = draft.line.head.commit, other.head.commit
             self._check_expected()
@@ -156,7 +158,7 @@ class _Task:
     def _move(self, line: Line, theirs: Line, plan: _Plan) -> MergeResult | None:
         """Move the target to the source; None if either has moved since that was planned."""
         graph = self._graph
-        with graph.writing():
+        with graph.writing(self._actor):
             graph.prepare(line, settled=False)
             moved = graph.log_head(line.name).commit != plan.ours
             if moved or not theirs.nodes.known or theirs.nodes.position.commit != plan.theirs:
@@ -189,7 +191,7 @@ class _Task:
     def run_locked(self, line: Line, theirs: Line) -> MergeResult:
         """Plan and write under the lock: for a busy target, and for graphs in memory."""
         graph, asked = self._graph, self._asked
-        with graph.writing():
+        with graph.writing(self._actor):
             graph.prepare(line, settled=False)
             replayed = self.replayed()
             if replayed is not None:
@@ -236,11 +238,23 @@ class _Task:
         ours_id, theirs_id = line.nodes.position.commit, theirs.nodes.position.commit
         if graph.ancestry.is_ancestor(theirs_id, ours_id):
             return MergeResult("already_up_to_date", source, target, ours_id, dry_run=dry_run)
-        if not graph.ancestry.is_ancestor(ours_id, theirs_id):
+        if not graph.ancestry.is_ancestor(ours_id, theirs_id) or self._breaks_rules(line, theirs):
             return None
         check_forward(graph, self._access, line, theirs)
         counts = count_changes(net_between(graph, ours_id, theirs_id))
         return MergeResult("fast_forward", source, target, theirs_id, (), *counts, dry_run=dry_run)
+
+    def _breaks_rules(self, line: Line, theirs: Line) -> bool:
+        """Whether the source breaks a rule that came on the way from the target to it.
+
+        Then it can't be moved to as it is: the violations are conflicts of a merge.
+        """
+        graph = self._graph
+        path = graph.ancestry.path(line.nodes.position.commit, theirs.nodes.position.commit)
+        met = {line.schema.digest, *(each.schema for each in (*path.undo, *path.redo))}
+        since = [graph.compiled(each).schema for each in met - {theirs.schema.digest}]
+        with theirs.nodes.file.writer() as db:
+            return bool(since) and any(broken_rules(theirs.nodes, db, theirs.compiled, since))
 
     def _forward(self, line: Line, theirs: Line, result: MergeResult) -> None:
         """Move the target to where the source is; called with the writer's lock."""
@@ -336,7 +350,8 @@ class _Merging:
         self._resolutions = asked.resolutions
         self._used: set[str] = set()
         self._conflicts: dict[str, Conflict] = {}
-        self._changed_types: list[str] = []
+        self._former: Schema | None = None
+        """The types that the target has had, where the merge gives it others."""
 
     def run(self) -> MergeResult:
         """Put everything together in the write's transaction."""
@@ -396,12 +411,7 @@ class _Merging:
             self._add(of_schemas(name, what, start, mine, other))
         if not torn and not lost and merged.digest != mine.digest:
             check_types(self._access, self._ours.name, mine, merged)
-            self._changed_types = [
-                name
-                for name, each in merged.by_name.items()
-                if name in mine.by_name
-                and (each != mine.by_name[name] or merged.shapes_of(name) != mine.shapes_of(name))
-            ]
+            self._former = mine
             self._write.change_schema(merged)
 
     def _lost(self, line: Line, merged: Schema) -> Iterator[str]:
@@ -492,15 +502,16 @@ class _Merging:
             self._add(self._sides.of_violation(violation, mine, other))
 
     def _violations(self, states: Mapping[str, NodeState | None]) -> Iterator[RuleError]:
-        yield from judge(self._write.nodes, states)
-        nodes, validator = self._ours.nodes, self._ours.validator
-        for stored in nodes.stored(self._write.nodes.db, self._changed_types):
-            state = stored.state
-            if state.handle not in states:
-                errors: list[FieldError] = []
-                validator.check(state.type, state.values, f"{state.handle}.", errors)
-                for error in errors:
-                    yield of_node(state.handle, error)
+        """What the merged nodes break, and what the others do under rules that are new to them."""
+        told: set[str] = set()
+        for violation in judge(self._write.nodes, states):
+            told.add(violation_id(violation))
+            yield violation
+        ours, db = self._ours, self._write.nodes.db
+        if self._former is not None:
+            for violation in broken_rules(ours.nodes, db, ours.compiled, [self._former]):
+                if violation_id(violation) not in told:
+                    yield violation
 
     def _resolve(
         self,

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from trails.errors import FieldError
 from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema
+from trails.model.wording import count, with_article
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.keys import MISSING, handle_key, slot_name
 
@@ -183,21 +184,9 @@ class Rules:
 
     def _duplicate_errors(self) -> Iterator[RuleError]:
         for (slot, key), (fields, newcomer) in self._duplicates.items():
-            holders = self._nodes.holders(self._db, slot, key, _SHOWN)
-            if len(holders) > 1:
-                stored = self._nodes.find(self._db, holders[-1])
-                values = {} if stored is None else stored.state.values
-                shown = [values.get(name) for name in fields]
-                names = " and ".join(fields)
-                yield RuleError(
-                    fields[0] if len(fields) == 1 else ", ".join(fields),
-                    "unique",
-                    f"{names} must be unique: {', '.join(map(repr, shown))} is shared by "
-                    f"{', '.join(holders)}",
-                    str(shown[0]) if len(shown) == 1 else [str(each) for each in shown],
-                    list(fields),
-                    nodes=tuple(sorted(holders, key=lambda handle: handle == newcomer)),
-                )
+            error = duplicate_error(self._nodes, self._db, slot, key, fields, newcomer)
+            if error is not None:
+                yield error
 
     def _dangling_errors(self) -> Iterator[RuleError]:
         for (holder, name, handle), field in self._dangling.items():
@@ -206,16 +195,7 @@ class Rules:
             points = handle in value if isinstance(value, tuple) else handle == value
             if points and not self._reference_holds(field, handle):
                 there = self._nodes.exists(self._db, handle)
-                why = f"which is not a {field.target}" if there else "which does not exist"
-                yield RuleError(
-                    name,
-                    "reference",
-                    f"{name} must refer to a {field.target}; {holder} refers to {handle}, {why}",
-                    handle,
-                    field.target,
-                    nodes=(holder,),
-                    others=(handle,),
-                )
+                yield dangling_error(holder, field, handle, there=there)
 
     def _gone_errors(self) -> Iterator[RuleError]:
         for handle, node in self._gone.items():
@@ -225,10 +205,11 @@ class Rules:
             if users:
                 shown = ", ".join(f"{user}.{field.name}" for user, field in users[:_SHOWN])
                 more = f" and {len(users) - _SHOWN} more" if len(users) > _SHOWN else ""
+                verb = "refers" if len(users) == 1 else "refer"
                 yield RuleError(
                     users[0][1].name,
                     "in_use",
-                    f"{handle} can't be deleted while {shown}{more} refer(s) to it; change them "
+                    f"{handle} can't be deleted while {shown}{more} {verb} to it; change that "
                     "first, or delete with cascade=True",
                     handle,
                     [user for user, _ in users[:_SHOWN]],
@@ -239,15 +220,67 @@ class Rules:
     def _count_error(self, edge: str, side: str, handle: str) -> RuleError | None:
         for name, end, low, high in self._book.ends.get(handle.partition("/")[0], ()):
             if name == edge and end == side and self._nodes.exists(self._db, handle):
-                count = self._nodes.count_key(
+                found = self._nodes.count_key(
                     self._db, slot_name(edge, (side,)), handle_key(handle)
                 )
-                if count < low:
-                    message = f"{handle} needs at least {low} {edge} edge(s) as {side}, not {count}"
-                    return RuleError(side, "min_count", message, handle, low, (handle,))
-                if high is not None and count > high:
-                    message = (
-                        f"{handle} may have at most {high} {edge} edge(s) as {side}, not {count}"
-                    )
-                    return RuleError(side, "max_count", message, handle, high, (handle,))
+                return count_error(edge, side, handle, (low, high), found)
         return None
+
+
+def duplicate_error(
+    nodes: NodeIndex,
+    db: sqlite3.Connection,
+    slot: str,
+    key: bytes,
+    fields: tuple[str, ...],
+    newcomer: str | None = None,
+) -> RuleError | None:
+    """Several nodes have one key in a slot; ``newcomer`` is the one that came last."""
+    holders = nodes.holders(db, slot, key, _SHOWN)
+    if len(holders) < 2:
+        return None
+    stored = nodes.find(db, holders[-1])
+    values = {} if stored is None else stored.state.values
+    shown = [values.get(name) for name in fields]
+    return RuleError(
+        fields[0] if len(fields) == 1 else ", ".join(fields),
+        "unique",
+        f"{' and '.join(fields)} must be unique: {', '.join(map(repr, shown))} is shared by "
+        f"{', '.join(holders)}",
+        str(shown[0]) if len(shown) == 1 else [str(each) for each in shown],
+        list(fields),
+        nodes=tuple(sorted(holders, key=lambda handle: handle == newcomer)),
+    )
+
+
+def dangling_error(
+    holder: str, field: PredicateDescriptor, handle: str, *, there: bool
+) -> RuleError:
+    """A reference leads nowhere, or to a node of another type."""
+    wanted = with_article(field.target or "node")
+    why = f"which is not {wanted}" if there else "which does not exist"
+    return RuleError(
+        field.name,
+        "reference",
+        f"{field.name} must refer to {wanted}; {holder} refers to {handle}, {why}",
+        handle,
+        field.target,
+        nodes=(holder,),
+        others=(handle,),
+    )
+
+
+def count_error(
+    edge: str, side: str, handle: str, limits: tuple[int, int | None], found: int
+) -> RuleError | None:
+    """A node has too few or too many edges of a type; None where the number is right."""
+    low, high = limits
+    if found < low:
+        least = count(low, f"{edge} edge")
+        message = f"{handle} needs at least {least} as {side}, not {found}"
+        return RuleError(side, "min_count", message, handle, low, (handle,))
+    if high is not None and found > high:
+        most = count(high, f"{edge} edge")
+        message = f"{handle} may have at most {most} as {side}, not {found}"
+        return RuleError(side, "max_count", message, handle, high, (handle,))
+    return None

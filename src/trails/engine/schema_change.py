@@ -1,18 +1,18 @@
 """What a new schema means for the data that is there.
 
-A change is safe when every stored node is valid under the new schema and none
-of its values disappears from sight. That is decided by looking at the nodes,
-not by guessing from the declarations, and only at those of types that changed.
+A change is safe when the stored nodes keep every rule of the new schema, each for itself and
+between them, and none of their values disappears from sight. That is decided by looking at the
+nodes, not by guessing from the declarations, and only where the declarations changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Iterator, Sequence
 
-from trails.engine.graph import Graph
 from trails.engine.lines import Line
-from trails.engine.validate import Validator
-from trails.errors import FieldError, SchemaMismatchError
+from trails.engine.rule_check import BrokenRule
+from trails.errors import SchemaMismatchError
 from trails.model.types import Schema, TypeDescriptor
 
 _SHOWN = 20
@@ -48,61 +48,56 @@ def _field_changes(before: TypeDescriptor, after: TypeDescriptor) -> Iterator[st
             yield f"{what} changed"
 
 
-def check_change(graph: Graph, line: Line, new: Schema) -> None:
-    """Raise SchemaMismatchError when stored nodes do not fit the new schema."""
-    problems = list(_problems(graph, line, new))
-    if problems:
-        raise SchemaMismatchError(
-            "the declared types do not fit the data of this graph: "
-            + "; ".join(problems[:_SHOWN])
-            + ". Correct the declarations, or change the data first",
-            problems=problems[:_SHOWN],
-        )
+def refuse_misfit(problems: Sequence[BrokenRule]) -> None:
+    """Raise SchemaMismatchError where stored nodes do not fit a new schema."""
+    if not problems:
+        return
+    times = sum(each.count for each in problems)
+    told = [str(each) for each in problems]
+    raise SchemaMismatchError(
+        f"the declared types do not fit the data of this graph ({times} problem(s) of "
+        f"{len(problems)} kind(s)): {'; '.join(told[:_SHOWN])}. Correct the declarations; or "
+        "declare the former types again, change the data, and then the types",
+        problems=told,
+    )
 
 
-def _problems(graph: Graph, line: Line, new: Schema) -> Iterator[str]:
-    old, nodes = line.schema, line.nodes
-    validator = Validator(new, graph.names)
-    with graph.file.writer() as db:
-        for name, before in old.by_name.items():
-            after = new.by_name.get(name)
-            if after == before and old.shapes_of(name) == new.shapes_of(name):
-                continue
-            if not nodes.live(db, (name,)):
-                continue
-            if after is None:
-                yield f"type {name} is gone, but the graph has instances of it"
-                continue
-            yield from _structural(old, new, before, after)
-            found = 0
-            for state in nodes.states(db, (name,)):
-                errors: list[FieldError] = []
-                lost = [field for field in state.values if field not in after.by_name]
-                known = {key: val for key, val in state.values.items() if key not in lost}
-                validator.check(name, known, f"{state.handle}.", errors)
-                messages = [error.message for error in errors]
-                messages += [
-                    f"{state.handle}.{field} holds a value that no field has" for field in lost
-                ]
-                yield from messages
-                found += len(messages)
-                if found >= _SHOWN:
-                    return
-
-
-def _structural(
-    old: Schema, new: Schema, before: TypeDescriptor, after: TypeDescriptor
-) -> Iterator[str]:
-    """Changes under which stored statements would no longer be read."""
-    if before.iri != after.iri or old.lineage(before.name) != new.lineage(after.name):
-        yield f"{before.name}: its class or ancestors changed, but the graph has instances of it"
-    if (before.key and before.key.name) != (after.key and after.key.name):
-        yield f"{before.name}: its key changed, but ids are derived from it"
-    if before.edge is not None and after.edge is None:
-        yield f"{before.name}: it was an edge type"
-    for name, field in before.by_name.items():
-        changed = after.by_name.get(name)
-        if changed is None:
+def lost_data(line: Line, db: sqlite3.Connection, new: Schema) -> list[BrokenRule]:
+    """What a branch holds that a new schema could not read, by type and field."""
+    found: dict[tuple[str, str], BrokenRule] = {}
+    for name in line.schema.by_name:
+        changed = dict(changed_reading(line.schema, new, name))
+        if not changed or not line.nodes.live(db, (name,)):
             continue
-        if field.iri != changed.iri or field.type.scalar.kind != changed.type.scalar.kind:
-            yield f"{before.name}.{name}: {field.type} became {changed.type}"
+        for state in line.nodes.states(db, (name,)):
+            for field in changed.keys() & {"", *state.values}:
+                rule = found.setdefault((name, field), BrokenRule(name, field, "schema"))
+                rule.note(f"{state.handle}{field and '.'}{field} can't be kept: {changed[field]}")
+    return list(found.values())
+
+
+def changed_reading(old: Schema, new: Schema, name: str) -> Iterator[tuple[str, str]]:
+    """(field, why) where stored statements of a type would no longer be read as they were.
+
+    The field is empty where the type itself is meant.
+    """
+    before, after = old.by_name[name], new.by_name.get(name)
+    if after is None:
+        yield "", f"type {name} is gone"
+        return
+    if before.iri != after.iri or old.lineage(name) != new.lineage(name):
+        yield "", f"the class or the ancestors of {name} changed"
+    if (before.key and before.key.name) != (after.key and after.key.name):
+        yield "", f"the key of {name} changed, and ids are derived from it"
+    if before.edge is not None and after.edge is None:
+        yield "", f"{name} is no longer an edge type"
+    for field in before.fields:
+        changed = after.by_name.get(field.name)
+        if changed is None:
+            yield field.name, "it holds a value that no field has"
+        elif (field.iri, field.type.scalar.kind, field.many) != (
+            changed.iri,
+            changed.type.scalar.kind,
+            changed.many,
+        ):
+            yield field.name, f"{field.type} became {changed.type}"

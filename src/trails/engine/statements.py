@@ -21,6 +21,7 @@ from trails.model.nodes import NodeState
 from trails.model.sparql import text_of, tokenize
 from trails.model.types import Schema
 from trails.model.updates import update_form
+from trails.model.wording import with_article
 from trails.views.terms import Change, Terms
 
 _RAW_FORMS: Final = "only INSERT DATA and DELETE DATA can be written raw"
@@ -75,7 +76,7 @@ def _refuse_kinds(terms: Terms, outside: list[ox.Quad]) -> None:
         if handle is None or field is None or not isinstance(quad.graph_name, ox.DefaultGraph):
             return
         row, path = field.type.scalar.row, f"{handle}.{field.name}"
-        code, wanted = "reference", f"the IRI of a {field.target}"
+        code, wanted = "reference", f"the IRI of {with_article(field.target or 'node')}"
         if row is not None:
             code, wanted = "datatype", f"a literal of type <{row.datatype}>, {row.expected}"
         message = f"{path} takes {wanted}; {quad.object} is not one"
@@ -112,7 +113,7 @@ def _crowded(
         left = {*(each for each in old if each not in change.removed.get(name, ())), *come}
         if len(left) > 1:
             path = f"{handle}.{name}"
-            message = f"{path} may have at most 1 value(s), not {len(left)}"
+            message = f"{path} may have at most 1 value, not {len(left)}"
             yield FieldError(path, "max_count", message, [showable(each) for each in left], 1)
 
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from heapq import merge as merge_sorted
+from itertools import groupby
+from operator import itemgetter
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -22,7 +25,7 @@ from trails.model.types import Schema
 from trails.views.nodes.arms import Arm, arms_of, draft_arms_of
 from trails.views.nodes.docs import docs_of
 from trails.views.nodes.file import NodeFile, marks
-from trails.views.nodes.keys import Extract, Slot, all_slots
+from trails.views.nodes.keys import MISSING, Extract, Slot, all_slots
 from trails.views.nodes.layers import FOREVER, ROOT, Layer
 
 _HANDLES: Final = 200
@@ -31,6 +34,7 @@ _PATIENT: Final = 500
 """New nodes at a time from which keys are put in order at the end of the write."""
 KeyRow = tuple[int, bytes, int]
 Plan = list[tuple[Extract, tuple[int, ...]]]
+T = TypeVar("T")
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -126,8 +130,7 @@ class NodeIndex:
     def find_all(self, db: sqlite3.Connection, handles: Sequence[str]) -> dict[str, Stored]:
         """Those of many nodes that exist, by handle."""
         found: dict[str, Stored] = {}
-        for at in range(0, len(handles), _HANDLES):
-            some = handles[at : at + _HANDLES]
+        for some in batched(handles, _HANDLES):
             for arm in self.arms:
                 query = (
                     f"SELECT n.handle, n.nid, n.seq, n.doc FROM {arm.handled()}"  # noqa: S608
@@ -195,6 +198,52 @@ class NodeIndex:
             )[0]
             for arm in self.arms
         )
+
+    def count_keys(
+        self, db: sqlite3.Connection, slot: str, keys: Sequence[bytes]
+    ) -> Counter[bytes]:
+        """How many nodes have each of these keys in a slot."""
+        sid, found = self.file.slot_number(slot), Counter[bytes]()
+        for some in batched(keys, _HANDLES):
+            for arm in self.arms:
+                query = (
+                    f"SELECT k.key, count(*) FROM {arm.keyed()}k.sid = ? "  # noqa: S608
+                    f"AND k.key IN ({marks(len(some))}) GROUP BY k.key"
+                )
+                found.update(dict(self.file.rows(db, query, (sid, *some))))
+        return found
+
+    def crowded_keys(self, db: sqlite3.Connection, slot: str, most: int) -> Iterator[bytes]:
+        """The keys that more than ``most`` nodes have in a slot, in order; missing values aside."""
+        sid, arms = self.file.slot_number(slot), self.arms
+        # One arm alone decides by itself; of several, each may have a part of a key's nodes.
+        least = most + 1 if len(arms) == 1 else 1
+        streams = [self._counted_keys(db, arm, sid, least) for arm in arms]
+        merged = streams[0] if len(streams) == 1 else merge_sorted(*streams)
+        for key, counts in groupby(merged, key=itemgetter(0)):
+            if key != MISSING and sum(count for _, count in counts) > most:
+                yield key
+
+    def _counted_keys(
+        self, db: sqlite3.Connection, arm: Arm, sid: int, least: int
+    ) -> Iterator[tuple[bytes, int]]:
+        query = (
+            f"SELECT k.key, count(*) FROM {arm.keyed()}k.sid = ? AND k.key > ? "  # noqa: S608
+            "GROUP BY k.key HAVING count(*) >= ? ORDER BY k.key LIMIT ?"
+        )
+        after = b""
+        while page := list(self.file.rows(db, query, (sid, after, least, _PAGE))):
+            yield from page
+            after = page[-1][0]
+
+    def existing(self, db: sqlite3.Connection, handles: Sequence[str]) -> set[str]:
+        """Those of many handles that name a node."""
+        found: set[str] = set()
+        for some in batched(handles, _HANDLES):
+            for arm in self.arms:
+                query = f"SELECT n.handle FROM {arm.handled()}n.handle IN ({marks(len(some))})"  # noqa: S608
+                found.update(handle for (handle,) in self.file.rows(db, query, some))
+        return found
 
     def live(self, db: sqlite3.Connection, type_names: Sequence[str]) -> int:
         """How many instances types have."""
@@ -523,3 +572,9 @@ class DraftIndex(NodeIndex):
 
 def _names(slots: Iterable[Slot]) -> set[str]:
     return {slot.name for slot in slots}
+
+
+def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Items, some at a time."""
+    for at in range(0, len(items), size):
+        yield items[at : at + size]
