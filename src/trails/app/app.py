@@ -267,7 +267,10 @@ class App:
                 progress=self._progress,
             )
             found = self._services[graph] = GraphService(
-                opened, self._cells[graph], partial(self._make_sandbox, opened)
+                opened,
+                self._cells[graph],
+                partial(self._make_sandbox, opened),
+                self.settings.loads.limits(),
             )
         return found
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -18,6 +19,7 @@ from trails.app.clients.requests import install_client, list_clients, uninstall_
 from trails.app.ownership import Ownership
 from trails.app.policies import unguarded
 from trails.app.policy_commands import LocalPolicies
+from trails.app.restores import GRAPHS
 from trails.app.serving.attaching import own_or_find
 from trails.app.serving.commands import LocalServer
 from trails.app.serving.owners import OwnerAddress
@@ -41,8 +43,9 @@ from trails.app.upkeep import (
     OptimizeArguments,
     VerifyArguments,
 )
+from trails.engine.recover import Recovering, recover
 from trails.engine.scaffold import scaffold_project
-from trails.errors import LockedError, NotFoundError, UnreachableError
+from trails.errors import LockedError, NotFoundError, TrailsError, UnreachableError
 from trails.files import set_private_umask
 from trails.identity.token_files import TokenFile
 from trails.model.actors import OPERATOR, Actor
@@ -50,7 +53,8 @@ from trails.model.clients import ClientPlace, Installation, InstallRequest
 from trails.model.outcomes import Failure
 from trails.model.reports import Report
 from trails.model.tokens import IssuedToken, TokenRecord, TokenRequest
-from trails.model.upkeep import Cleaned, Manifest, Optimized, RestoreRequest
+from trails.model.types import Schema
+from trails.model.upkeep import Cleaned, Manifest, Optimized, Recovery, RestoreRequest
 from trails.surfaces.cli.operations import Place, Session, Tell
 
 _A = TypeVar("_A", bound=msgspec.Struct)
@@ -71,6 +75,30 @@ class LocalOperations(LocalServer, LocalPolicies):
     def verify(self, folder: Path, *, repair: bool, progress: Tell) -> list[Report]:
         """Prove every graph; with ``repair``, rebuild views that differ and prove again."""
         return _perform(folder, VERIFY, VerifyArguments(repair), progress)
+
+    def recover(
+        self, folder: Path, graph: str | None, tell: Tell, *, dry_run: bool, accept_loss: bool
+    ) -> list[Recovery]:
+        """Recover every graph of a project, or one."""
+        with _alone(folder, "recover", tell) as app:
+            names = app.settings.graphs
+            if graph is not None:
+                names = {(name := choose_graph(names, graph)): names[name]}
+            place = folder.resolve() / DATA_FOLDER / GRAPHS
+            return [
+                recover(
+                    Recovering(
+                        place / name,
+                        name,
+                        app.settings.base_iri(name),
+                        partial(_declared, app, name),
+                        tell,
+                        dry_run,
+                        accept_loss,
+                    )
+                )
+                for name in names
+            ]
 
     @contextmanager
     def open(
@@ -157,6 +185,13 @@ class LocalOperations(LocalServer, LocalPolicies):
     ) -> list[TokenRecord]:
         """End tokens; whoever serves the folder notices by itself."""
         return _token_file(folder).revoke(ids, actor)
+
+
+def _declared(app: App, graph: str) -> Schema | None:
+    """The types that a project declares, where its code can be run."""
+    with suppress(TrailsError):
+        return app.declared(graph, queries=False).schema
+    return None
 
 
 def _token_file(folder: Path) -> TokenFile:

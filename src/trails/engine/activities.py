@@ -44,6 +44,7 @@ class Call:
 
     __slots__ = (
         "_id",
+        "abandoned",
         "actor",
         "caller",
         "committed",
@@ -82,6 +83,8 @@ class Call:
         self.spent: dict[str, float] | None = None
         """What it says that it has used, beside what can be measured."""
         self.ended = False
+        self.abandoned = False
+        """Whether its caller has gone away, so that long work for it can stop."""
         self._id: str | None = None
 
     @property

@@ -60,7 +60,7 @@ def create_branch(
     """Make a branch where another branch is, or at any commit, among what is seen."""
     check_branch_name(name)
     graph.check_writable()
-    with graph.writing():
+    with graph.writing(actor):
         if name == MAIN or name in graph.log.branches():
             raise ConflictError(
                 f"there is a branch {name!r} already; choose another name, or delete it first",
@@ -97,7 +97,7 @@ def delete_branch(
     if name == MAIN and seen.has(MAIN):
         raise TransactionError("main can't be deleted: it is where every graph begins")
     graph.check_writable()
-    with graph.writing():
+    with graph.writing(actor):
         seen.check(name)
         heads = graph.log.branches()
         head = heads[name]

@@ -26,7 +26,7 @@ from trails.model.policies import (
 from trails.model.reports import Report
 from trails.model.tokens import IssuedToken, TokenRecord, TokenRequest
 from trails.model.tools import Tool
-from trails.model.upkeep import Cleaned, Manifest, Optimized, RestoreRequest
+from trails.model.upkeep import Cleaned, Manifest, Optimized, Recovery, RestoreRequest
 from trails.model.versions import BranchInfo, CommitDetail, CommitFilter, CommitPage, Difference
 
 Tell = Callable[[str], None]
@@ -248,6 +248,11 @@ class Operations(Server, Tokens, Policies, Protocol):
 
     def optimize(self, folder: Path, graph: str | None, tell: Tell) -> dict[str, Optimized]:
         """Compact the files of every graph, or of the named one."""
+
+    def recover(
+        self, folder: Path, graph: str | None, tell: Tell, *, dry_run: bool, accept_loss: bool
+    ) -> list[Recovery]:
+        """Put back what logs have lost; what came of it, by graph."""
 
     def backup(self, folder: Path, target: Path, tell: Tell) -> dict[str, Manifest | None]:
         """Add what is new in all graphs to the backups in a folder; by graph, None for nothing."""
