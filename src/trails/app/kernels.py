@@ -24,6 +24,7 @@ def kernel_of(
     """
     settings, service = app.settings, app.service(graph)
     service.graph.is_current = is_current
+    service.graph.write_seconds = settings.graphs[graph].budgets.write_seconds
     mcp, budgets = settings.graphs[graph].mcp, settings.graphs[graph].budgets
     return Kernel(
         service,

@@ -14,7 +14,7 @@ from trails.engine.activities import Call
 from trails.engine.branches import forked_branch
 from trails.engine.containment import Permits
 from trails.engine.context import GraphContext
-from trails.engine.files import export_line, load_files
+from trails.engine.files import Reading, export_line, load_files
 from trails.engine.graph import MAIN, Graph
 from trails.engine.guards import refuse_text
 from trails.engine.invoke import invoke, invoke_query, recording
@@ -24,13 +24,13 @@ from trails.engine.mutate.operations import mutate_typed
 from trails.engine.mutate.updates import mutate_sparql
 from trails.engine.seen import Seen, reader
 from trails.engine.snapshots import snapshot_line
-from trails.engine.standing import check_standing
+from trails.engine.standing import check_standing, check_wanted
 from trails.engine.untrusted import Untrusted
 from trails.engine.versions import Versions
 from trails.errors import ForbiddenError
 from trails.model.actors import checked_actor
 from trails.model.answers import Answer
-from trails.model.loads import LoadRequest, LoadResult
+from trails.model.loads import LOAD_LIMITS, LoadLimits, LoadRequest, LoadResult
 from trails.model.mutations import Mutation
 from trails.registry.cell import RegistryCell
 from trails.registry.registry import Registry
@@ -41,11 +41,16 @@ class GraphService:
     """A graph, its registry, and the workers for others' text on it."""
 
     def __init__(
-        self, graph: Graph, cell: RegistryCell, make_sandbox: Callable[[], Sandbox]
+        self,
+        graph: Graph,
+        cell: RegistryCell,
+        make_sandbox: Callable[[], Sandbox],
+        load_limits: LoadLimits = LOAD_LIMITS,
     ) -> None:
         self.graph = graph
         self.cell = cell
         self._make_sandbox = make_sandbox
+        self.load_limits = load_limits
         self._untrusted: Untrusted | None = None
 
     @property
@@ -180,8 +185,16 @@ class GraphService:
                     idempotency_key=request.idempotency_key,
                 )
                 watched = partial(_go_on, graph, call, progress)
-                parse = self.untrusted.parse
-                return load_files(graph, ctx.line, opening, request, parse, watched, forked=forked)
+                return load_files(
+                    graph,
+                    ctx.line,
+                    opening,
+                    request,
+                    Reading(self.untrusted.parse, watched, self.load_limits),
+                    access=access,
+                    call=call,
+                    forked=forked,
+                )
 
     def export(
         self, ctx: GraphContext, format: str = "ndjson", types: Sequence[str] = ()
@@ -200,6 +213,7 @@ class GraphService:
 def _go_on(
     graph: Graph, call: Call | None, progress: Progress, done: int, total: int | None
 ) -> None:
-    """Tell how far a load is, as long as its caller may still have it."""
+    """Tell how far a load is, as long as its caller wants it and may still have it."""
+    check_wanted(call)
     check_standing(graph, call)
     progress(done, total)

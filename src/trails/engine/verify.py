@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from trails.engine.graph import MAIN, Graph
+from trails.errors import CorruptionError, StorageError
 from trails.log.payloads import payload_digest
 from trails.model.digests import digest_of
 from trails.model.history import GENESIS, Commit, Draft, Position, chain_digest, commit_id
@@ -21,23 +22,66 @@ from trails.views.nodes.layers import ROOT
 from trails.views.quads import QuadsView
 
 _SHOWN = 5
+LOG_FILE: Final = "log file"
+CHAIN: Final = "commit chain"
+NODES: Final = "node index"
+QUADS: Final = "quads view"
 
 
 def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
     """Check the log from its first commit, then both views."""
     progress("checking the log's file")
     pages = graph.log.check()
-    yield _finding("log file", "sound", pages, "restore the log from a backup")
+    yield _finding(LOG_FILE, "sound", pages, "restore the log from a backup")
     broken = list(_check_commits(graph, progress))
     total = graph.log.last_seq()
     sound = f"{count(total, 'commit')}, every digest right"
-    yield _finding("commit chain", sound, broken, "restore from a backup")
-    if pages or broken:
+    yield _finding(CHAIN, sound, broken, "restore from a backup")
+    yield _check_activities(graph)
+    if graph.loss is not None:
+        yield Finding("lost commits", "problem", graph.loss.describe(graph.name), "trails recover")
+    if pages or broken or graph.loss is not None:
         return
     progress("folding the log again to compare the views")
     with tempfile.TemporaryDirectory(prefix="trails-verify-", dir=graph.temporary()) as folder:
-        yield _check_nodes(graph, Path(folder) / "nodes.db")
-        yield _check_quads(graph, Path(folder) / "quads")
+        yield _readable(NODES, lambda: _check_nodes(graph, Path(folder) / "nodes.db"))
+        yield _readable(QUADS, lambda: _check_quads(graph, Path(folder) / "quads"))
+
+
+def verify_and_repair(graph: Graph, progress: Callable[[str], None]) -> tuple[Finding, ...]:
+    """Check a graph, make its views anew where they differ from the log, and check again.
+
+    A damaged log is no source for views: then nothing is touched.
+    """
+    found = tuple(verify(graph, progress))
+    wrong = {each.name for each in found if each.status == "problem"}
+    if wrong & {LOG_FILE, CHAIN}:
+        detail = "not attempted, because views are made from the log; nothing was changed"
+        return (*found, Finding("repair", "problem", detail, "restore the log from a backup"))
+    if not wrong & {NODES, QUADS}:
+        return found
+    progress("making the views anew from the log")
+    try:
+        graph.rebuild()
+    except StorageError as error:
+        return (*found, Finding("repair", "problem", error.message))
+    return tuple(verify(graph, progress))
+
+
+def _readable(name: str, check: Callable[[], Finding]) -> Finding:
+    """What a check finds; that a view can't be read is a finding, too."""
+    try:
+        return check()
+    except CorruptionError as error:
+        return Finding(name, "problem", error.message, "trails verify --repair")
+
+
+def _check_activities(graph: Graph) -> Finding:
+    archives = graph.log.archives()
+    archived = count(sum(each.count for each in archives), "activity", "activities")
+    sound = f"{archived} archived in {count(len(archives), 'file')}, every digest right"
+    problems = graph.log.check_archives()
+    return _finding("activities", sound, problems, "put the files back from a backup")
 
 
 def _finding(name: str, sound: str, problems: list[str], fix: str) -> Finding:
@@ -147,9 +191,7 @@ def _check_nodes(graph: Graph, path: Path) -> Finding:
                 problems.append(f"{differing} of {seen} rows of {name} differ from the log")
     finally:
         fresh.close()
-    return _finding(
-        "node index", f"{rows} rows, as the log says", problems, "trails verify --repair"
-    )
+    return _finding(NODES, f"{rows} rows, as the log says", problems, "trails verify --repair")
 
 
 def _compare_nodes(graph: Graph, fresh: NodeFile, name: str) -> tuple[int, int]:
@@ -196,5 +238,5 @@ def _check_quads(graph: Graph, folder: Path) -> Finding:
     finally:
         fresh.close()
     return _finding(
-        "quads view", f"{total} statements, as the log says", problems, "trails verify --repair"
+        QUADS, f"{total} statements, as the log says", problems, "trails verify --repair"
     )

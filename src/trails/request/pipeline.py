@@ -14,6 +14,7 @@ from trails.engine.graph import MAIN
 from trails.engine.service import GraphService
 from trails.model.actors import Actor
 from trails.model.outcomes import Failure, Outcome
+from trails.model.read_only import Status
 from trails.model.resources import Completions, Content, ResourceList
 from trails.model.tools import ToolList
 from trails.projections.instructions import project_instructions
@@ -56,6 +57,11 @@ class Kernel:
     def name(self) -> str:
         """What a server of this graph calls itself."""
         return f"{self._options.project}/{self._service.graph.name}"
+
+    @property
+    def status(self) -> Status:
+        """Whether the graph is written and read, or only read."""
+        return self._service.graph.status
 
     @property
     def version(self) -> str:

@@ -56,8 +56,8 @@ GRAPH_QUERY: Final = Builtin(
         "<TypeName/id> is an instance. Call schema_get first to learn classes and fields. "
         "Pass values in params, never glued into the text. Only reads; SERVICE and FROM are not "
         "available; time, memory and rows are limited. Returns columns and rows; when rows were "
-        "cut off, truncated is true and notice says how to go on; notice also names classes, fields "
-        "and values that can't match anything."
+        "cut off, truncated is true and notice says how to go on; notice also names what in "
+        "the text can't match anything."
     ),
     fields=(
         field("query", "The SPARQL text.", required=True, min_length=1),
