@@ -35,7 +35,7 @@ def kernel_of(
             stored_query_mode=mcp.stored_query_mode,
             stored_query_threshold=mcp.stored_query_threshold,
             judge=app.policies.judge(graph),
-            budget=Budget(budgets.in_flight, budgets.calls_per_minute),
+            budget=Budget(budgets.in_flight, budgets.calls_per_minute, settings.server.max_calls),
             doctor=partial(examine_served, app, graph),
         ),
     )

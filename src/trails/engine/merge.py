@@ -329,7 +329,11 @@ def _into(access: Access, source: str) -> Permits | None:
     """Into which branches an actor may merge; ``source`` is empty for a bare commit."""
     if access is OPEN:
         return None
-    return lambda branch: access.may("Change", branch) and access.may("BranchMerge", source, branch)
+    return lambda branch: (
+        access.may("Read", branch)
+        and access.may("Change", branch)
+        and access.may("BranchMerge", source, branch)
+    )
 
 
 class _Merging:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -37,6 +37,25 @@ class Optimized(msgspec.Struct, frozen=True):
 
     before: int
     after: int
+
+
+class Recovery(msgspec.Struct, frozen=True):
+    """What was recovered of a graph whose log had lost something."""
+
+    graph: str
+    status: Literal["sound", "recovered", "lost"]
+    """Nothing was missing; everything is back; or something can't be put back."""
+    restored: tuple[str, ...] = ()
+    """Commits that came back exactly as they were."""
+    rebuilt: dict[str, str] = {}
+    """Branch → the commit that holds what a view had and no commit has."""
+    lost: tuple[str, ...] = ()
+    """Commits of which nothing is left."""
+    unusable: tuple[str, ...] = ()
+    """Views that nothing could be taken from, and why."""
+    copy: str | None = None
+    """Where the damaged files are now; None where nothing was changed."""
+    dry_run: bool = False
 
 
 class Manifest(msgspec.Struct, frozen=True):

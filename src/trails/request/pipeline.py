@@ -183,6 +183,10 @@ class Kernel:
         """Be told, on the event loop, when the lists may have changed; returns what ends that."""
         return listen_to_lists(self._service, self._authority, changed)
 
+    def refuse_overload(self, actor: Actor) -> Failure | None:
+        """Why this graph begins nothing more now; asked before a request is even read."""
+        return self._admission.refuse_overload(actor)
+
     def close(self) -> None:
         """Let the threads end; the graph stays open."""
         self._threads.close()
