@@ -10,7 +10,7 @@ crash adds the same statements and changes nothing.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
@@ -22,7 +22,7 @@ from trails.errors import CorruptionError, ReadOnlyError, StorageError
 from trails.files import private_folder, private_opener, sync_folder
 from trails.log.storage import full, storage_errors
 from trails.model.history import Position
-from trails.model.iris import TRAILS
+from trails.model.iris import TRAILS, Names
 from trails.views.memtables import Memtables
 from trails.views.staging import StagedLoad, batches, pieces
 from trails.views.turns import Turns
@@ -420,10 +420,12 @@ class QuadsView:
             yield
 
     def query(
-        self, text: str, prefixes: Mapping[str, str]
+        self, text: str, names: Names
     ) -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
-        """Run SPARQL text; the default graph is the data."""
-        return self.store.query(text, prefixes=dict(prefixes))
+        """Run SPARQL text; the default graph is the data, and there are no others."""
+        return self.store.query(
+            text, base_iri=names.nodes, prefixes=names.prefixes, named_graphs=[]
+        )
 
     def data(self) -> Iterator[ox.Quad]:
         """Every statement of the branch, the view's own left out."""
