@@ -21,11 +21,14 @@
     ├── DeniedError             a rule that denies these arguments of a call
     ├── ForbiddenError          a call that needs data which its caller may not read or change
     ├── RevokedError            a call whose credential ended before it did; nothing was written
+    ├── AbandonedError          a write whose caller went away; nothing was written
     ├── BudgetError             an actor that has used up what it may use
     ├── QuarantineError         a graph that is not served, because its app or a query is broken
     ├── UnreachableError        a server that does not answer, or not as a Trails server does
     └── StorageError            the disk refused, or holds something it should not
         ├── StorageFullError    no space; nothing is lost, try again when there is
+        ├── ReadOnlyError       the graph is open for reading only
+        │   └── BehindError     the log has lost commits; 'trails recover' puts them back
         ├── LockedError         another process owns this folder
         └── CorruptionError     the log's digests do not add up
 
@@ -232,6 +235,12 @@ class RevokedError(TrailsError):
     code = "revoked"
 
 
+class AbandonedError(TrailsError):
+    """The caller of a long write went away before it was done; nothing was written."""
+
+    code = "cancelled"
+
+
 class BudgetError(TrailsError):
     """The actor has used up what it may use; ``data`` says of what, and when there is more."""
 
@@ -260,6 +269,18 @@ class StorageFullError(StorageError):
     """No space left; what was acknowledged is safe, and writing resumes when there is room."""
 
     code = "storage_full"
+
+
+class ReadOnlyError(StorageError):
+    """The graph is open for reading only; the message says why, and how that ends."""
+
+    code = "read_only"
+
+
+class BehindError(ReadOnlyError):
+    """The log has lost commits that other files prove; it is read until they are recovered."""
+
+    code = "behind"
 
 
 class LockedError(StorageError):

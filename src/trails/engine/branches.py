@@ -59,7 +59,8 @@ def create_branch(
 ) -> BranchInfo:
     """Make a branch where another branch is, or at any commit, among what is seen."""
     check_branch_name(name)
-    with graph.writing():
+    graph.check_writable()
+    with graph.writing(actor):
         if name == MAIN or name in graph.log.branches():
             raise ConflictError(
                 f"there is a branch {name!r} already; choose another name, or delete it first",
@@ -95,7 +96,8 @@ def delete_branch(
     seen = seen or Seen(graph)
     if name == MAIN and seen.has(MAIN):
         raise TransactionError("main can't be deleted: it is where every graph begins")
-    with graph.writing():
+    graph.check_writable()
+    with graph.writing(actor):
         seen.check(name)
         heads = graph.log.branches()
         head = heads[name]

@@ -86,7 +86,7 @@ def fold_costs(activities: Iterable[Activity], registry: Registry) -> list[Measu
 
 def examine_costs(graph: Graph, registry: Registry) -> Iterator[Finding]:
     """Which estimates mislead, by the latest calls."""
-    known = fold_costs(graph.activities.newest(_LATELY), registry)
+    known = fold_costs(graph.activities.newest(_LATELY, archived=False), registry)
     off = [each for each in known if each.is_off]
     for each in off:
         detail = (

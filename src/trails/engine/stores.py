@@ -45,6 +45,8 @@ class Stores:
         ancestry: Ancestry,
         folding: Folding,
         progress: Callable[[str], None],
+        *,
+        read_only: bool = False,
     ) -> None:
         self._lines = lines
         self._main = main
@@ -54,7 +56,15 @@ class Stores:
         self._timer: threading.Timer | None = None
         self._timer_lock = threading.Lock()
         self._ended = False
-        main.quads = QuadsView(_folder(main))
+        self._read_only = read_only
+        main.quads = self._find(_folder(main)) if read_only else QuadsView(_folder(main))
+
+    def _find(self, folder: Path | None) -> QuadsView:
+        """A store as it is; where there is none that can be read, an empty one in memory."""
+        if folder is not None and folder.is_dir():
+            with suppress(StorageError):
+                return QuadsView(folder, read_only=True)
+        return QuadsView(None)
 
     # --- asking ------------------------------------------------------------------------
 
@@ -76,7 +86,10 @@ class Stores:
             if line.quads is None:
                 line.quads = self._open(_folder(line))
             line.quads_used = monotonic()
-            self._bring(line, line.quads, line.head)
+            if self._read_only:
+                line.quads = self._followed(line.quads, line.head)
+            else:
+                self._bring(line, line.quads, line.head)
             found = line.quads
         self._close_surplus(line)
         self._look_later()
@@ -86,6 +99,8 @@ class Stores:
 
     def _open(self, folder: Path | None) -> QuadsView:
         """A store that begins as a checkpoint of main's."""
+        if self._read_only:
+            return self._open_read_only(folder)
         if folder is not None and not folder.exists():
             private_folder(folder.parent)
             with self.main().reading():
@@ -95,12 +110,34 @@ class Stores:
             made.copy(self.main())
         return made
 
+    def _open_read_only(self, folder: Path | None) -> QuadsView:
+        found = self._find(folder)
+        if not found.position.commit:
+            found.copy(self.main())
+        return found
+
     # --- following ---------------------------------------------------------------------
 
     def bring_main(self, head: Head) -> None:
         """Bring the store of ``main`` to a head; called with the writer's lock."""
         self.main().revive()
-        self._bring(self._main, self.main(), head)
+        if self._read_only:
+            self._main.quads = self._followed(self.main(), head)
+        else:
+            self._bring(self._main, self.main(), head)
+
+    def _followed(self, quads: QuadsView, head: Head) -> QuadsView:
+        """A store at a head; one that can't be changed is copied to memory first."""
+        if quads.position.commit == head.commit:
+            return quads
+        memory = quads
+        if quads.frozen:
+            memory = QuadsView(None)
+            if self._ancestry.has(quads.position):
+                memory.copy(quads)
+            quads.close()
+        self._follow(memory, head)
+        return memory
 
     def _bring(self, line: Line, quads: QuadsView, head: Head) -> None:
         """Bring a store to a head, from wherever it is."""

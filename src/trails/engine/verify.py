@@ -46,7 +46,10 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
     total = graph.log.last_seq()
     sound = f"{count(total, 'commit')}, every digest right"
     yield _finding(CHAIN, sound, broken, "restore from a backup")
-    if pages or broken:
+    yield _check_activities(graph)
+    if graph.loss is not None:
+        yield Finding("lost commits", "problem", graph.loss.describe(graph.name), "trails recover")
+    if pages or broken or graph.loss is not None:
         return
     progress("folding the log again to compare the views")
     with tempfile.TemporaryDirectory(prefix="trails-verify-", dir=graph.temporary()) as folder:
@@ -86,6 +89,14 @@ def _readable(name: str, check: Callable[[], Finding]) -> Finding:
         return check()
     except CorruptionError as error:
         return Finding(name, "problem", error.message, "trails verify --repair")
+
+
+def _check_activities(graph: Graph) -> Finding:
+    archives = graph.log.archives()
+    archived = count(sum(each.count for each in archives), "activity", "activities")
+    sound = f"{archived} archived in {count(len(archives), 'file')}, every digest right"
+    problems = graph.log.check_archives()
+    return _finding("activities", sound, problems, "put the files back from a backup")
 
 
 def _finding(name: str, sound: str, problems: list[str], fix: str) -> Finding:
@@ -190,9 +201,10 @@ def _check_nodes(graph: Graph, fresh: NodeFile, progress: Callable[[str], None])
             graph.line(name)  # brings it to its head
     with ExitStack() as stack:
         with graph.writing():
-            graph.catch_up()
+            if not graph.file.frozen:
+                graph.catch_up()
             heads = {name: head.commit for name, head in graph.log.branches().items()}
-            ours = States(stack.enter_context(graph.file.frozen()), fresh.schema_of)
+            ours = States(stack.enter_context(graph.file.pinned()), fresh.schema_of)
         stack.callback(ours.close)
         held = {name: ours.layers[at].position.commit for name, at in ours.layers.refs.items()}
         trunk = held.pop(ROOT_NAME)

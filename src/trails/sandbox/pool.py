@@ -16,6 +16,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+import msgspec
+
 from trails.errors import BudgetError, BusyError, LimitError, QueryError, UnavailableError
 from trails.model.meters import Meter
 from trails.sandbox.confine import Confinement
@@ -72,12 +74,13 @@ class Sandbox:
         *,
         caller: str,
         prefixes: Mapping[str, str] = {},
+        base_iri: str | None = None,
         limits: Limits | None = None,
     ) -> Result:
         """Run a query on a line, which is seen up to its head at the time of this call."""
         given = limits or self.limits
         started = monotonic()
-        reply = self._on_line("query", source, text, caller, prefixes, given)[0]
+        reply = self._on_line("query", source, text, caller, prefixes, base_iri, given)[0]
         if reply.outcome not in {"select", "ask", "graph"}:
             raise QueryError("the query can't be run: its worker gave no result")
         return Result(reply.outcome, reply.body, reply.note, monotonic() - started, given)
@@ -89,11 +92,12 @@ class Sandbox:
         *,
         caller: str,
         prefixes: Mapping[str, str] = {},
+        base_iri: str | None = None,
         limits: Limits | None = None,
     ) -> Effect:
         """What an update would change on a line; nothing is changed."""
         given = limits or self.limits
-        reply, step = self._on_line("update", source, text, caller, prefixes, given)
+        reply, step = self._on_line("update", source, text, caller, prefixes, base_iri, given)
         if reply.note:
             raise LimitError(
                 f"the update changes more than {given.effect_bytes // MIB} MiB of statements; "
@@ -108,7 +112,7 @@ class Sandbox:
     def check(self, text: str, *, update: bool = False, prefixes: Mapping[str, str] = {}) -> None:
         """Parse a query, or an update, without data; QueryError has the parser's message."""
         task: Task = "check update" if update else "check query"
-        job = self._job(task, text, prefixes, self.limits)
+        job = self._job(task, text, prefixes, None, self.limits)
         what = "update" if update else "query"
         with self._line(_PARSERS, None) as line, _failures(what, self.limits):
             reply, _ = self._ask(line, None, job, None, self.limits)
@@ -143,9 +147,10 @@ class Sandbox:
         text: str,
         caller: str,
         prefixes: Mapping[str, str],
+        base_iri: str | None,
         limits: Limits,
     ) -> tuple[Reply, Step]:
-        job = self._job(task, text, prefixes, limits)
+        job = self._job(task, text, prefixes, base_iri, limits)
         self._check_time(caller)
         with (
             self._turn(caller, limits),
@@ -181,7 +186,14 @@ class Sandbox:
         with line.borrow(source, limits.seconds, caller or "", new=new) as step, spending:
             return _do(step, job, limits), step
 
-    def _job(self, task: Task, text: str, prefixes: Mapping[str, str], limits: Limits) -> Job:
+    def _job(
+        self,
+        task: Task,
+        text: str,
+        prefixes: Mapping[str, str],
+        base_iri: str | None,
+        limits: Limits,
+    ) -> Job:
         try:
             length = len(text.encode())
         except UnicodeEncodeError as error:
@@ -194,7 +206,7 @@ class Sandbox:
                 value=limits.text_bytes,
             )
         size = limits.effect_bytes if task == "update" else limits.result_bytes
-        return Job(task, text, dict(prefixes), (), limits.rows, size, limits.memory)
+        return Job(task, text, dict(prefixes), (), limits.rows, size, limits.memory, base_iri)
 
     @contextlib.contextmanager
     def spending(self, caller: str) -> Iterator[None]:
@@ -299,15 +311,7 @@ class Sandbox:
 def _do(step: Step, job: Job, limits: Limits) -> Reply:
     """Have a job done, deltas first."""
     if step.deltas:
-        job = Job(
-            job.task,
-            job.text,
-            job.prefixes,
-            step.deltas,
-            job.rows,
-            job.size,
-            job.memory,
-        )
+        job = msgspec.structs.replace(job, deltas=step.deltas)
     reply = step.worker.ask(job, monotonic() + limits.seconds)
     if reply.outcome == "broken":
         raise DeathError(0, reply.note)

@@ -10,7 +10,7 @@ crash adds the same statements and changes nothing.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -19,11 +19,11 @@ from typing import IO, Final, cast
 import msgspec
 import pyoxigraph as ox
 
-from trails.errors import CorruptionError, StorageError
+from trails.errors import CorruptionError, ReadOnlyError, StorageError
 from trails.files import private_folder, private_opener, sync_folder
 from trails.log.storage import full, storage_errors
 from trails.model.history import Position
-from trails.model.iris import TRAILS
+from trails.model.iris import TRAILS, Names
 from trails.views.memtables import Memtables
 from trails.views.staging import StagedLoad, batches, pieces
 from trails.views.turns import Turns
@@ -41,8 +41,10 @@ _REFUSED: Final = ("lock hold", "While lock file", "Too many open files", "Permi
 class QuadsView:
     """One Oxigraph store, in a folder or in memory, and how far it has followed the log."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, *, read_only: bool = False) -> None:
+        """``read_only``: use the files as they are; what can't be read is an error."""
         self._folder = folder
+        self._read_only = read_only
         self._turns = Turns()
         self._store: ox.Store | None = None
         self._stuck = False
@@ -51,8 +53,13 @@ class QuadsView:
         self.whole = True
         """Whether it is the graph as of its position, and not on the way there."""
         self.position = Position(0, "")
-        self._start()
-        self._memtables = None if folder is None else Memtables(folder, self._flush)
+        if read_only:
+            self._open_as_it_is()
+        else:
+            self._start()
+        self._memtables: Memtables | None = None
+        if folder is not None and not read_only:
+            self._memtables = Memtables(folder, self._flush)
 
     # --- opening and closing ---------------------------------------------------
 
@@ -63,6 +70,11 @@ class QuadsView:
         except CorruptionError:
             self.damaged, self.whole = True, False
             self.position = Position(0, "")
+
+    def _open_as_it_is(self) -> None:
+        with self._errors("open the quads view"):
+            self._store = ox.Store.read_only(str(self._folder))
+            self.position = self.stored_position()
 
     def _open(self) -> None:
         if self._folder is None:
@@ -89,17 +101,10 @@ class QuadsView:
 
     def stored_position(self) -> Position:
         """The position that the store itself holds."""
-        view = ox.NamedNode(TRAILS + "view")
-        found = list(
-            self.store.quads_for_pattern(view, ox.NamedNode(TRAILS + "position"), None, view)
-        )
-        if not found and next(self.data(), None) is None:
-            return Position(0, "")
-        try:
-            (quad,) = found
-            return Position.parse(getattr(quad.object, "value", ""))
-        except ValueError:
-            raise CorruptionError("the quads view does not say how far it is") from None
+        found = position_of(self.store)
+        if found is None:
+            raise CorruptionError("the quads view does not say how far it is")
+        return found
 
     @property
     def _closed_mark(self) -> Path | None:
@@ -130,7 +135,7 @@ class QuadsView:
 
         While the disk is still full that fails too, and reads go on from a read-only store.
         """
-        if not self._stuck or self._folder is None:
+        if not self._stuck or self._folder is None or self._read_only:
             return
         with self._turns.exclusive():
             self._store = None
@@ -213,7 +218,7 @@ class QuadsView:
         """Let go of the files."""
         with self._turns.exclusive():
             mark = self._closed_mark
-            if self._store is None or self._folder is None or mark is None:
+            if self._store is None or self._folder is None or mark is None or self._read_only:
                 self._store = None
                 return
             # What can't be flushed, or marked, is caught up or trusted when opened next.
@@ -379,6 +384,8 @@ class QuadsView:
         RocksDB closes when the last reference goes, and a local variable would live on in
         the traceback of an error while the store is being replaced because of it.
         """
+        if self._read_only:
+            raise ReadOnlyError("the graph is open read-only; its quads view can't be changed")
         if self._stuck:
             raise StorageError("the quads view has to be opened again before it is written")
         try:
@@ -398,6 +405,11 @@ class QuadsView:
         return self._store
 
     @property
+    def frozen(self) -> bool:
+        """Whether the files are used as they are, and can't be changed."""
+        return self._read_only
+
+    @property
     def read(self) -> bool:
         """Whether somebody reads it at this moment."""
         return self._turns.taken
@@ -409,10 +421,12 @@ class QuadsView:
             yield
 
     def query(
-        self, text: str, prefixes: Mapping[str, str]
+        self, text: str, names: Names
     ) -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
-        """Run SPARQL text; the default graph is the data."""
-        return self.store.query(text, prefixes=dict(prefixes))
+        """Run SPARQL text; the default graph is the data, and there are no others."""
+        return self.store.query(
+            text, base_iri=names.nodes, prefixes=names.prefixes, named_graphs=[]
+        )
 
     def data(self) -> Iterator[ox.Quad]:
         """Every statement of the branch, the view's own left out."""
@@ -443,6 +457,20 @@ def sum_of(quads: QuadsView) -> tuple[str, int]:
         cast("IO[bytes]", found), format=ox.RdfFormat.N_TRIPLES, from_graph=ox.DefaultGraph()
     )
     return found.digest.hexdigest(), found.lines
+
+
+def position_of(store: ox.Store) -> Position | None:
+    """How far a store has followed the log, as it says itself; None if it does not say."""
+    view = ox.NamedNode(TRAILS + "view")
+    found = list(store.quads_for_pattern(view, ox.NamedNode(TRAILS + "position"), None, view))
+    data = store.quads_for_pattern(None, None, None, ox.DefaultGraph())
+    if not found and next(data, None) is None:
+        return Position(0, "")
+    try:
+        (quad,) = found
+        return Position.parse(getattr(quad.object, "value", ""))
+    except ValueError:
+        return None
 
 
 def _remove(path: Path) -> None:

@@ -13,14 +13,14 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from trails.errors import CorruptionError, StorageError
+from trails.errors import CorruptionError, ReadOnlyError, StorageError
 from trails.files import private_folder, sync_file, sync_folder
-from trails.log.storage import connect, storage_errors
+from trails.log.storage import connect, connect_read_only, give_back_space, storage_errors
 from trails.model.types import Schema
 from trails.views.nodes.keys import all_slots
 from trails.views.nodes.layers import FOREVER, ROOT, Layers
@@ -123,9 +123,18 @@ class NodeFile:
     """The tables of all node indexes of a graph, in a file or in memory."""
 
     def __init__(
-        self, path: Path | None, schema_of: Callable[[str], Schema], graph: str = ""
+        self,
+        path: Path | None,
+        schema_of: Callable[[str], Schema],
+        graph: str = "",
+        *,
+        read_only: bool = False,
+        source: Path | None = None,
     ) -> None:
+        """``read_only``: use the file as it is. ``source``: begin as a copy of another file."""
         self._path = path
+        self._read_only = read_only
+        self._source = source
         self.graph = graph
         """Whose nodes they are: what one graph tells about places in it is nothing to another."""
         self.schema_of = schema_of
@@ -148,6 +157,10 @@ class NodeFile:
 
     def _open(self) -> sqlite3.Connection:
         """Open the file; one that can't be used stays until another can take its place."""
+        if self._path is not None and self._read_only:
+            with self.errors("open the node index"):
+                db = connect_read_only(self._path)
+            return self._checked(db)
         if self._path is not None:
             private_folder(self._path.parent)
         try:
@@ -175,15 +188,29 @@ class NodeFile:
         db = connect(path, synchronous="NORMAL")
         try:
             with storage_errors("open the node index"):
+                if self._source is not None:
+                    with closing(connect_read_only(self._source)) as source:
+                        source.backup(db)
+                    self._source = None  # what is opened again begins empty
                 db.execute(_USUAL_CACHE)
                 found = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-                if found:
-                    row = db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
-                    if row is None or row[0] != INDEX_FORMAT:
-                        raise CorruptionError("the node index has another format")  # noqa: TRY301
-                db.executescript(_TABLES)
                 if not found:
+                    db.executescript(_TABLES)
                     db.execute("INSERT INTO meta VALUES ('format', ?)", (INDEX_FORMAT,))
+        except BaseException:
+            db.close()
+            raise
+        return self._checked(db)
+
+    def _checked(self, db: sqlite3.Connection) -> sqlite3.Connection:
+        """Look at the format and read what is kept in memory."""
+        try:
+            with storage_errors("open the node index"):
+                row = db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
+                if row is None or row[0] != INDEX_FORMAT:
+                    raise CorruptionError("the node index has another format")  # noqa: TRY301
+                if not self._read_only:
+                    db.executescript(_TABLES)
             self._load(db)
         except BaseException:
             db.close()
@@ -288,8 +315,11 @@ class NodeFile:
         with self._lock:
             if self._idle:
                 return self._idle.pop()
-        connection = connect(self._path, synchronous="NORMAL")
-        connection.execute("PRAGMA query_only = ON")
+        if self._read_only and self._path is not None:
+            connection = connect_read_only(self._path)
+        else:
+            connection = connect(self._path, synchronous="NORMAL")
+            connection.execute("PRAGMA query_only = ON")
         connection.execute(_READERS_CACHE)
         return connection
 
@@ -300,7 +330,7 @@ class NodeFile:
             yield
 
     @contextmanager
-    def frozen(self) -> Iterator[sqlite3.Connection]:
+    def pinned(self) -> Iterator[sqlite3.Connection]:
         """A connection that sees the present state until it is given back.
 
         As with a draft, nobody waits for it but who replaces the file. A graph in memory has one
@@ -311,7 +341,11 @@ class NodeFile:
                 with self._memory_lock:
                     yield self.db
                 return
-            connection = connect(self._path, synchronous="NORMAL")
+            if self._read_only:
+                connection = connect_read_only(self._path)
+                connection.execute("PRAGMA query_only = OFF")  # for temporary tables
+            else:
+                connection = connect(self._path, synchronous="NORMAL")
             try:
                 connection.execute("BEGIN")
                 connection.execute("SELECT 1 FROM layers").fetchone()
@@ -332,6 +366,11 @@ class NodeFile:
             finally:
                 draft.close()
                 self.damaged = self.damaged or draft.damaged
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the file is used as it is, and can't be changed."""
+        return self._read_only
 
     @property
     def in_memory(self) -> bool:
@@ -396,6 +435,11 @@ class NodeFile:
 
     def begin(self) -> None:
         """Open the writer's transaction."""
+        if self._read_only:
+            raise ReadOnlyError(
+                "the graph is open read-only, and the node index has to be written for this; ask "
+                "for the present state of a branch"
+            )
         self._memory_lock.acquire()
         try:
             with self.errors("write the node index"):
@@ -532,6 +576,12 @@ class NodeFile:
             self.db.execute("PRAGMA optimize")
             self.db.execute("VACUUM")
             self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def give_back_space(self) -> None:
+        """Give what the file does not use back to the file system."""
+        if self._path is not None:
+            with self.turns.exclusive():
+                give_back_space(self.db, self._path, nullcontext())
 
     # --- history of nodes --------------------------------------------------------
 
