@@ -6,6 +6,7 @@ import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyoxigraph as ox
@@ -15,8 +16,10 @@ from trails import App, Edge, Node, Ref, edge_type, node_type, predicate
 from trails.engine import stores
 from trails.engine.branches import create_branch
 from trails.engine.context import GraphContext
+from trails.engine.graph import Graph
 from trails.engine.verify import verify, verify_and_repair
 from trails.model.names import branch_folder
+from trails.model.read_only import ReadOnly
 from trails.model.reports import Finding
 
 
@@ -280,3 +283,30 @@ def test_every_rule_is_checked_on_every_branch(branch: str, rule: str) -> None:
     assert set(found) == {"rules"}
     assert f"{branch}: {RULES[rule]}" in found["rules"].detail
     assert "declarations" in found["rules"].fix
+
+
+@pytest.mark.parametrize("repair", [False, True])
+def test_a_graph_that_is_open_read_only_can_be_verified(folder: Path, repair: bool) -> None:
+    """Nothing is written to do so, and what differs is named."""
+    (nodes,) = folder.rglob("nodes.db")
+    db = sqlite3.connect(nodes)
+    db.execute(TAMPERED["a node of a branch"])
+    db.commit()
+    db.close()
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with closing(
+        Graph(
+            nodes.parent,
+            name=nodes.parent.name,
+            base_iri="trails://boxes/main",
+            read_only=ReadOnly("requested", "on request"),
+        )
+    ) as graph:
+        found = {
+            each.name: each.detail
+            for each in (verify_and_repair if repair else verify)(graph, silent)
+            if each.status == "problem"
+        }
+    assert "rows of side differ from the log" in found["node index"]
+    assert ("repair" in found) == repair
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
