@@ -134,7 +134,8 @@ class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text_kb: Positive = 64
     depth: Positive = 32
     expansion: Positive = 200
-    per_caller: Positive = 1
+    per_caller: Positive = 2
+    patience: Annotated[float, msgspec.Meta(ge=0, le=300)] = 10.0
     followers: Positive = 2
     lines: Positive = 8
     allow_unconfined: bool = False
@@ -150,6 +151,7 @@ class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             depth=self.depth,
             expansion=self.expansion,
             per_caller=self.per_caller,
+            patience=self.patience,
             per_minute=per_minute,
             followers=self.followers,
             lines=self.lines,
