@@ -87,6 +87,7 @@ async def serve_folder(
         return authenticator.required
 
     with App.open(folder, ownership=ownership, guarded=guarded, progress=tell) as app:
+        app.serving = True
         app.policies.server()  # wrong ones are told before anything is served
         sockets = SocketFolder()
         key = Secret(token_urlsafe(_KEY))
@@ -208,6 +209,7 @@ class _Http:
         with uncollected():
             from trails.app.serving.http import HttpInterface  # noqa: PLC0415 - see above
             from trails.app.serving.http_servers import HttpServer, Port  # noqa: PLC0415
+            from trails.app.serving.operator import OperatorInterface  # noqa: PLC0415
 
         listening, settings = self._listening, self._app.settings
         interface = HttpInterface(
@@ -218,6 +220,7 @@ class _Http:
             Challenges(settings.auth.oauth, listening.authenticator.scopes),
             max_body=settings.server.body_mb << 20,
             judge=self._app.policies.server(),
+            operator=OperatorInterface(self._app),
         )
         main = interface.entrance
         ports = [Port(each, main, listening.tls) for each in listening.ports]
