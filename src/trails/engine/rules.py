@@ -30,6 +30,8 @@ class RuleError(FieldError, frozen=True):
     """The handles of those that break the rule, the one whose change did so last."""
     others: tuple[str, ...] = ()
     """The handles of further nodes that it is about."""
+    edge: str = ""
+    """The edge type, where the number of edges at a node is wrong."""
 
 
 def of_node(handle: str, error: FieldError) -> RuleError:
@@ -171,11 +173,14 @@ class Rules:
         """Test every suspect on the state at the end; add what is still wrong."""
         errors.extend(self.violations())
 
-    def violations(self) -> Iterator[RuleError]:
-        """Test every suspect on the state as it is now."""
+    def violations(self, *, each_reference: bool = False) -> Iterator[RuleError]:
+        """Test every suspect on the state as it is now.
+
+        ``each_reference`` reports references to what was deleted one by one, at their holders.
+        """
         yield from self._duplicate_errors()
         yield from self._dangling_errors()
-        yield from self._gone_errors()
+        yield from self._gone_references() if each_reference else self._gone_errors()
         for suspect in sorted(self._crowded):
             error = self._count_error(*suspect)
             if error is not None:
@@ -195,6 +200,12 @@ class Rules:
             if points and not self._reference_holds(field, handle):
                 there = self._nodes.exists(self._db, handle)
                 yield dangling_error(holder, field, handle, there=there)
+
+    def _gone_references(self) -> Iterator[RuleError]:
+        for handle, node in self._gone.items():
+            if not self._nodes.exists(self._db, handle):
+                for holder, field in self.inbound(node):
+                    yield dangling_error(holder, field, handle, there=False)
 
     def _gone_errors(self) -> Iterator[RuleError]:
         for handle, node in self._gone.items():
@@ -274,8 +285,8 @@ def count_error(
     low, high = limits
     if count < low:
         message = f"{handle} needs at least {low} {edge} edge(s) as {side}, not {count}"
-        return RuleError(side, "min_count", message, handle, low, (handle,))
+        return RuleError(side, "min_count", message, handle, low, (handle,), edge=edge)
     if high is not None and count > high:
         message = f"{handle} may have at most {high} {edge} edge(s) as {side}, not {count}"
-        return RuleError(side, "max_count", message, handle, high, (handle,))
+        return RuleError(side, "max_count", message, handle, high, (handle,), edge=edge)
     return None
