@@ -120,6 +120,11 @@ class ValidationError(TrailsError):
             spelled += f"; and {found - 20} more"
         super().__init__(f"validation failed on {found} field(s): {spelled}", fields=self.fields)
 
+    def explain(self, reason: str) -> None:
+        """Say more about what led to it."""
+        self.message = f"{self.message}; {reason}"
+        self.args = (self.message,)
+
 
 class NotFoundError(TrailsError):
     """No such node, type, branch, commit or capability."""

@@ -90,7 +90,8 @@ class _Task:
         self._key: IdempotencyKey | None = None
         if asked.idempotency_key is not None and not asked.dry_run:
             self._key = IdempotencyKey(graph, asked.target, actor, asked.idempotency_key)
-            self._key.request.add(["merge", asked.source, asked.resolutions, asked.message])
+            settled = [asked.resolutions, asked.resolve_all]
+            self._key.request.add(["merge", asked.source, settled, asked.message])
 
     def sides(self) -> tuple[Line, Line]:
         """The source and the target, both of which the actor has to see whole."""

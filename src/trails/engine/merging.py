@@ -155,11 +155,11 @@ class Merging:
             raise _no_value(identifier)
         return found.take
 
-    def _list(self, conflict: Conflict, suggested: Side = "ours") -> None:
+    def _list(self, conflict: Conflict) -> None:
         """A conflict without a resolution; what follows from another is only suggested."""
         if not self._supposing:
             self._conflicts.setdefault(conflict.id, conflict)
-        self._suggested.setdefault(conflict.id, suggested)
+        self._suggested.setdefault(conflict.id, "ours")
 
     # --- schemas ---------------------------------------------------------------------------
 
@@ -402,33 +402,45 @@ class Merging:
         counts = _count(self._ours_before(list(states)), states)
         # What no resolution has mended, though one may have been given.
         for violation in left:
-            conflict, takes = self._of_violation(violation), self._sides_that_mend(violation)
-            self._list(conflict, takes[0] if takes else "ours")
+            self._list(self._of_violation(violation))
         if self._conflicts:
             self._supposing = True
             self._suppose(states, left)
         return counts
 
     def _suppose(self, states: States, left: list[RuleError]) -> None:
-        """Settle all that is left, and what that brings about, and remember how."""
-        settled: set[str] = set()
-        for _ in range(_ROUNDS):
-            if not left:
+        """Settle all that is left, and what that brings about, and suggest how."""
+        known, begun = dict(self._suggested), dict(states)
+        for violation in left:
+            known.pop(violation_id(violation), None)
+        for preferred in (_SIDES, _SIDES[::-1]):
+            self._suggested = dict(known)
+            if self._settles(states, left, preferred):
                 return
+            restored = self._ours_before([each for each in states if each not in begun])
+            states.clear()
+            states.update(restored | begun)
+            left = list(self._violations(states))
+        self._suggested = {}
+
+    def _settles(self, states: States, left: list[RuleError], preferred: tuple[Side, ...]) -> bool:
+        """Whether everything is settled by taking one side where it helps, and else the other."""
+        tried: dict[str, list[Side]] = {}
+        for _ in range(_ROUNDS):
             for violation in left:
                 identifier = violation_id(violation)
-                sides = self._sides_that_mend(violation)
-                if not sides or identifier in settled:
-                    self._suggested.clear()
-                    return
-                settled.add(identifier)
-                given = self._asked.resolutions.get(identifier)
-                if identifier not in self._suggested or given is not None:
-                    self._suggested[identifier] = sides[0]
-                states.update(self._chosen(violation, self._suggested[identifier]))
+                sides = tried.setdefault(identifier, [])
+                mending = self._sides_that_mend(violation)
+                choice = [each for each in preferred if each in mending and each not in sides]
+                if not choice:
+                    return False
+                sides.append(choice[0])
+                self._suggested[identifier] = choice[0]
+                states.update(self._chosen(violation, choice[0]))
             left = list(self._violations(states))
-        if left:
-            self._suggested.clear()
+            if not left:
+                return True
+        return False
 
     def _violations(self, states: Mapping[str, NodeState | None]) -> Iterator[RuleError]:
         """What the merged nodes break, and what the others do under rules that are new to them."""
