@@ -37,8 +37,8 @@ test: lint  ## Lint, then run the tests
 conformance: setup  ## Run the official MCP suite against both doors (npm installs it once)
 	@$(BIN)/python -m tests.conformance
 
-demo: setup  ## Walk through the Northline example, then serve it (DEMO_ONCE=1: only the walk)
-	@$(BIN)/python examples/northline/tour.py
+demo: setup  ## Serve the Northline example and take a tour (TOUR=all: all of it; DEMO_ONCE=1: then end)
+	@$(BIN)/python examples/northline/demo.py
 
 bench: setup  ## Measure, and compare with the targets
 	@$(BIN)/python -m bench

@@ -221,6 +221,93 @@ def test_a_subtype_has_its_parents_fields_by_either_spelling():
             Adopted(code="a", version=1).save(ctx)
 
 
+class Dated:
+    """A plain class that several types inherit."""
+
+    made_on: date | None = predicate(description="When it was made.")
+    state: str = "new"
+
+
+def test_fields_of_plain_base_classes_belong_to_the_type():
+    """Node types, edge types and shapes take them over, each for itself."""
+
+    class Versioned(Dated):
+        version: int = predicate(min_value=1)
+
+    @node_type
+    class Page(Versioned, Node):
+        title: str = predicate(key=True)
+
+    @node_type
+    class Draft(Page):
+        note: str | None
+
+    @edge_type(source=Page, target=Page)
+    class Link(Dated, Edge):
+        state: str = predicate(one_of=["live", "dead"])
+
+    @shape
+    class Form(Versioned):
+        title: str
+
+    @shape
+    class LongForm(Form):
+        text: str
+
+    assert types_of(Page) == {
+        "made_on": "Date?", "state": "String", "version": "Int", "title": "String",
+    }  # fmt: skip
+    assert types_of(Draft) == {**types_of(Page), "note": "String?"}
+    assert list(types_of(Link)) == ["source", "target", "made_on", "state"]
+    assert fields_of(Link)["state"].one_of == ("live", "dead")
+    assert list(types_of(Form)) == ["made_on", "state", "version", "title"]
+    assert list(types_of(LongForm)) == ["made_on", "state", "version", "title", "text"]
+    assert Form(version=1, title="a").state == LongForm(version=1, title="a", text="b").state
+    with App(Page, Draft, Link) as app:
+        ctx = app.context()
+        first = Page(title="a", version=1, made_on=date(2026, 1, 2))
+        first.save(ctx)
+        Draft(title="b", version=2, state="old").save(ctx)
+        Link(source=first, target=Draft.get(ctx, "b"), state="live").save(ctx)
+        read = next(iter(Link.objects(ctx)))
+        assert (read.source.state, read.source.made_on) == ("new", date(2026, 1, 2))
+        assert read.target.state == "old"
+        with pytest.raises(ValidationError, match="version must be at least 1"):
+            Page(title="c", version=0).save(ctx)
+
+
+def test_a_plain_class_between_two_types_keeps_both():
+    """A type extends the nearest decorated class, wherever that is above it."""
+
+    @node_type
+    class Party(Node):
+        name: str = predicate(key=True)
+
+    class Rated(Party):
+        rating: int | None = predicate(max_value=5)
+
+    @node_type
+    class Vendor(Rated):
+        city: str | None
+
+    assert Vendor.__trails__.extends == "Party"
+    assert types_of(Vendor) == {"name": "String", "rating": "Int?", "city": "String?"}
+
+
+def test_a_shape_inherits_no_node_type():
+    """Its fields would be stored in one and not in the other."""
+
+    @node_type
+    class Party(Node):
+        name: str
+
+    with pytest.raises(DeclarationError, match="Party is not a shape"):
+
+        @shape
+        class Form(Party):
+            text: str
+
+
 def test_an_edge_type_has_ends_and_fields_of_its_own():
     """Ends are given as classes or names; the edge is identified by them."""
 

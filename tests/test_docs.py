@@ -15,6 +15,8 @@ from trails.app.settings import (
     Auth,
     Budgets,
     GraphSettings,
+    Loads,
+    LogSettings,
     McpSettings,
     Project,
     Sandbox,
@@ -78,6 +80,8 @@ def commands(cli, prefix):
                     McpSettings,
                     Budgets,
                     Validation,
+                    LogSettings,
+                    Loads,
                     Sandbox,
                 )
                 for field in struct.__struct_fields__
@@ -105,6 +109,8 @@ def test_the_settings_of_the_reference_are_all_of_them():
         "server",
         "graphs",
         "validation",
+        "log",
+        "loads",
         "sandbox",
         "auth",
     }

@@ -1,14 +1,14 @@
 """The example application: its data loads, its capabilities and queries work."""
 
-import fcntl
 import os
-import pty
+import re
 import shutil
+import signal
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from trails import App, LoadRequest
@@ -138,55 +138,72 @@ def test_capabilities_work_end_to_end(tmp_path):
         assert part.part_of.iri(ctx) in {each["iri"] for each in affected}
 
 
-def test_the_tour_runs_to_its_end():
-    """What ``make demo`` runs exits cleanly and loses nothing to a kill."""
-    done = subprocess.run(
-        [sys.executable, NORTHLINE / "tour.py"],
-        check=False,
-        capture_output=True,
+def run_demo(tmp_path, **settings):
+    """What ``make demo`` runs, on a copy of the example, with no terminal."""
+    home = tmp_path / "repository" / "examples" / "northline"
+    shutil.copytree(NORTHLINE, home, ignore=shutil.ignore_patterns(".trails", "__pycache__"))
+    return subprocess.Popen(
+        [sys.executable, home / "demo.py"],
+        env={**os.environ, "PYTHONUNBUFFERED": "1", **settings},
         stdin=subprocess.DEVNULL,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "0 of them are missing" in done.stdout
-    assert "✗" not in done.stdout
-    assert "ResourceUpdated trails://kg/Requirement" in done.stdout
-    assert "Ctrl-C" not in done.stdout
-
-
-def test_the_demo_is_served_until_ctrl_c(app_with_data):
-    """On a terminal the server stays, tells how to let a client in, and goes with one key."""
-    project = app_with_data.folder
-    app_with_data.close()
-    ours, theirs = pty.openpty()
-    code = f"import tour; tour.show_agent(tour.Path({str(project)!r}), stay=True)"
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=NORTHLINE,
-        stdin=theirs,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        preexec_fn=lambda: take_terminal(theirs),  # noqa: PLW1509 - no threads here
         text=True,
-    ) as demo:
-        said = ""
+    )
+
+
+def test_the_whole_tour_runs_to_its_end(tmp_path):
+    """It loses nothing to a kill, proves the log, and leaves no process or folder behind."""
+    with run_demo(tmp_path, DEMO_ONCE="1", TOUR="all") as demo:
+        said = demo.stdout.read()
+    assert demo.returncode == 0, said
+    assert "0 of them are missing" in said
+    assert "✗" not in said
+    assert "Traceback" not in said
+    assert "ResourceUpdated trails://kg/Requirement" in said
+    assert "Ctrl-C" not in said
+    assert not (tmp_path / "repository" / ".demo").exists()
+
+
+def test_the_demo_serves_without_a_terminal_until_it_is_stopped(tmp_path):
+    """The address comes first, the tour uses that server, and the data stays."""
+    said = ""
+    with run_demo(tmp_path) as demo:
         for line in demo.stdout:
             said += line
             if "Ctrl-C" in line:
-                os.write(ours, b"\x03")
-        assert demo.wait(timeout=120) == 0, said
-    for each in (ours, theirs):
-        os.close(each)
-    assert "claude mcp add --transport http northline http://127.0.0.1:" in said
+                break
+        url = re.search(r"http://127\.0\.0\.1:[0-9]+", said)[0]
+        assert httpx2.get(f"{url}/graphs/main/kg/Hazard?limit=1").is_success
+        demo.send_signal(signal.SIGTERM)
+        said += demo.stdout.read()
+    assert demo.returncode == 0, said
+    assert said.index(f"claude mcp add --transport http northline {url}") < said.index("1. Load")
+    assert len(re.findall(r"^[0-9]+\. ", said, re.MULTILINE)) == 5
     assert "Traceback" not in said
-    with App.open(project) as again:  # nobody holds the folder any more
-        assert again.registry().types
+    with App.open(tmp_path / "repository" / ".demo" / "northline") as again:
+        assert again.context().kg.head.seq > 1
 
 
-def take_terminal(terminal):
-    """Be the process to which keys like Ctrl-C go."""
-    os.setsid()
-    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+def test_a_second_demo_serves_the_data_of_the_first(app_with_data, tmp_path):
+    """What somebody did with the demo is never thrown away."""
+    project = app_with_data.folder
+    app_with_data.close()
+    demo = tmp_path / "repository" / ".demo" / "northline"
+    demo.parent.mkdir(parents=True)
+    project.rename(demo)
+    said = ""
+    with run_demo(tmp_path) as again:
+        for line in again.stdout:
+            said += line
+            if "Ctrl-C" in line:
+                again.send_signal(signal.SIGINT)
+    assert again.returncode == 0, said
+    assert "data of your last demo" in said
+    assert "1. Load" not in said
+    with App.open(demo) as app:
+        hazard = app.registry().classes["Hazard"]
+        assert hazard.objects(app.context()).count() == 37
 
 
 def test_the_reference_is_what_the_registry_says(app_registry):

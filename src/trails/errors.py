@@ -21,11 +21,14 @@
     ├── DeniedError             a rule that denies these arguments of a call
     ├── ForbiddenError          a call that needs data which its caller may not read or change
     ├── RevokedError            a call whose credential ended before it did; nothing was written
+    ├── AbandonedError          a write whose caller went away; nothing was written
     ├── BudgetError             an actor that has used up what it may use
     ├── QuarantineError         a graph that is not served, because its app or a query is broken
     ├── UnreachableError        a server that does not answer, or not as a Trails server does
     └── StorageError            the disk refused, or holds something it should not
         ├── StorageFullError    no space; nothing is lost, try again when there is
+        ├── ReadOnlyError       the graph is open for reading only
+        │   └── BehindError     the log has lost commits; 'trails recover' puts them back
         ├── LockedError         another process owns this folder
         └── CorruptionError     the log's digests do not add up
 
@@ -34,6 +37,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -105,6 +109,24 @@ class PolicyError(TrailsError):
     code = "policy"
 
 
+_SPELLED: Final = 20
+"""Violations that a message spells out one by one."""
+_PLACES: Final = 3
+"""Where else a violation occurs: places that a message names."""
+_PLACE: Final = re.compile(r"((?:line|row) [0-9]+)(?:, column |: |$)|([^ ./]+/[^ ]+)\.(?=[^ .]+$)")
+_ITEM: Final = re.compile(r"\[[0-9]+\]")
+
+
+def _sum_up(alike: list[FieldError]) -> str:
+    """The first message, with how often and where else the same rule is broken."""
+    if len(alike) == 1:
+        return alike[0].message
+    found = [match for each in alike[1:] if (match := _PLACE.match(each.field))]
+    places = list(dict.fromkeys(match[1] or match[2] for match in found))
+    where = ", ".join(places[:_PLACES]) + (", …" if len(places) > _PLACES else "")
+    return f"{alike[0].message} (and {len(alike) - 1} more like it{where and f': {where}'})"
+
+
 class ValidationError(TrailsError):
     """Nothing was written: every violated rule, at once."""
 
@@ -115,15 +137,29 @@ class ValidationError(TrailsError):
         self.fields: tuple[FieldError, ...] = tuple(fields)
         self.more = more
         found = len(self.fields) + more
-        spelled = "; ".join(error.message for error in self.fields[:20])
-        if found > 20:
-            spelled += f"; and {found - 20} more"
+        spelled = "; ".join(self.summary())
+        if more:
+            spelled += f"; and {more} more"
         super().__init__(f"validation failed on {found} field(s): {spelled}", fields=self.fields)
 
     def explain(self, reason: str) -> None:
         """Say more about what led to it."""
         self.message = f"{self.message}; {reason}"
         self.args = (self.message,)
+
+    def summary(self) -> list[str]:
+        """The messages; of many violations, one message for each field and rule."""
+        if len(self.fields) <= _SPELLED:
+            return [error.message for error in self.fields]
+        kinds: dict[tuple[str, str, str], list[FieldError]] = {}
+        for error in self.fields:
+            field = _ITEM.sub("", _PLACE.sub("", error.field))
+            kinds.setdefault((field, error.code, repr(error.constraint)), []).append(error)
+        groups = list(kinds.values())
+        lines = [_sum_up(alike) for alike in groups[:_SPELLED]]
+        if left := groups[_SPELLED:]:
+            lines.append(f"and {sum(map(len, left))} more on other fields")
+        return lines
 
 
 class NotFoundError(TrailsError):
@@ -204,6 +240,12 @@ class RevokedError(TrailsError):
     code = "revoked"
 
 
+class AbandonedError(TrailsError):
+    """The caller of a long write went away before it was done; nothing was written."""
+
+    code = "cancelled"
+
+
 class BudgetError(TrailsError):
     """The actor has used up what it may use; ``data`` says of what, and when there is more."""
 
@@ -232,6 +274,18 @@ class StorageFullError(StorageError):
     """No space left; what was acknowledged is safe, and writing resumes when there is room."""
 
     code = "storage_full"
+
+
+class ReadOnlyError(StorageError):
+    """The graph is open for reading only; the message says why, and how that ends."""
+
+    code = "read_only"
+
+
+class BehindError(ReadOnlyError):
+    """The log has lost commits that other files prove; it is read until they are recovered."""
+
+    code = "behind"
 
 
 class LockedError(StorageError):

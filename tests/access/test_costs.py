@@ -155,7 +155,7 @@ def test_the_doctor_tells_which_estimates_mislead(app):
     for _ in range(5):
         call(app, "notes.quick")
     (fine,) = [each for each in examine_served(app, "main").findings if each.name == "costs"]
-    assert (fine.status, fine.detail) == ("ok", "1 estimate(s) agree with what calls took")
+    assert (fine.status, fine.detail) == ("ok", "1 estimate agrees with what calls took")
     for number in range(5):
         call(app, "notes.write", {"key": f"k{number}"})
     report = examine_served(app, "main")

@@ -143,3 +143,14 @@ def test_an_export_is_whole_or_not_there(shell):
     assert "--json needs --output" in shell.json("export", code=2)["error"]["message"]
     assert "No such file" in shell.error("export", "-o", "no/such/folder.ndjson")
     assert not [each for each in shell.project.iterdir() if each.name.startswith(".out")]
+
+
+def test_many_problems_of_a_file_are_a_line_for_each_kind(shell):
+    """With the first place of each, and how many there are."""
+    row = '{"type": "Task", "data": {"title": "x", "priorty": 1}}\n'
+    shell.write("bad.ndjson", row * 50 + '{"edge": "ownr", "from": "Task/t1", "to": "x"}\n')
+    lines = shell.error("load", "bad.ndjson").splitlines()
+    assert len(lines) == 4
+    assert "nothing was written: 101 problems" in lines[0]
+    assert "line 1: title must have at least 3 characters, not 'x' (and 49 more" in lines[1]
+    assert "line 51: there is no edge 'ownr'; did you mean 'owner'?" in lines[3]

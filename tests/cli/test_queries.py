@@ -112,6 +112,7 @@ def test_a_cut_answer_says_so_and_a_deadly_query_is_stopped(shell):
     shell.write("trails.toml", settings + "\n[sandbox]\nrows = 2\n")
     done = shell.run("query", "SELECT ?s { ?s ?p ?o }")
     assert "only the first 2 rows are shown" in done.stderr
+    assert "more than 2 rows; the first 2 are shown" in done.stdout
     assert shell.json("query", "SELECT ?s { ?s ?p ?o }")["truncated"] == "rows"
     endless = " ".join(f"?a{n} ?b{n} ?c{n} ." for n in range(12))
     deadly = f"SELECT (COUNT(*) AS ?n) {{ {endless} }}"

@@ -27,7 +27,7 @@ def test_branches_are_made_listed_and_deleted(shell):
     assert lines[0].split() == ["branch", "commit", "time", "actor", "message"]
     assert re.match(r"main +[0-9a-f]{12} +20", lines[1])
     shell.update("Task/t1", branch="new", priority=5)
-    assert "not merged anywhere" in shell.error("branch", "delete", "new")
+    assert "unmerged commit" in shell.error("branch", "delete", "new")
     assert "Deleted branch new" in shell.out("branch", "delete", "new", "--force")
     assert "did you mean 'old'?" in shell.error("branch", "delete", "olt")
     assert "there is a branch 'old' already" in shell.error("branch", "create", "old")

@@ -52,13 +52,14 @@ def test_any_other_error_is_internal(calls, logged, tool, secret, code):
 
 
 def test_every_error_of_the_tree_has_a_kind():
-    """What a caller can act on is never internal; what the disk did always is."""
+    """What a caller can act on is never internal; what the disk did is, unless it is only full."""
     for name, kind in vars(errors).items():
         if not isinstance(kind, type) or not issubclass(kind, TrailsError):
             continue
         error = kind([]) if kind is ValidationError else kind("told")
         failure = failure_of(error, "tool")
-        storage = issubclass(kind, errors.StorageError)
+        plain = (errors.ReadOnlyError, errors.StorageFullError)
+        storage = issubclass(kind, errors.StorageError) and not issubclass(kind, plain)
         assert (failure.kind == "internal") is storage, name
         assert failure.code == kind.code
 

@@ -153,7 +153,7 @@ class TestRules:
         """Deleting needs a merge, or force; and then the commits can still be read."""
         repo.branch("b")
         head = repo.put("b", "Item/i0", rank=2)
-        with pytest.raises(ConflictError, match="1 commit") as error:
+        with pytest.raises(ConflictError, match="1 unmerged commit") as error:
             repo.remove("b")
         assert head in str(error.value)
         assert repo.remove("b", force=True).commit == head

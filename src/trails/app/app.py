@@ -45,6 +45,7 @@ from trails.registry.discover import Declarations, collect, discover
 from trails.registry.registry import Registry, with_queries
 from trails.request.builtins.meta import META
 from trails.sandbox.pool import Sandbox
+from trails.sandbox.scratch import SCRATCH
 
 
 def silent(text: str) -> None:
@@ -251,18 +252,19 @@ class App:
                 name=graph,
                 base_iri=self.settings.base_iri(graph),
                 allow_bypass=self.settings.validation.allow_bypass,
+                retention=self.settings.log.retention(),
                 keep_keys_days=self.settings.graphs[graph].idempotency_days,
                 progress=self._progress,
             )
             found = self._services[graph] = GraphService(
-                opened, cell, partial(self._make_sandbox, opened)
+                opened, cell, partial(self._make_sandbox, opened), self.settings.loads.limits()
             )
         return found
 
     def _make_sandbox(self, graph: Graph) -> Sandbox:
         given = self.settings.sandbox
         budgets = self.settings.graphs[graph.name].budgets
-        scratch = None if graph.folder is None else graph.folder / "scratch"
+        scratch = None if graph.folder is None else graph.folder / SCRATCH
         limits = given.limits(budgets.query_seconds_per_minute)
         return Sandbox(scratch, limits, allow_unconfined=given.allow_unconfined)
 

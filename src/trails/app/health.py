@@ -15,6 +15,7 @@ from trails.errors import CorruptionError, TrailsError
 from trails.identity.token_files import TokenFile
 from trails.model.reports import Finding, Report
 from trails.model.types import Schema
+from trails.model.wording import count
 from trails.registry.registry import Registry, with_queries
 from trails.registry.tool_advice import examine_tools
 
@@ -44,7 +45,7 @@ def examine_project(app: App) -> list[Report]:
 def examine_served(app: App, graph: str) -> Report:
     """One graph while it is served: its tools, its sandbox and its data."""
     registry = app.registry(graph)
-    detail = f"{len(registry.types)} type(s), {len(registry.tools)} tool(s) declared"
+    detail = f"{count(len(registry.types), 'type')}, {count(len(registry.tools), 'tool')}"
     return Report(
         f"Graph {graph}",
         (
@@ -132,7 +133,8 @@ def _declarations(app: App, graph: str) -> tuple[Schema | None, list[Finding]]:
         registry = app.declared(graph, queries=False)
     except TrailsError as error:
         return None, [Finding("declarations", "problem", error.message, "correct the module")]
-    detail = f"{len(registry.types)} type(s), {len(registry.capabilities)} capability(ies)"
+    capabilities = count(len(registry.capabilities), "capability", "capabilities")
+    detail = f"{count(len(registry.types), 'type')}, {capabilities}"
     return registry.schema, [
         Finding("declarations", "ok", detail),
         *_queries(app, graph, registry),

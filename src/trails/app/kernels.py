@@ -24,6 +24,7 @@ def kernel_of(
     """
     settings, service = app.settings, app.service(graph)
     service.graph.is_current = is_current
+    service.graph.write_seconds = settings.graphs[graph].budgets.write_seconds
     mcp, budgets = settings.graphs[graph].mcp, settings.graphs[graph].budgets
     return Kernel(
         service,
@@ -34,7 +35,7 @@ def kernel_of(
             stored_query_mode=mcp.stored_query_mode,
             stored_query_threshold=mcp.stored_query_threshold,
             judge=app.policies.judge(graph),
-            budget=Budget(budgets.in_flight, budgets.calls_per_minute),
+            budget=Budget(budgets.in_flight, budgets.calls_per_minute, settings.server.max_calls),
             doctor=partial(examine_served, app, graph),
         ),
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,17 +27,19 @@ from trails.app.sessions.local import LocalDoor, LocalUpkeep
 from trails.app.sessions.remote import RemoteDoor, explain_absence, list_graphs
 from trails.app.sessions.session import GraphSession
 from trails.app.settings import DATA_FOLDER, Settings, choose_graph, read_settings
+from trails.engine.recover import Recovering, recover
 from trails.engine.scaffold import scaffold_project
-from trails.engine.verify import verify
-from trails.errors import LockedError, NotFoundError, UnreachableError
+from trails.engine.verify import verify, verify_and_repair
+from trails.errors import LockedError, NotFoundError, StorageError, TrailsError, UnreachableError
 from trails.files import set_private_umask
 from trails.identity.token_files import TokenFile
 from trails.model.actors import OPERATOR, Actor
 from trails.model.clients import ClientPlace, Installation, InstallRequest
 from trails.model.outcomes import Failure
-from trails.model.reports import Report
+from trails.model.reports import Finding, Report
 from trails.model.tokens import IssuedToken, TokenRecord, TokenRequest
-from trails.model.upkeep import Manifest
+from trails.model.types import Schema
+from trails.model.upkeep import Manifest, Recovery
 from trails.surfaces.cli.operations import Place, Session, Tell, Upkeep
 
 
@@ -54,17 +57,35 @@ class LocalOperations(LocalServer, LocalPolicies):
 
     def verify(self, folder: Path, *, repair: bool, progress: Tell) -> list[Report]:
         """Prove every graph; with ``repair``, rebuild views that differ and prove again."""
-        reports = []
         with _alone(folder, "verify", progress) as app:
-            for name in app.settings.graphs:
-                graph = app.graph(name)
-                report = Report(f"Graph {name}", tuple(verify(graph, progress)))
-                if repair and not report.healthy:
-                    progress("rebuilding the views from the log")
-                    graph.rebuild()
-                    report = Report(f"Graph {name}", tuple(verify(graph, progress)))
-                reports.append(report)
-        return reports
+            return [
+                Report(f"Graph {name}", _verify(app, name, progress, repair=repair))
+                for name in app.settings.graphs
+            ]
+
+    def recover(
+        self, folder: Path, graph: str | None, tell: Tell, *, dry_run: bool, accept_loss: bool
+    ) -> list[Recovery]:
+        """Recover every graph of a project, or one."""
+        with _alone(folder, "recover", tell) as app:
+            names = app.settings.graphs
+            if graph is not None:
+                names = {(name := choose_graph(names, graph)): names[name]}
+            place = folder.resolve() / DATA_FOLDER / "graphs"
+            return [
+                recover(
+                    Recovering(
+                        place / name,
+                        name,
+                        app.settings.base_iri(name),
+                        partial(_declared, app, name),
+                        tell,
+                        dry_run,
+                        accept_loss,
+                    )
+                )
+                for name in names
+            ]
 
     @contextmanager
     def open(
@@ -147,6 +168,22 @@ class LocalOperations(LocalServer, LocalPolicies):
     ) -> list[TokenRecord]:
         """End tokens; whoever serves the folder notices by itself."""
         return _token_file(folder).revoke(ids, actor)
+
+
+def _verify(app: App, name: str, progress: Tell, *, repair: bool) -> tuple[Finding, ...]:
+    """Prove one graph; that it can't even be opened is a finding, and the others are proven."""
+    try:
+        graph = app.graph(name)
+    except StorageError as error:
+        return (Finding("graph", "problem", error.message),)
+    return verify_and_repair(graph, progress) if repair else tuple(verify(graph, progress))
+
+
+def _declared(app: App, graph: str) -> Schema | None:
+    """The types that a project declares, where its code can be run."""
+    with suppress(TrailsError):
+        return app.declared(graph, queries=False).schema
+    return None
 
 
 def _token_file(folder: Path) -> TokenFile:

@@ -17,7 +17,9 @@ from trails.app.setting_faults import list_faults
 from trails.errors import NotFoundError, SettingsError, TrailsError
 from trails.identity.oauth.settings import OAuth, check_oauth
 from trails.model.idempotency import KEEP_DAYS
+from trails.model.loads import LoadLimits
 from trails.model.names import check_base_iri, check_project_name
+from trails.model.upkeep import Retention
 from trails.sandbox.limits import Limits
 
 SETTINGS_FILE = "trails.toml"
@@ -56,6 +58,8 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls_certificate: str = ""
     tls_key: str = ""
     body_mb: Positive = 32
+    max_calls: Annotated[int, msgspec.Meta(ge=0)] = 512
+    """Calls under way on one graph, of everybody; more are refused as busy. 0 is no limit."""
 
 
 class Auth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,6 +76,8 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     calls_per_minute: Annotated[int, msgspec.Meta(ge=0)] = 0
     query_seconds_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 0
     """Time that its SPARQL may take."""
+    write_seconds: Annotated[float, msgspec.Meta(ge=0)] = 60
+    """Time that one write may keep other writers waiting, of an actor with a credential."""
 
 
 class GraphSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -87,10 +93,35 @@ class GraphSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     budgets: Budgets = Budgets()
 
 
+class Loads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[loads]``: how much a file may grow to by being read."""
+
+    expanded_mb: Positive = 16_384
+    ratio: Positive = 200
+    blank_lines: Positive = 1_000_000
+
+    def limits(self) -> LoadLimits:
+        """As loads take them."""
+        return LoadLimits(self.expanded_mb << 20, self.ratio, self.blank_lines)
+
+
 class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``[validation]``."""
 
     allow_bypass: bool = False
+
+
+class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[log]``: what of the log stays at hand; 0 is no limit."""
+
+    activity_days: Annotated[int, msgspec.Meta(ge=0, le=36_500)] = 90
+    """Older activities are archived."""
+    activity_rows: Annotated[int, msgspec.Meta(ge=0)] = 1_000_000
+    """Of more activities, the oldest are archived."""
+
+    def retention(self) -> Retention:
+        """As a graph takes it."""
+        return Retention(self.activity_days or None, self.activity_rows or None)
 
 
 class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,7 +133,9 @@ class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     result_mb: Positive = 8
     text_kb: Positive = 64
     depth: Positive = 32
-    per_caller: Positive = 1
+    expansion: Positive = 200
+    per_caller: Positive = 2
+    patience: Annotated[float, msgspec.Meta(ge=0, le=300)] = 10.0
     followers: Positive = 2
     lines: Positive = 8
     allow_unconfined: bool = False
@@ -116,7 +149,9 @@ class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             result_bytes=self.result_mb << 20,
             text_bytes=self.text_kb << 10,
             depth=self.depth,
+            expansion=self.expansion,
             per_caller=self.per_caller,
+            patience=self.patience,
             per_minute=per_minute,
             followers=self.followers,
             lines=self.lines,
@@ -130,6 +165,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     graphs: dict[str, GraphSettings] = {}
     validation: Validation = Validation()
     sandbox: Sandbox = Sandbox()
+    log: LogSettings = LogSettings()
+    loads: Loads = Loads()
     server: Server = Server()
     auth: Auth = Auth()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, dataclass_transform, overload
+from typing import Any, NoReturn, TypeVar, dataclass_transform, overload
 
 from trails.authoring.annotations import Forward, evaluate, read_value_type
 from trails.authoring.nodes import Edge, Node
@@ -121,7 +121,7 @@ def shape(cls: type[C] | None = None, /, *, target: type | str | None = None) ->
     def declare(made: type[C]) -> type[C]:
         name = made.__name__
         check_type_name(name)
-        own = _own_fields(made, scope, stored=target is not None)
+        own = _inherited_shape_fields(made) | _own_fields(made, scope, stored=target is not None)
         _strip(made, own)
         _adopt(made, Shape)
         made.__trails__ = ShapeDescriptor(  # type: ignore[attr-defined]
@@ -183,8 +183,22 @@ def _declare_type(
     return cls
 
 
+def _decorated_bases(cls: type) -> list[type]:
+    """The nearest decorated classes that a class inherits, directly or through plain ones."""
+    found = [base for base in cls.__mro__[1:] if "__trails__" in vars(base)]
+    return [base for base in found if not any(base in other.__mro__[1:] for other in found)]
+
+
+def _mixins(cls: type) -> list[type]:
+    """The plain classes whose fields a class takes over, the farthest first."""
+    known = {*Node.__mro__, *Edge.__mro__, *Shape.__mro__}
+    for base in _decorated_bases(cls):
+        known.update(base.__mro__)
+    return [base for base in reversed(cls.__mro__[1:]) if base not in known]
+
+
 def _parent_of(cls: type, extends: type | None) -> TypeDescriptor | None:
-    bases = [base for base in cls.__bases__ if "__trails__" in vars(base)]
+    bases = _decorated_bases(cls)
     if extends is not None and extends not in bases:
         bases.append(extends)
     if not bases:
@@ -200,28 +214,49 @@ def _parent_of(cls: type, extends: type | None) -> TypeDescriptor | None:
     return descriptor
 
 
+def _inherited_shape_fields(cls: type) -> dict[str, PredicateDescriptor]:
+    fields: dict[str, PredicateDescriptor] = {}
+    for base in reversed(_decorated_bases(cls)):
+        descriptor = vars(base)["__trails__"]
+        if not isinstance(descriptor, ShapeDescriptor):
+            raise DeclarationError(
+                f"{cls.__name__}: {base.__name__} is not a shape; a shape can inherit other shapes "
+                "and plain classes"
+            )
+        fields |= descriptor.by_name
+    return fields
+
+
 def _own_fields(
     cls: type, scope: Mapping[str, object], *, stored: bool
 ) -> dict[str, PredicateDescriptor]:
+    """The fields of a class and of the plain classes that it inherits; the nearest one counts."""
     fields: dict[str, PredicateDescriptor] = {}
-    annotations = inspect.get_annotations(cls)
+    for source in (*_mixins(cls), cls):
+        fields |= _declared_fields(source, cls.__name__, scope, stored=stored)
+    return fields
+
+
+def _declared_fields(
+    source: type, owner: str, scope: Mapping[str, object], *, stored: bool
+) -> dict[str, PredicateDescriptor]:
+    fields: dict[str, PredicateDescriptor] = {}
+    annotations = inspect.get_annotations(source)
     for name, annotation in annotations.items():
-        said = vars(cls).get(name, _PLAIN)
+        said = vars(source).get(name, _PLAIN)
         if name.startswith("_") or str(annotation).startswith(("ClassVar", "typing.ClassVar")):
             continue
-        where = f"{cls.__name__}.{name}"
+        where = f"{source.__name__}.{name}"
         if not isinstance(said, Predicate):
             said = Predicate(default=said)
         if name in _RESERVED:
             raise DeclarationError(f"{where}: {name!r} is a name that every node has; rename it")
-        evaluated = evaluate(annotation, cls.__module__, scope, where)
-        fields[name] = describe(
-            cls.__name__, name, read_value_type(evaluated, where), said, stored=stored
-        )
-    for name, value in vars(cls).items():
+        evaluated = evaluate(annotation, source.__module__, scope, where)
+        fields[name] = describe(owner, name, read_value_type(evaluated, where), said, stored=stored)
+    for name, value in vars(source).items():
         if isinstance(value, Predicate) and name not in annotations:
             raise DeclarationError(
-                f"{cls.__name__}.{name}: predicate() needs a type; write '{name}: str = ...'"
+                f"{source.__name__}.{name}: predicate() needs a type; write '{name}: str = ...'"
             )
     return fields
 
@@ -304,11 +339,29 @@ def _end_name(cls: type, side: str, end: object) -> str:
     )
 
 
+class _NoDefault:
+    """Hides what a plain base class has under a field's name.
+
+    Without it a field that is not loaded yet would be read from that class.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> NoReturn:
+        raise AttributeError(f"{owner.__name__} has no attribute {self._name!r}")
+
+
 def _strip(cls: type, fields: Iterable[str]) -> None:
-    """Remove the declarations, so that attributes live on instances alone."""
+    """Remove the declarations, so that attributes live on instances alone.
+
+    Those of plain base classes stay, because other types may inherit them too.
+    """
     for name in fields:
         if name in vars(cls):
             delattr(cls, name)
+        if any(name in vars(base) for base in cls.__mro__[1:]):
+            setattr(cls, name, _NoDefault(name))
 
 
 def _adopt(cls: type, base: type) -> None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from time import time_ns
+from time import monotonic, time_ns
 from typing import Final
 
 from trails.engine.refusals import Kind, Refusals
@@ -20,8 +20,9 @@ from trails.engine.spelling import spell_text, spell_time
 from trails.errors import StorageError
 from trails.log.protocol import Log
 from trails.model.actors import Actor
-from trails.model.history import Activity
+from trails.model.history import Activity, ActivityArchive
 from trails.model.ids import uuid7
+from trails.model.upkeep import KEEP_ALL, Retention
 
 _PAUSE: Final = 0.25
 """Seconds that an activity may wait for others."""
@@ -29,6 +30,12 @@ _BATCH: Final = 2048
 """Activities that wait for no others."""
 _MOST: Final = 20_000
 """Activities that may wait while the disk refuses; then callers wait for it."""
+_BETWEEN_ARCHIVES: Final = 3600.0
+"""Seconds between two looks at whether activities are old enough to be archived."""
+_WORTHWHILE: Final = 10_000
+"""Activities from which they are archived without being asked to."""
+_DAY: Final = 86_400 * 10**9
+"""In nanoseconds."""
 _logger: Final = logging.getLogger("trails")
 
 
@@ -37,6 +44,7 @@ class Call:
 
     __slots__ = (
         "_id",
+        "abandoned",
         "actor",
         "caller",
         "committed",
@@ -75,6 +83,8 @@ class Call:
         self.spent: dict[str, float] | None = None
         """What it says that it has used, beside what can be measured."""
         self.ended = False
+        self.abandoned = False
+        """Whether its caller has gone away, so that long work for it can stop."""
         self._id: str | None = None
 
     @property
@@ -101,8 +111,21 @@ class Call:
 class Activities:
     """The stream of activities of one graph."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(
+        self,
+        log: Log,
+        retention: Retention = KEEP_ALL,
+        tell: Callable[[str], None] = lambda _: None,
+        *,
+        kept: bool = True,
+    ) -> None:
+        """``kept``: whether the log can be written; where it can't, nothing is recorded."""
         self._log = log
+        self._kept = kept
+        self._retention = retention
+        self._tell = tell
+        self._archiving = threading.Lock()
+        self._next_archive = 0.0
         self._waiting: list[tuple[Call, int, str, str]] = []
         self._refusals = Refusals()
         self._summed: list[Activity] = []
@@ -118,6 +141,8 @@ class Activities:
         if call.ended:
             return
         call.ended = True
+        if not self._kept:
+            return
         waiting = self._waiting
         waiting.append((call, time_ns(), outcome, detail))
         if call.committed or len(waiting) > _MOST or self._closed:
@@ -134,6 +159,9 @@ class Activities:
         call's name does not say it.
         """
         if call.ended:
+            return
+        if not self._kept:
+            call.ended = True
             return
         kind = Kind(call.actor, told, call.name, about)
         if self._refusals.take(kind, call.kind, outcome, detail, call.started, time_ns()):
@@ -161,16 +189,53 @@ class Activities:
         self._flush(self._refusals.settle())
         return self._log.activities(after)
 
-    def newest(self, limit: int) -> list[Activity]:
+    def newest(self, limit: int, *, archived: bool = True) -> list[Activity]:
         """The last few, newest first; what is still being summed up is told as it is now.
 
         Nothing is written for that: whoever looks does not make the log longer.
         """
         self.flush()
-        found, summed = self._log.newest_activities(limit), self._refusals.activities()
+        found, summed = (
+            self._log.newest_activities(limit, archived=archived),
+            self._refusals.activities(),
+        )
         if summed:
             found = sorted([*found, *summed], key=lambda each: each.ended, reverse=True)[:limit]
         return found
+
+    def archivable(self) -> int:
+        """How many activities are old enough, or too many, to stay in the log."""
+        return len(self._find_archivable())
+
+    def _find_archivable(self) -> range:
+        days, rows = self._retention.days, self._retention.rows
+        oldest = "" if days is None else spell_time(max(0, time_ns() - days * _DAY))
+        return self._log.find_archivable(oldest, rows)
+
+    def archive(self, *, at_least: int = 1) -> list[ActivityArchive]:
+        """Move what is archivable into sealed files, if there are ``at_least`` so many."""
+        with self._archiving:
+            places = self._find_archivable()
+            if len(places) < at_least:
+                places = range(0)  # what a crash left half done is finished all the same
+            found = []
+            for each in self._log.archive_activities(places):
+                found.append(each)
+                self._tell(
+                    f"archived {each.count:,} activities, from {each.oldest} to "
+                    f"{each.newest}, in activities/{each.name}"
+                )
+                if self._closed:
+                    break
+            return found
+
+    def _archive_if_due(self) -> None:
+        if monotonic() >= self._next_archive:
+            self._next_archive = monotonic() + _BETWEEN_ARCHIVES
+            try:
+                self.archive(at_least=_WORTHWHILE)
+            except Exception as error:  # noqa: BLE001 - they stay in the log, and are tried again
+                _logger.warning("activities can't be archived: %s", error)
 
     def _wake(self) -> None:
         if self._writer is None:
@@ -190,6 +255,7 @@ class Activities:
             self._full.clear()
             try:
                 self.flush()
+                self._archive_if_due()
             except Exception as error:  # noqa: BLE001 - what waits is tried again, and at the end
                 _logger.warning("activities wait to be written: %s", error)
                 self._full.wait(1.0)

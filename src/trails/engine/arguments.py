@@ -20,6 +20,7 @@ from trails.model.constraints import Coerce, PartsError, compile_field, showable
 from trails.model.kinds import DanglingError, Iri, KindError
 from trails.model.names import suggest
 from trails.model.types import JSON, OBJECT, REF, PredicateDescriptor, ValueType
+from trails.model.wording import with_article
 from trails.projections.json_schema import Declarations
 from trails.projections.queries import params_field
 from trails.registry.declared import Declared
@@ -213,7 +214,7 @@ def _handle_of(ctx: GraphContext, value: object, target: str) -> str:
     schema = ctx.kg.schema
     handle = str(reference_coercer(schema, ctx.names)(value))
     if not schema.is_a(handle.partition("/")[0], target):
-        raise DanglingError(f"{handle} is not a {target}")
+        raise DanglingError(f"{handle} is not {with_article(target)}")
     return handle
 
 

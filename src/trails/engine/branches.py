@@ -22,6 +22,7 @@ from trails.errors import ConflictError, TransactionError
 from trails.model.history import GENESIS, Head, Move
 from trails.model.names import check_branch_name
 from trails.model.versions import BranchInfo
+from trails.model.wording import count
 
 
 def list_branches(
@@ -58,7 +59,8 @@ def create_branch(
 ) -> BranchInfo:
     """Make a branch where another branch is, or at any commit, among what is seen."""
     check_branch_name(name)
-    with graph.writing():
+    graph.check_writable()
+    with graph.writing(actor):
         if name == MAIN or name in graph.log.branches():
             raise ConflictError(
                 f"there is a branch {name!r} already; choose another name, or delete it first",
@@ -94,7 +96,8 @@ def delete_branch(
     seen = seen or Seen(graph)
     if name == MAIN and seen.has(MAIN):
         raise TransactionError("main can't be deleted: it is where every graph begins")
-    with graph.writing():
+    graph.check_writable()
+    with graph.writing(actor):
         seen.check(name)
         heads = graph.log.branches()
         head = heads[name]
@@ -155,7 +158,7 @@ def _check_merged(
     if not unmerged:
         return
     raise ConflictError(
-        f"branch {name!r} has {len(unmerged)} commit(s) that are not merged anywhere; merge it "
+        f"branch {name!r} has {count(len(unmerged), 'unmerged commit')}; merge it "
         "first, or delete it by force: its commits can still be read by their ids, the last "
         f"one is {head.commit}",
         branch=name,

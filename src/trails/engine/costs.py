@@ -20,6 +20,7 @@ from trails.engine.graph import Graph
 from trails.model.capabilities import Capability
 from trails.model.history import Activity
 from trails.model.reports import Finding
+from trails.model.wording import count
 from trails.registry.registry import Registry
 
 _MARK: Final = "cost "
@@ -85,7 +86,7 @@ def fold_costs(activities: Iterable[Activity], registry: Registry) -> list[Measu
 
 def examine_costs(graph: Graph, registry: Registry) -> Iterator[Finding]:
     """Which estimates mislead, by the latest calls."""
-    known = fold_costs(graph.activities.newest(_LATELY), registry)
+    known = fold_costs(graph.activities.newest(_LATELY, archived=False), registry)
     off = [each for each in known if each.is_off]
     for each in off:
         detail = (
@@ -97,7 +98,8 @@ def examine_costs(graph: Graph, registry: Registry) -> Iterator[Finding]:
             "costs", "note", detail, f"declare cost={{{each.measure!r}: {each.mean:.3g}}}"
         )
     if known and not off:
-        yield Finding("costs", "ok", f"{len(known)} estimate(s) agree with what calls took")
+        estimates = count(len(known), "estimate agrees", "estimates agree")
+        yield Finding("costs", "ok", f"{estimates} with what calls took")
 
 
 def _read(detail: str) -> Mapping[str, float]:

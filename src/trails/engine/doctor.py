@@ -12,10 +12,12 @@ from trails.engine.branches import list_branches
 from trails.engine.graph import MAIN, Graph
 from trails.engine.refusals import examine_refusals
 from trails.engine.schema_change import describe_changes
+from trails.log.archives import ARCHIVES_FOLDER
 from trails.log.storage import files_below
 from trails.model.names import branch_folder
 from trails.model.reports import Finding
 from trails.model.types import Schema
+from trails.model.wording import count
 
 _LIBRARIES = ("pyoxigraph", "msgspec", "google-re2", "backports.zstd")
 _LOW_DISK = 200 * 1024 * 1024
@@ -38,7 +40,7 @@ def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
     """One graph: its log, its views, its types, its disk."""
     line, head = graph.main, graph.main.head
     where = f"commit {head.commit[:12]}" if head.commit else "no commit yet"
-    yield Finding("log", "ok", f"{head.seq} commit(s), at {where}")
+    yield examine_log(graph, f"{count(head.seq, 'commit')}, at {where}")
     for name, position in (
         ("node index", line.nodes.position),
         ("quads view", graph.stores.main().position),
@@ -58,7 +60,8 @@ def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
     detail = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
     yield Finding("instances", "ok", detail or "none yet")
     yield _examine_branches(graph)
-    yield from examine_refusals(graph.activities.newest(_LATELY))
+    yield _examine_activities(graph)
+    yield from examine_refusals(graph.activities.newest(_LATELY, archived=False))
     if graph.folder is not None:
         free = shutil.disk_usage(graph.folder).free
         left = f"{free // 2**20:,} MiB free"
@@ -67,6 +70,16 @@ def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
         else:
             fix = "free some space; writes are refused when there is none"
             yield Finding("disk", "problem", left, fix)
+
+
+def examine_log(graph: Graph, detail: str) -> Finding:
+    """Whether the log has everything, and can be written."""
+    held = graph.read_only
+    if held is None:
+        return Finding("log", "ok", detail)
+    if held.cause == "behind":
+        return Finding("log", "problem", held.reason, "trails recover")
+    return Finding("log", "note" if held.cause == "requested" else "problem", held.reason)
 
 
 def _examine_branches(graph: Graph) -> Finding:
@@ -90,6 +103,24 @@ def _own_bytes(graph: Path, folder: str) -> int:
             seen.add(facts.st_ino)
             total += facts.st_blocks * 512
     return total
+
+
+def _examine_activities(graph: Graph) -> Finding:
+    """How many activities were archived, and whether the files are there."""
+    archives = graph.log.archives()
+    if not archives:
+        return Finding("activities", "ok", "none archived")
+    folder = None if graph.folder is None else graph.folder / ARCHIVES_FOLDER
+    missing = [each.name for each in archives if folder and not (folder / each.name).is_file()]
+    archived = sum(each.count for each in archives)
+    detail = (
+        f"{archived:,} archived in {count(len(archives), 'file')} of {ARCHIVES_FOLDER}/, up to "
+        f"{archives[-1].newest}"
+    )
+    if not missing:
+        return Finding("activities", "ok", detail)
+    problem = f"{detail}; missing: {', '.join(missing[:5])}"
+    return Finding("activities", "problem", problem, "put the files back from a backup")
 
 
 def _examine_schema(graph: Graph, declared: Schema | None) -> Finding:

@@ -19,9 +19,11 @@ from typing import Final, Literal, Protocol, TypeVar
 from trails.engine.activities import Activities
 from trails.engine.ancestry import Ancestry
 from trails.engine.containment import Containment
+from trails.engine.evidence import find_loss
 from trails.engine.feed import Change, Feed
 from trails.engine.folding import Folding
 from trails.engine.lines import SNAPSHOT, Compiled, Line
+from trails.engine.refold import Refold, left_as_it_was
 from trails.engine.stores import Stores
 from trails.engine.tracing import Tracing
 from trails.engine.unknown import unknown_branch
@@ -30,11 +32,14 @@ from trails.files import private_folder
 from trails.log.protocol import Log
 from trails.log.sqlite import SqliteLog
 from trails.model.actors import Actor
+from trails.model.fair_queue import ANYBODY, FairQueue
 from trails.model.history import GENESIS, Head, Position
 from trails.model.idempotency import KEEP_DAYS
 from trails.model.iris import Names
 from trails.model.names import branch_folder
+from trails.model.read_only import Loss, ReadOnly, Status
 from trails.model.types import Schema
+from trails.model.upkeep import KEEP_ALL, Retention
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import ROOT, ROOT_NAME
@@ -59,9 +64,6 @@ class View(Protocol):
 
     damaged: bool
     whole: bool
-
-    def clear(self) -> None:
-        """Forget everything; it is then not whole until it has followed the log again."""
 
     def reading(self) -> AbstractContextManager[None]:
         """Keep what is read in place."""
@@ -95,6 +97,9 @@ def now() -> str:
 class Graph:
     """One versioned knowledge graph, in a folder or in memory."""
 
+    write_seconds: float = 0.0
+    """How long one write of an actor with a credential may keep others waiting; 0 is no limit."""
+
     def __init__(
         self,
         folder: Path | None,
@@ -102,21 +107,26 @@ class Graph:
         name: str,
         base_iri: str,
         allow_bypass: bool = False,
+        retention: Retention = KEEP_ALL,
         keep_keys_days: int = KEEP_DAYS,
-        on_step: Callable[[Step], None] = _ignore,
+        read_only: ReadOnly | None = None,
         progress: Callable[[str], None] = _ignore,
     ) -> None:
         self.name = name
+        self.read_only = read_only
+        """Why nothing can be written; None where that is not so."""
+        self.loss: Loss | None = None
+        """What the log has lost, where that is why."""
         self.folder = folder
         self.allow_bypass = allow_bypass
         self.keep_keys_days = keep_keys_days
         """For how long idempotency keys are kept."""
-        self.on_step = on_step
+        self.on_step: Callable[[Step], None] = _ignore
         self.is_current: Callable[[Actor], bool] = everybody
         """Whether a caller's credential is still good; whoever serves the graph knows."""
         self.feed = Feed()
         self._progress = progress
-        self._lock = threading.Lock()
+        self._writers = FairQueue(1)
         self._owner: int | None = None
         self._retry_at = 0.0
         self._compiled: dict[str, Compiled] = {}
@@ -125,45 +135,113 @@ class Graph:
         """Commit and types that are seen → statements added and removed that are."""
         self.edge_ends: dict[str, tuple[str, ...]] = {}
         """Edge → what it joins, where that had to be looked up."""
+        if folder is not None:
+            self.loss = find_loss(folder)
+        if self.loss is not None:
+            self.read_only = ReadOnly("behind", self.loss.describe(name))
+            progress(self.read_only.reason)
         with ExitStack() as opened:
-            self.log: Log = SqliteLog(folder, name, base_iri, now())
+            self.log: Log = SqliteLog(
+                folder, name, base_iri, now(), read_only=self.read_only is not None
+            )
             opened.callback(self.log.close)
-            self.activities = Activities(self.log)
+            self.activities = Activities(
+                self.log,
+                retention,
+                lambda text: progress(f"graph {name}: {text}"),
+                kept=self.read_only is None,
+            )
             self.names = Names(self.log.header.base_iri)
             self.ancestry = Ancestry(self.log)
             self.containment = Containment(self.log, self.ancestry)
             self.folding = Folding(self.log, self.ancestry, self.compiled)
+            self.refold = Refold(self.ancestry, self.folding, self.compiled)
             self.tracing = Tracing(
                 self.feed, self.ancestry, self.folding, self.compiled, self.names
             )
-            self.file = NodeFile(
-                None if folder is None else folder / "nodes.db",
-                lambda digest: self.compiled(digest).schema,
-                f"{name} {self.names.base}",
-            )
+            self.file = self._open_file()
             opened.callback(self.file.close)
             opened.callback(self._close_quads)
             self.main = self._add_line(MAIN, self.log_head(MAIN))
-            self.stores = Stores(self._lines, self.main, self.ancestry, self.folding, progress)
+            self.stores = Stores(
+                self._lines,
+                self.main,
+                self.ancestry,
+                self.folding,
+                progress,
+                read_only=self.read_only is not None,
+            )
             opened.callback(self.stores.end)
-            self.catch_up()
+            if not self.file.frozen:
+                self.catch_up()
+            elif self.loss is None:
+                self.stores.bring_main(self.log_head(MAIN))
             opened.pop_all()
+
+    def _open_file(self) -> NodeFile:
+        """The node index: the file itself or, where it can't be used as it is, a copy in memory."""
+        path = None if self.folder is None else self.folder / "nodes.db"
+        whose = f"{self.name} {self.names.base}"
+
+        def schema_of(digest: str) -> Schema:
+            return self.compiled(digest).schema
+
+        if path is None or self.read_only is None:
+            return NodeFile(path, schema_of, whose)
+        try:
+            found = NodeFile(path, schema_of, whose, read_only=True)
+        except StorageError:
+            self._progress("the node index can't be read; making one in memory")
+            return NodeFile(None, schema_of, whose)
+        if self._usable(found):
+            return found
+        found.close()
+        self._progress("the node index is not at the head of every branch; copying it to memory")
+        return NodeFile(None, schema_of, whose, source=path)
+
+    def _usable(self, file: NodeFile) -> bool:
+        """Whether an index that can't be changed says all that there is to say."""
+        layers = file.layers
+        if self.loss is not None:
+            return MAIN in layers.refs and all(
+                not each.schema or self.log.schema(each.schema) is not None for each in layers
+            )
+        heads = {MAIN: self.log_head(MAIN), **self.log.branches()}
+        return all(
+            name in layers.refs and layers[layers.refs[name]].position.commit == head.commit
+            for name, head in heads.items()
+        )
+
+    @property
+    def status(self) -> Status:
+        """How it is, in a word."""
+        if self.read_only is None:
+            return "ok"
+        return "behind" if self.read_only.cause == "behind" else "read_only"
+
+    def check_writable(self) -> None:
+        """Raise why nothing can be written, where that is so."""
+        if self.read_only is not None:
+            raise self.read_only.error()
 
     # --- where things are --------------------------------------------------------
 
     def temporary(self) -> Path | None:
         """A folder for files of this process alone; the next owner removes what is left there.
 
-        None for a graph in memory, whose files are where the system has such files.
+        None for a graph in memory or read-only, whose files are where the system has such files.
         """
-        if self.folder is None:
+        if self.folder is None or self.read_only is not None:
             return None
         folder = self.folder / TEMPORARY
         private_folder(folder)
         return folder
 
     def log_head(self, branch: str) -> Head:
-        """Where a branch is in the log."""
+        """Where a branch is in the log; of a log that has lost it, where the index is."""
+        if self.loss is not None and self.file.frozen and branch in self.file.layers.refs:
+            layer = self.file.layers[self.file.layers.refs[branch]]
+            return Head(layer.position.commit, layer.position.seq, layer.schema)
         return self.log.head(branch) or Head(GENESIS, 0, Schema().digest)
 
     def compiled(self, digest: str) -> Compiled:
@@ -235,27 +313,28 @@ class Graph:
     # --- one writer at a time ------------------------------------------------------
 
     @contextmanager
-    def writing(self, timeout: float = 60.0) -> Iterator[None]:
-        """Hold the writer's lock."""
+    def writing(self, actor: str = ANYBODY, timeout: float = 60.0) -> Iterator[None]:
+        """Hold the writer's lock; the actors who wait for it take turns."""
         me = threading.get_ident()
         if self._owner == me:
             raise TransactionError(
                 "another transaction is open on this thread; finish it first, or write through "
                 "its own context"
             )
-        if not self._lock.acquire(timeout=timeout):
+        if not self._writers.acquire(actor, timeout):
             raise TransactionError(
-                f"another writer has held this graph for {timeout:.0f} seconds; try again later"
+                f"other writers have kept this graph busy for {timeout:.0f} s; try again later"
             )
         self._owner = me
         try:
             yield
         finally:
             self._owner = None
-            self._lock.release()
+            self._writers.release(actor)
 
     def prepare(self, line: Line, *, settled: bool = True) -> None:
         """Make a line ready to be written, or moved; called with the writer's lock."""
+        self.check_writable()
         if self.file.damaged or not self.file.whole:
             self.catch_up()
         if self._lines.get(line.name) is not line:
@@ -283,11 +362,9 @@ class Graph:
         """See to it that the node file is sound and of this history."""
         main = self.main.nodes
         if self.file.damaged:
-            self._progress("the node index is damaged; rebuilding it from the log")
-            self._clear_file()
+            self._rebuild_file("is damaged")
         elif main.known and not all(self.ancestry.has(each.position) for each in self.file.layers):
-            self._progress("the node index belongs to another history; rebuilding it from the log")
-            self._clear_file()
+            self._rebuild_file("belongs to another history")
         if not main.known:
             with self.file.transaction():
                 self.file.layers.point(self.file.db, MAIN, ROOT)
@@ -300,10 +377,27 @@ class Graph:
         if gone:
             self.forget_lines(gone)
 
-    def _clear_file(self) -> None:
+    def _rebuild_file(self, why: str) -> None:
+        """Make the node index anew beside the one that is there, which stays if that fails.
+
+        All branches are folded before it is replaced, also those that nobody uses now: what the
+        log can't give any more must not be lost with the old index.
+        """
+        self._progress(f"the node index {why}; rebuilding it from the log")
+        heads = {name: head.commit for name, head in self.log.branches().items()}
+        trunk = heads.pop(MAIN, GENESIS)
+        with left_as_it_was("the node index", why):
+            fresh = self.file.beside()
+            try:
+                self.refold.fold(fresh, trunk, heads, self._progress)
+                with fresh.transaction():
+                    fresh.layers.point(fresh.db, MAIN, ROOT)
+                self.file.replace(fresh)
+            except BaseException:
+                fresh.discard()
+                raise
         for name in [name for name, line in self._lines.items() if line.fixed]:
             del self._lines[name]
-        self.file.clear()
 
     def bring_line(self, line: Line) -> Line:
         """Bring a branch's node index to its head; called with the writer's lock."""
@@ -313,7 +407,6 @@ class Graph:
         except CorruptionError:
             if not self.file.damaged:
                 raise  # then it is the log
-            self._progress("the node index is damaged; rebuilding it from the log")
             self._bring_file()
             self._bring_nodes(self.main, self.log_head(MAIN))
             self._bring_nodes(line, head)
@@ -434,11 +527,16 @@ class Graph:
         line.head = head
 
     def rebuild(self) -> None:
-        """Forget all views and fold them from the log again."""
+        """Make all views anew from the log; each is replaced when its successor is complete."""
+        self.check_writable()
         with self.writing():
-            self._clear_file()
-            self.stores.clear()
+            self._rebuild_file("is to be renewed")
             self.catch_up()
+            self.stores.rebuild(self.main, self.log_head(MAIN))
+            for name, head in self.log.branches().items():
+                line = self._lines.get(name) or self._add_line(name, head)
+                if line is not self.main and self.stores.exists(line):
+                    self.stores.rebuild(self.bring_line(line), head)
 
     # --- reading ---------------------------------------------------------------------
 
@@ -455,6 +553,24 @@ class Graph:
             if found is not None:
                 return found[0]
         return self._reading(line, lambda: self.stores.of(line), read)
+
+    def reading_store(self, line: Line, read: Callable[[QuadsView], T]) -> T:
+        """Read from a line's own store, which stays open meanwhile."""
+        self._see_to(line)
+        return self._reading(line, lambda: self.stores.of(line), read)
+
+    def with_stores(self) -> list[str]:
+        """Main, and the branches that have a store of their own, those of near commits together."""
+        found = [
+            (head.seq, name)
+            for name, head in self.log.branches().items()
+            if name != MAIN and self._may_have_store(name) and self.stores.exists(self.line(name))
+        ]
+        return [MAIN, *(name for _, name in sorted(found))]
+
+    def _may_have_store(self, name: str) -> bool:
+        folder = self._line_folder(name)
+        return name in self._lines or (folder is not None and folder.is_dir())
 
     def _reading_mains(self, line: Line, read: Callable[[QuadsView], T]) -> tuple[T] | None:
         """Read from main's store, where main is at the same commit; None where it is not.
@@ -508,6 +624,8 @@ class Graph:
         One that only lags, because the disk refused it a commit, is read as it is when it
         still can't follow: the visible head lags with it.
         """
+        if self.file.frozen:
+            return
         if view.damaged or not view.whole:
             with self.writing():
                 self.catch_up()

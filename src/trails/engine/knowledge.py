@@ -510,7 +510,7 @@ class Knowledge:
             )
         if not self.sight.reads_all:
             raise refuse_text()
-        removed, added = data_statements(text, {"": self._graph.names.vocabulary})
+        removed, added = data_statements(text, self._graph.names)
         alone = self._mine() is None
         with self._writing(message, None, None) as opened:
             apply_statements(

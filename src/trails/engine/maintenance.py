@@ -1,6 +1,6 @@
 """Upkeep of a graph: drop what nobody needs, compact, copy, and bring a copy back.
 
-The log is never touched: every commit stays. What goes are views, which can be made again.
+Every commit stays. What goes are views, which can be made again; activities move into archives.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from trails.errors import CorruptionError, StorageError
 from trails.log.storage import files_below, storage_errors
 from trails.model.names import branch_folder
 from trails.model.upkeep import Cleaned, Manifest, Optimized
+from trails.sandbox.scratch import SCRATCH, sweep
 
 MANIFEST: Final = "manifest.json"
 BACKUP_FORMAT: Final = 1
@@ -26,20 +27,42 @@ _KEPT_SNAPSHOTS: Final = 8
 
 
 def cleanup(graph: Graph, *, keep: int = _KEPT_SNAPSHOTS, dry_run: bool = False) -> Cleaned:
-    """Drop old snapshots, files of branches that are gone, and versions that nothing sees."""
+    """Drop what nobody needs, archive old activities, and give unused space back."""
+    graph.check_writable()
+    before = _size(graph)
     with graph.writing():
         graph.catch_up()
-        before = _size(graph)
         folders = _unreachable(graph)
+        names = tuple(path.name for path in folders)
         if dry_run:
             snapshots = tuple(make_room(graph, keep, 2**62, dry_run=True))
-            return Cleaned(snapshots, tuple(path.name for path in folders), 0, 0, dry_run=True)
+            count, runs = graph.activities.archivable(), _sweep_runs(graph, dry_run=True)
+            return Cleaned(snapshots, names, 0, 0, activities=count, runs=runs, dry_run=True)
         snapshots = tuple(make_room(graph, keep, 2**62))
         for path in folders:
             shutil.rmtree(path, ignore_errors=True)
         rows = graph.file.purge()
-        freed = max(0, before - _size(graph))
-    return Cleaned(snapshots, tuple(path.name for path in folders), rows, freed)
+        graph.file.give_back_space()
+    # The log has a lock of its own: what follows is done in steps, between which others write.
+    archives = graph.activities.archive()
+    runs = _sweep_runs(graph)
+    graph.log.give_back_space()
+    return Cleaned(
+        snapshots,
+        names,
+        rows,
+        max(0, before - _size(graph)),
+        activities=sum(each.count for each in archives),
+        archives=tuple(each.name for each in archives),
+        runs=runs,
+    )
+
+
+def _sweep_runs(graph: Graph, *, dry_run: bool = False) -> tuple[str, ...]:
+    """Scratch space of sandboxes whose process was killed."""
+    if graph.folder is None:
+        return ()
+    return tuple(sweep(graph.folder / SCRATCH, dry_run=dry_run))
 
 
 def _unreachable(graph: Graph) -> list[Path]:
@@ -64,6 +87,7 @@ def _size(graph: Graph) -> int:
 
 def optimize(graph: Graph, progress: Callable[[str], None]) -> Optimized:
     """Compact the files of a graph. Branches are left alone: their stores share main's files."""
+    graph.check_writable()
     with graph.writing():
         graph.catch_up()
         graph.settle()

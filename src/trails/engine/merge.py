@@ -52,6 +52,7 @@ def merge(
     Planned without the writer's lock, which is taken to write the plan if the target is still
     where it was. After a few rounds the plan is made under the lock, so that it always ends.
     """
+    graph.check_writable()
     task = _Task(graph, asked, actor, call, access)
     if Seen(graph, permitting(access, "Change")).has(asked.target):
         first = task.replayed()  # before the source is looked for: it may be deleted by now
@@ -138,7 +139,7 @@ class _Task:
     def _plan(self, line: Line, theirs: Line) -> _Plan:
         """Plan the merge on a fixed state of both sides; nobody has to wait meanwhile."""
         graph, asked, access = self._graph, self._asked, self._access
-        with drafting(graph, line, access) as draft:
+        with drafting(graph, line, access, self._call) as draft:
             other = draft.read(theirs)
             ours_id, theirs_id = draft.line.head.commit, other.head.commit
             self._check_expected()
@@ -151,7 +152,7 @@ class _Task:
     def _move(self, line: Line, theirs: Line, plan: _Plan) -> MergeResult | None:
         """Move the target to the source; None if either has moved since that was planned."""
         graph = self._graph
-        with graph.writing():
+        with graph.writing(self._actor):
             graph.prepare(line, settled=False)
             moved = graph.log_head(line.name).commit != plan.ours
             if moved or not theirs.nodes.known or theirs.nodes.position.commit != plan.theirs:
@@ -185,7 +186,7 @@ class _Task:
     def run_locked(self, line: Line, theirs: Line) -> MergeResult:
         """Plan and write under the lock: for a busy target, and for graphs in memory."""
         graph, asked = self._graph, self._asked
-        with graph.writing():
+        with graph.writing(self._actor):
             graph.prepare(line, settled=False)
             replayed = self.replayed()
             if replayed is not None:
@@ -323,4 +324,8 @@ def _into(access: Access, source: str) -> Permits | None:
     """Into which branches an actor may merge; ``source`` is empty for a bare commit."""
     if access is OPEN:
         return None
-    return lambda branch: access.may("Change", branch) and access.may("BranchMerge", source, branch)
+    return lambda branch: (
+        access.may("Read", branch)
+        and access.may("Change", branch)
+        and access.may("BranchMerge", source, branch)
+    )

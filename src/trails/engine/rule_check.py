@@ -17,6 +17,7 @@ from trails.engine.lines import Compiled
 from trails.engine.puts import misnamed
 from trails.engine.rules import (
     RuleError,
+    Rules,
     count_error,
     dangling_error,
     duplicate_error,
@@ -101,6 +102,30 @@ def _miscounted(
             error = count_error(edge, side, handle, (low, high), count)
             if error is not None:
                 yield error
+
+
+def broken_since(
+    earlier: NodeIndex,
+    nodes: NodeIndex,
+    db: sqlite3.Connection,
+    compiled: Compiled,
+    handles: Sequence[str],
+) -> Iterator[RuleError]:
+    """Violations in a state that another one, with the same types, does not have.
+
+    All nodes in which the two differ are among ``handles``.
+    """
+    rules = Rules(compiled.rules, nodes, db)
+    before, after = earlier.find_all(db, handles), nodes.find_all(db, handles)
+    for handle in handles:
+        was, now = before.get(handle), after.get(handle)
+        state = None if now is None else now.state
+        rules.watch(None if was is None else was.state, state)
+        if was is not None and state is None:
+            for holder, field in rules.inbound(was.state):
+                yield dangling_error(holder, field, handle, there=False)
+    yield from _own(compiled, after.values())
+    yield from (error for error in rules.violations() if error.code != "in_use")
 
 
 class BrokenRule(msgspec.Struct):

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from trails.errors import FieldError
 from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema
+from trails.model.wording import count, with_article
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.keys import MISSING, handle_key, slot_name
 
@@ -215,10 +216,11 @@ class Rules:
             if users:
                 shown = ", ".join(f"{user}.{field.name}" for user, field in users[:_SHOWN])
                 more = f" and {len(users) - _SHOWN} more" if len(users) > _SHOWN else ""
+                verb = "refers" if len(users) == 1 else "refer"
                 yield RuleError(
                     users[0][1].name,
                     "in_use",
-                    f"{handle} can't be deleted while {shown}{more} refer(s) to it; change them "
+                    f"{handle} can't be deleted while {shown}{more} {verb} to it; change that "
                     "first, or delete with cascade=True",
                     handle,
                     [user for user, _ in users[:_SHOWN]],
@@ -229,10 +231,10 @@ class Rules:
     def _count_error(self, edge: str, side: str, handle: str) -> RuleError | None:
         for name, end, low, high in self._book.ends.get(handle.partition("/")[0], ()):
             if name == edge and end == side and self._nodes.exists(self._db, handle):
-                count = self._nodes.count_key(
+                found = self._nodes.count_key(
                     self._db, slot_name(edge, (side,)), handle_key(handle)
                 )
-                return count_error(edge, side, handle, (low, high), count)
+                return count_error(edge, side, handle, (low, high), found)
         return None
 
 
@@ -266,11 +268,12 @@ def dangling_error(
     holder: str, field: PredicateDescriptor, handle: str, *, there: bool
 ) -> RuleError:
     """A reference leads nowhere, or to a node of another type."""
-    why = f"which is not a {field.target}" if there else "which does not exist"
+    wanted = with_article(field.target or "node")
+    why = f"which is not {wanted}" if there else "which does not exist"
     return RuleError(
         field.name,
         "reference",
-        f"{field.name} must refer to a {field.target}; {holder} refers to {handle}, {why}",
+        f"{field.name} must refer to {wanted}; {holder} refers to {handle}, {why}",
         handle,
         field.target,
         nodes=(holder,),
@@ -279,14 +282,16 @@ def dangling_error(
 
 
 def count_error(
-    edge: str, side: str, handle: str, limits: tuple[int, int | None], count: int
+    edge: str, side: str, handle: str, limits: tuple[int, int | None], found: int
 ) -> RuleError | None:
     """A node has too few or too many edges of a type; None where the number is right."""
     low, high = limits
-    if count < low:
-        message = f"{handle} needs at least {low} {edge} edge(s) as {side}, not {count}"
+    if found < low:
+        least = count(low, f"{edge} edge")
+        message = f"{handle} needs at least {least} as {side}, not {found}"
         return RuleError(side, "min_count", message, handle, low, (handle,), edge=edge)
-    if high is not None and count > high:
-        message = f"{handle} may have at most {high} {edge} edge(s) as {side}, not {count}"
+    if high is not None and found > high:
+        most = count(high, f"{edge} edge")
+        message = f"{handle} may have at most {most} as {side}, not {found}"
         return RuleError(side, "max_count", message, handle, high, (handle,), edge=edge)
     return None

@@ -16,11 +16,12 @@ from trails.engine.write.states import apply_states, bypass
 from trails.engine.write.write import Write
 from trails.errors import FieldError, QueryError, ValidationError
 from trails.model.constraints import showable
-from trails.model.iris import RDF_TYPE
+from trails.model.iris import RDF_TYPE, Names
 from trails.model.nodes import NodeState
 from trails.model.sparql import text_of, tokenize
 from trails.model.types import Schema
 from trails.model.updates import update_form
+from trails.model.wording import with_article
 from trails.views.terms import Change, Terms
 
 _RAW_FORMS: Final = "only INSERT DATA and DELETE DATA can be written raw"
@@ -75,7 +76,7 @@ def _refuse_kinds(terms: Terms, outside: list[ox.Quad]) -> None:
         if handle is None or field is None or not isinstance(quad.graph_name, ox.DefaultGraph):
             return
         row, path = field.type.scalar.row, f"{handle}.{field.name}"
-        code, wanted = "reference", f"the IRI of a {field.target}"
+        code, wanted = "reference", f"the IRI of {with_article(field.target or 'node')}"
         if row is not None:
             code, wanted = "datatype", f"a literal of type <{row.datatype}>, {row.expected}"
         message = f"{path} takes {wanted}; {quad.object} is not one"
@@ -112,11 +113,11 @@ def _crowded(
         left = {*(each for each in old if each not in change.removed.get(name, ())), *come}
         if len(left) > 1:
             path = f"{handle}.{name}"
-            message = f"{path} may have at most 1 value(s), not {len(left)}"
+            message = f"{path} may have at most 1 value, not {len(left)}"
             yield FieldError(path, "max_count", message, [showable(each) for each in left], 1)
 
 
-def data_statements(text: str, prefixes: Mapping[str, str]) -> tuple[bytes, bytes]:
+def data_statements(text: str, names: Names) -> tuple[bytes, bytes]:
     """The statements of INSERT DATA and DELETE DATA: (removed, added) as N-Quads.
 
     The library parses them: each operation runs alone in an empty store.
@@ -128,7 +129,11 @@ def data_statements(text: str, prefixes: Mapping[str, str]) -> tuple[bytes, byte
         target = removed if operation.insert is None else added
         body = text_of(operation.delete or operation.insert or ())
         try:
-            target.update(f"{operation.prologue} INSERT DATA {{ {body} }}", prefixes=dict(prefixes))
+            target.update(
+                f"{operation.prologue} INSERT DATA {{ {body} }}",
+                base_iri=names.nodes,
+                prefixes=names.prefixes,
+            )
         except (SyntaxError, ValueError) as error:
             raise QueryError(f"the update can't be parsed: {error}") from None
     return _dump(removed), _dump(added)

@@ -18,6 +18,7 @@ from typing import Final
 from trails.engine.ancestry import Ancestry
 from trails.engine.folding import Folding
 from trails.engine.lines import SNAPSHOT, Line
+from trails.engine.refold import left_as_it_was
 from trails.errors import CorruptionError, StorageError
 from trails.files import private_folder
 from trails.model.history import Head
@@ -44,6 +45,8 @@ class Stores:
         ancestry: Ancestry,
         folding: Folding,
         progress: Callable[[str], None],
+        *,
+        read_only: bool = False,
     ) -> None:
         self._lines = lines
         self._main = main
@@ -53,7 +56,15 @@ class Stores:
         self._timer: threading.Timer | None = None
         self._timer_lock = threading.Lock()
         self._ended = False
-        main.quads = QuadsView(_folder(main))
+        self._read_only = read_only
+        main.quads = self._find(_folder(main)) if read_only else QuadsView(_folder(main))
+
+    def _find(self, folder: Path | None) -> QuadsView:
+        """A store as it is; where there is none that can be read, an empty one in memory."""
+        if folder is not None and folder.is_dir():
+            with suppress(StorageError):
+                return QuadsView(folder, read_only=True)
+        return QuadsView(None)
 
     # --- asking ------------------------------------------------------------------------
 
@@ -75,7 +86,10 @@ class Stores:
             if line.quads is None:
                 line.quads = self._open(_folder(line))
             line.quads_used = monotonic()
-            self._bring(line, line.quads, line.head)
+            if self._read_only:
+                line.quads = self._followed(line.quads, line.head)
+            else:
+                self._bring(line, line.quads, line.head)
             found = line.quads
         self._close_surplus(line)
         self._look_later()
@@ -85,7 +99,9 @@ class Stores:
 
     def _open(self, folder: Path | None) -> QuadsView:
         """A store that begins as a checkpoint of main's."""
-        if folder is not None and not folder.is_dir():
+        if self._read_only:
+            return self._open_read_only(folder)
+        if folder is not None and not folder.exists():
             private_folder(folder.parent)
             with self.main().reading():
                 self.main().store.backup(folder)
@@ -94,34 +110,67 @@ class Stores:
             made.copy(self.main())
         return made
 
+    def _open_read_only(self, folder: Path | None) -> QuadsView:
+        found = self._find(folder)
+        if not found.position.commit:
+            found.copy(self.main())
+        return found
+
     # --- following ---------------------------------------------------------------------
 
     def bring_main(self, head: Head) -> None:
         """Bring the store of ``main`` to a head; called with the writer's lock."""
         self.main().revive()
-        self._bring(self._main, self.main(), head)
+        if self._read_only:
+            self._main.quads = self._followed(self.main(), head)
+        else:
+            self._bring(self._main, self.main(), head)
+
+    def _followed(self, quads: QuadsView, head: Head) -> QuadsView:
+        """A store at a head; one that can't be changed is copied to memory first."""
+        if quads.position.commit == head.commit:
+            return quads
+        memory = quads
+        if quads.frozen:
+            memory = QuadsView(None)
+            if self._ancestry.has(quads.position):
+                memory.copy(quads)
+            quads.close()
+        self._follow(memory, head)
+        return memory
 
     def _bring(self, line: Line, quads: QuadsView, head: Head) -> None:
         """Bring a store to a head, from wherever it is."""
         if quads.position.commit == head.commit and quads.whole and not quads.damaged:
             return
-        name = "the quads view" if line is self._main else f"the quads view of {line.name}"
         if quads.damaged:
-            self._progress(f"{name} is damaged; rebuilding it from the log")
-            quads.clear()
+            why = "is damaged"
         elif not self._ancestry.has(quads.position):
-            self._progress(f"{name} belongs to another history; rebuilding it from the log")
-            quads.clear()
-        if quads.position.commit != head.commit:
-            try:
-                self._follow(quads, head)
-            except CorruptionError:
-                if not quads.damaged:
-                    raise  # then it is the log
-                self._progress(f"{name} is damaged; rebuilding it from the log")
-                quads.clear()
-                self._follow(quads, head)
+            why = "belongs to another history"
+        else:
+            why = self._try_to_follow(quads, head)
+        if why:
+            self._rebuild(line, quads, head, why)
         quads.whole = True
+
+    def _try_to_follow(self, quads: QuadsView, head: Head) -> str:
+        """Bring a store to a head; why it has to be made anew instead, where it has."""
+        try:
+            if quads.position.commit != head.commit:
+                self._follow(quads, head)
+        except CorruptionError:
+            if not quads.damaged:
+                raise  # then it is the log
+            return "is damaged"
+        return ""
+
+    def _rebuild(self, line: Line, quads: QuadsView, head: Head, why: str) -> None:
+        """Make a store anew beside the one that is there, which stays if that can't be done."""
+        name = "the quads view" if line is self._main else f"the quads view of {line.name}"
+        self._progress(f"{name} {why}; rebuilding it from the log")
+        start = None if line is self._main or self.main().damaged else self.main()
+        with left_as_it_was(name, why):
+            quads.rebuild(lambda fresh: self._follow(fresh, head), start)
 
     def _follow(self, quads: QuadsView, head: Head) -> None:
         try:
@@ -143,11 +192,16 @@ class Stores:
 
     # --- letting go --------------------------------------------------------------------
 
-    def clear(self) -> None:
-        """Forget what every open store holds."""
-        for line in self._lines.values():
-            if line.quads is not None:
-                line.quads.clear()
+    def rebuild(self, line: Line, head: Head) -> None:
+        """Make a line's store anew from the log."""
+        if line is self._main:
+            self._rebuild(line, self.main(), head, "is to be renewed")
+            return
+        with line.quads_lock:
+            if line.quads is None:
+                line.quads = self._open(_folder(line))
+            line.quads_used = monotonic()
+            self._rebuild(line, line.quads, head, "is to be renewed")
 
     def close(self, line: Line) -> None:
         """Close a line's store; whoever holds it asks for another."""

@@ -18,15 +18,40 @@ from typing import IO, Final, TypeVar
 
 import msgspec
 
-from trails.errors import CorruptionError, StorageError
+from trails.errors import CorruptionError, ReadOnlyError, StorageError
 from trails.files import make_folder, sync_folder
+from trails.log.archives import (
+    ARCHIVES_FOLDER,
+    AT_ONCE,
+    check_archives,
+    insert_archive,
+    read_archive,
+    read_archives,
+    write_archive,
+)
 from trails.log.compression import zstd
 from trails.log.payloads import Part, Payload, PayloadWriter, open_part
 from trails.log.places import LOG_FILE, NEW_LOG, find_log
 from trails.log.protocol import Header, head_moved
-from trails.log.storage import connect, create_private, storage_errors
+from trails.log.storage import (
+    SHRINKABLE,
+    connect,
+    connect_read_only,
+    create_private,
+    give_back_space,
+    storage_errors,
+)
+from trails.log.tail import Tail
 from trails.model.digests import canonical
-from trails.model.history import GENESIS, LOG_FORMAT, Activity, Commit, Head, Move
+from trails.model.history import (
+    GENESIS,
+    LOG_FORMAT,
+    Activity,
+    ActivityArchive,
+    Commit,
+    Head,
+    Move,
+)
 from trails.model.idempotency import KeyedOutcome
 from trails.model.types import Schema
 
@@ -76,6 +101,8 @@ BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END;
 T = TypeVar("T")
 _AT_ONCE: Final = 512
 """Activities that one statement adds."""
+_DELETED_AT_ONCE: Final = 2_000
+"""Archived activities that one transaction deletes: writers wait for it."""
 _INSERT: Final = "INSERT INTO activities (id, record) VALUES "
 
 _COMMIT = msgspec.json.Decoder(Commit)
@@ -118,6 +145,7 @@ def _create_file(folder: Path, header: Header) -> None:
         create_private(path)
         db = sqlite3.connect(path, isolation_level=None)
         try:
+            db.execute(SHRINKABLE)
             db.execute("PRAGMA synchronous = FULL")
             _create(db, header)
         finally:
@@ -150,18 +178,37 @@ def _protect(db: sqlite3.Connection, table: str) -> None:
 class SqliteLog:
     """A Log in a folder, or in memory when the folder is None."""
 
-    def __init__(self, folder: Path | None, graph: str, base_iri: str, created: str) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        graph: str,
+        base_iri: str,
+        created: str,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        """``read_only``: change no file, whatever is asked."""
+        self.read_only = read_only
+        self._tail: Tail | None = None
+        self._folder = folder
         self._segments = None if folder is None else folder / "segments"
         self._lock = threading.RLock()
         header = Header(LOG_FORMAT, graph, base_iri, created)
         if folder is not None and not find_log(folder, graph):
+            if read_only:
+                raise StorageError(
+                    f"graph {graph!r} is not there yet, and can't be created read-only"
+                )
             _create_file(folder, header)
-        self._db = connect(None if folder is None else folder / LOG_FILE, synchronous="FULL")
+        self._db = self._connect(folder)
         try:
             if folder is None:
                 _create(self._db, header)
             self._header = self._read_header()
-            self._add_missing()
+            if not read_only:
+                self._add_missing()
+            with storage_errors("read the log"):
+                self._archives = read_archives(self._db)
         except BaseException:
             self._db.close()
             raise
@@ -170,9 +217,28 @@ class SqliteLog:
         self._last: Commit | None = None
         self._newest: int | None = None
         """The place of the newest commit; None when it has to be asked for."""
-        self._sweep_segments()
+        if folder is not None and not read_only:
+            self._open_tail(folder)
 
     # --- opening ---------------------------------------------------------------
+
+    def _connect(self, folder: Path | None) -> sqlite3.Connection:
+        path = None if folder is None else folder / LOG_FILE
+        if path is None or not self.read_only:
+            return connect(path, synchronous="FULL")
+        with storage_errors("open the log"):
+            return connect_read_only(path)
+
+    def _open_tail(self, folder: Path) -> None:
+        """Follow the tail from where it is; where it lags, the log's own file must have it all."""
+        self._tail = Tail(folder)
+        self._sweep_segments(closed=self._tail.closed)
+        last = self.last_seq()
+        if self._tail.last_seq < last:
+            self.compact()
+            found = self.at(last)
+            if found is not None:
+                self._tail.add_tip(found)
 
     def _read_header(self) -> Header:
         with storage_errors("read the log"):
@@ -204,8 +270,12 @@ class SqliteLog:
             rows = self._db.execute("SELECT branch, id, seq, schema FROM heads ORDER BY branch")
             return {branch: Head(*rest) for branch, *rest in rows}
 
-    def _sweep_segments(self) -> None:
-        """Remove files that no commit names: debris of a crash before an append."""
+    def _sweep_segments(self, *, closed: bool) -> None:
+        """Remove files that no commit names: debris of a crash before an append.
+
+        A whole one may also be what is left of a lost commit. It goes when the log is opened
+        after it was closed in order, which shows that nothing was lost.
+        """
         if self._segments is None or not self._segments.is_dir():
             return
         with storage_errors("read the log"):
@@ -215,7 +285,7 @@ class SqliteLog:
             )
             named = {name for row in rows for name in row}
             for path in self._segments.iterdir():
-                if path.name not in named:
+                if path.name not in named and (closed or path.suffix == ".tmp"):
                     path.unlink()
 
     # --- reading ---------------------------------------------------------------
@@ -357,26 +427,128 @@ class SqliteLog:
         return None if found is None else _decode(_SCHEMA, found[0])
 
     def activities(self, after: int = 0) -> Iterator[tuple[int, Activity]]:
-        """Activities in log order, those after a position."""
+        """Activities in log order, those after a position, archived ones included."""
         while True:
-            with self._lock, storage_errors("read the log"):
-                rows = self._db.execute(
-                    "SELECT seq, record FROM activities WHERE seq > ? ORDER BY seq LIMIT 500",
-                    (after,),
-                ).fetchall()
-            if not rows:
+            archive = next((each for each in self.archives() if each.last > after), None)
+            if archive is not None:
+                kept = read_archive(self._archives_folder, archive)
+                yield from (each for each in kept if each[0] > after)
+                after = archive.last
+                continue
+            rows = self._activity_rows(after)
+            if rows:
+                after = rows[-1][0]
+                yield from ((seq, _decode(_ACTIVITY, record)) for seq, record in rows)
+            elif self._archived <= after:
                 return
-            for seq, record in rows:
-                after = seq
-                yield seq, _decode(_ACTIVITY, record)
 
-    def newest_activities(self, limit: int) -> list[Activity]:
-        """The last few activities, the newest first."""
+    def _activity_rows(self, after: int) -> list[tuple[int, bytes]]:
+        """The next records of the table; none where an archive has the next ones."""
+        with self._lock, storage_errors("read the log"):
+            if self._archived > after:
+                return []
+            return self._db.execute(
+                "SELECT seq, record FROM activities WHERE seq > ? ORDER BY seq LIMIT 500", (after,)
+            ).fetchall()
+
+    def newest_activities(self, limit: int, *, archived: bool = True) -> list[Activity]:
+        """The last few activities, the newest first; of archived ones, those that are needed."""
         with self._lock, storage_errors("read the log"):
             rows = self._db.execute(
-                "SELECT record FROM activities ORDER BY seq DESC LIMIT ?", (limit,)
+                "SELECT record FROM activities WHERE seq > ? ORDER BY seq DESC LIMIT ?",
+                (self._archived, limit),
             ).fetchall()
-        return [_decode(_ACTIVITY, record) for (record,) in rows]
+            archives = self.archives() if archived else ()
+        found = [_decode(_ACTIVITY, record) for (record,) in rows]
+        for archive in reversed(archives):
+            if len(found) >= limit:
+                break
+            kept = read_archive(self._archives_folder, archive)
+            found += [each for _, each in reversed(kept)][: limit - len(found)]
+        return found
+
+    # --- archives of activities --------------------------------------------------
+
+    def archives(self) -> tuple[ActivityArchive, ...]:
+        """Files of activities that have left the table, oldest first."""
+        return tuple(self._archives)
+
+    @property
+    def _archived(self) -> int:
+        """The place up to which archives have the activities."""
+        return self._archives[-1].last if self._archives else 0
+
+    @property
+    def _archives_folder(self) -> Path:
+        if self._folder is None:
+            raise StorageError("a log in memory has no archives")
+        return self._folder / ARCHIVES_FOLDER
+
+    def find_archivable(self, ended_before: str, keep: int | None) -> range:
+        """The places of activities that ended before a time, or are more than ``keep``.
+
+        The newest one always stays: the table counts on from there.
+        """
+        low = self._archived + 1
+        with self._lock, storage_errors("read the log"):
+            last = self._db.execute("SELECT max(seq) FROM activities").fetchone()[0] or 0
+            if self._folder is None or last <= low:
+                return range(low, low)
+            until, bound = low, last
+            while until < bound:  # they are in the order of their ends
+                middle = (until + bound) // 2
+                row = self._db.execute(
+                    "SELECT record FROM activities WHERE seq >= ? ORDER BY seq LIMIT 1", (middle,)
+                ).fetchone()
+                if _decode(_ACTIVITY, row[0]).ended < ended_before:
+                    until = middle + 1
+                else:
+                    bound = middle
+        if keep is not None:
+            until = max(until, last + 1 - keep)
+        return range(low, min(until, last))
+
+    def archive_activities(self, places: range) -> Iterator[ActivityArchive]:
+        """Move the activities at the beginning of the stream into sealed files, one by one."""
+        self._delete_archived()
+        while self._archived + 1 < places.stop:
+            until = min(places.stop, self._archived + 1 + AT_ONCE)
+            archive = write_archive(self._archives_folder, self._rows_until(until))
+            with self._lock:
+                with self._transaction("archive activities"):
+                    insert_archive(self._db, archive)
+                self._archives.append(archive)
+            self._delete_archived()
+            yield archive
+
+    def _rows_until(self, until: int) -> Iterator[tuple[int, bytes]]:
+        after = self._archived
+        while rows := [row for row in self._activity_rows(after) if row[0] < until]:
+            yield from rows
+            after = rows[-1][0]
+
+    def _delete_archived(self) -> None:
+        """Delete the rows that archives have, a few at a time."""
+        while self._archives:
+            with self._transaction("archive activities"):
+                deleted = self._db.execute(
+                    "DELETE FROM activities WHERE seq IN "
+                    "(SELECT seq FROM activities WHERE seq <= ? ORDER BY seq LIMIT ?)",
+                    (self._archived, _DELETED_AT_ONCE),
+                ).rowcount
+            if deleted < _DELETED_AT_ONCE:
+                return
+
+    def check_archives(self) -> list[str]:
+        """What is wrong with the files of archived activities."""
+        return (
+            list(check_archives(self._archives_folder, self.archives())) if self._archives else []
+        )
+
+    def give_back_space(self) -> None:
+        """Give what the file does not use back to the file system."""
+        if self._folder is not None:
+            give_back_space(self._db, self._folder / LOG_FILE, self._lock)
 
     # --- writing ---------------------------------------------------------------
 
@@ -403,10 +575,11 @@ class SqliteLog:
                 self._renew_heads()
                 raise head_moved(commit.branch, expected, actual)
             head = self._heads.get(commit.branch)
+            body = None
             if head is None or head.schema != commit.schema:
+                body = canonical(schema)
                 self._db.execute(
-                    "INSERT OR IGNORE INTO schemas VALUES (?, ?)",
-                    (schema.digest, canonical(schema)),
+                    "INSERT OR IGNORE INTO schemas VALUES (?, ?)", (schema.digest, body)
                 )
             removed, added = payload.removed, payload.added
             self._db.execute(
@@ -436,6 +609,15 @@ class SqliteLog:
         if head is None or head.schema != commit.schema:
             self._arrangement += 1
         self._last = commit
+        if self._tail is not None:
+            self._fill_tail(self._tail, commit.seq)
+            self._tail.add_commit(commit, payload, body, expected, keyed)
+
+    def _fill_tail(self, tail: Tail, seq: int) -> None:
+        """Add what is missing before a commit: an interrupt may have come between log and tail."""
+        if tail.last_seq and tail.last_seq < seq - 1:
+            for commit in self.commits(tail.last_seq, seq - 1):
+                tail.add_tip(commit)
 
     def remember(self, keyed: KeyedOutcome, now: str) -> None:
         """Keep the outcome of a write that made no commit and moved no branch."""
@@ -465,7 +647,9 @@ class SqliteLog:
                 self._renew_heads()
                 raise head_moved(move.branch, move.before, actual)
             move = msgspec.structs.replace(move, after=self.last_seq())
-            self._db.execute("INSERT INTO moves (record) VALUES (?)", (canonical(move),))
+            number = self._db.execute(
+                "INSERT INTO moves (record) VALUES (?)", (canonical(move),)
+            ).lastrowid
             if move.action == "delete":
                 self._db.execute("DELETE FROM heads WHERE branch = ?", (move.branch,))
                 # A branch that gets this name later is another one.
@@ -479,6 +663,8 @@ class SqliteLog:
             if keyed is not None:
                 self._remember(keyed, move.time)
         self._renew_heads()
+        if self._tail is not None:
+            self._tail.add_move(number or 0, move, schema, keyed)
         return move
 
     def _seq_of(self, identifier: str) -> int:
@@ -504,6 +690,8 @@ class SqliteLog:
 
     @contextmanager
     def _transaction(self, doing: str) -> Iterator[None]:
+        if self.read_only:
+            raise ReadOnlyError(f"can't {doing}: it is open read-only")
         with self._lock, storage_errors(doing):
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -538,20 +726,30 @@ class SqliteLog:
                     for name in row
                     if name is not None
                 }
+                archives = read_archives(copy)
             finally:
                 copy.close()
             if self._segments is not None and named:
                 make_folder(folder / "segments")
                 for name in sorted(named):
                     shutil.copyfile(self._segments / name, folder / "segments" / name)
+            if archives:
+                make_folder(folder / ARCHIVES_FOLDER)
+                for archive in archives:
+                    file = folder / ARCHIVES_FOLDER / archive.name
+                    shutil.copyfile(self._archives_folder / archive.name, file)
 
     def compact(self) -> None:
         """Move what is in the WAL into the file."""
+        if self.read_only:
+            return
         with self._lock, storage_errors("compact the log"):
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             self._db.execute("PRAGMA optimize")
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the files."""
         with self._lock:
             self._db.close()
+            if self._tail is not None:
+                self._tail.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
@@ -13,6 +14,10 @@ from typing import Final
 from trails.errors import CorruptionError, StorageError, StorageFullError
 from trails.files import PRIVATE_FILE
 
+_INCREMENTAL: Final = 2
+"""SQLite's number for files that can shrink in steps."""
+SHRINKABLE: Final = f"PRAGMA auto_vacuum = {_INCREMENTAL}"
+"""Said to a new database before its first table."""
 _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -66,6 +71,43 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+_STEP: Final = 256
+"""Pages that are given back in one transaction."""
+_WORTHWHILE: Final = 1 << 20
+"""Unused bytes from which a file that can't shrink in steps is rewritten."""
+
+
+def give_back_space(
+    db: sqlite3.Connection, path: Path, lock: AbstractContextManager[object]
+) -> None:
+    """Give the pages that a database does not use back to the file system.
+
+    Where the file allows it, in steps between which others have the lock; else the file is
+    written anew, once, if that pays and the disk has room, and shrinks in steps from then on.
+    """
+    with storage_errors("give unused space back"):
+        with lock:
+            stepwise = _pragma(db, "auto_vacuum") == _INCREMENTAL
+        while stepwise:
+            with lock:
+                before = _pragma(db, "freelist_count")
+                db.execute(f"PRAGMA incremental_vacuum({_STEP})").fetchall()
+                if not before or _pragma(db, "freelist_count") >= before:
+                    break
+        with lock:
+            unused = _pragma(db, "freelist_count") * _pragma(db, "page_size")
+            size = _pragma(db, "page_count") * _pragma(db, "page_size")
+            room = shutil.disk_usage(path.parent).free
+            if unused > max(_WORTHWHILE, size // 10) and room > 2 * size:
+                db.execute(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
+                db.execute("VACUUM")
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _pragma(db: sqlite3.Connection, name: str) -> int:
+    return int(db.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 def create_private(path: Path) -> None:
@@ -136,7 +178,9 @@ class _Translation:
         code = getattr(error, "sqlite_errorcode", None)
         if code in _FULL:
             return full(self._doing)
-        if code is not None and code & 0xFF in _DAMAGED:
+        # The module, which gives no code then, could not read a text as UTF-8.
+        unreadable = code is None and "decode" in str(error)
+        if unreadable or (code is not None and code & 0xFF in _DAMAGED):
             return CorruptionError(f"can't {self._doing}: {error}; run 'trails verify'")
         if code is not None and code & 0xFF in _BUSY:
             return StorageError(

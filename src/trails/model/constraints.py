@@ -16,6 +16,7 @@ from trails.errors import FieldError
 from trails.model.kinds import KINDS, KindError
 from trails.model.patterns import compile_pattern
 from trails.model.types import JSON, LIST, MAP, OBJECT, REF, PredicateDescriptor, ValueType
+from trails.model.wording import count, with_article
 
 Coerce = Callable[[object], object]
 Check = Callable[[object, str, list[FieldError]], object]
@@ -70,8 +71,8 @@ RULES: Final = (
 
 
 _EXPECTED: Final = {
-    REF: "a reference to a {} (its IRI)",
-    OBJECT: "an object with the fields of {}",
+    REF: "a reference to {a_target} (its IRI)",
+    OBJECT: "an object with the fields of {target}",
     JSON: "a JSON value",
     MAP: "an object",
 }
@@ -98,7 +99,9 @@ def coercer_of(value_type: ValueType, special: Mapping[str, Coerce]) -> tuple[Co
     ``special`` supplies the kinds that need more than a value: references, objects.
     """
     if value_type.kind in special:
-        return special[value_type.kind], _EXPECTED[value_type.kind].format(value_type.target)
+        target = value_type.target or ""
+        expected = _EXPECTED[value_type.kind].format(target=target, a_target=with_article(target))
+        return special[value_type.kind], expected
     kind = KINDS[value_type.kind]
     dimension = value_type.dimension
     if dimension is None:
@@ -180,10 +183,10 @@ def _compile_many(field: PredicateDescriptor, check_one: Check, *, stored: bool)
             values = sorted(set(values), key=sort_key)  # type: ignore[type-var, arg-type]
         if len(values) < low:
             code = "required" if not values else "min_count"
-            message = f"{path} needs at least {low} value(s), not {len(values)}"
+            message = f"{path} needs at least {count(low, 'value')}, not {len(values)}"
             errors.append(FieldError(path, code, message, showable(raw), low))
         if high is not None and len(values) > high:
-            message = f"{path} may have at most {high} value(s), not {len(values)}"
+            message = f"{path} may have at most {count(high, 'value')}, not {len(values)}"
             errors.append(FieldError(path, "max_count", message, showable(raw), high))
         return tuple(values)
 

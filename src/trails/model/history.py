@@ -116,6 +116,20 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of several, ``started`` is when the first of them was and ``ended`` when the last was."""
 
 
+class ActivityArchive(msgspec.Struct, frozen=True):
+    """A sealed file of activities that have left the log's table."""
+
+    first: int
+    last: int
+    """Places in the stream of activities."""
+    count: int
+    name: str
+    sha: str
+    """SHA-256 of its text."""
+    oldest: str
+    newest: str
+
+
 def chain_digest(parent_digests: tuple[str, ...], draft: Draft, payload: str, counts: str) -> str:
     """The digest of a commit: of its content and of everything before it."""
     content = msgspec.to_builtins(draft)

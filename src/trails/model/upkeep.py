@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final, Literal
+
 import msgspec
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """How many activities stay in the log before the oldest are archived; None is no limit."""
+
+    days: int | None = None
+    rows: int | None = None
+
+
+KEEP_ALL: Final = Retention()
 
 
 class Cleaned(msgspec.Struct, frozen=True):
@@ -12,6 +24,11 @@ class Cleaned(msgspec.Struct, frozen=True):
     folders: tuple[str, ...]
     rows: int
     bytes: int
+    activities: int = 0
+    """Those that moved into archives."""
+    archives: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    """Scratch space of sandboxes that did not end in order."""
     dry_run: bool = False
 
 
@@ -20,6 +37,25 @@ class Optimized(msgspec.Struct, frozen=True):
 
     before: int
     after: int
+
+
+class Recovery(msgspec.Struct, frozen=True):
+    """What was recovered of a graph whose log had lost something."""
+
+    graph: str
+    status: Literal["sound", "recovered", "lost"]
+    """Nothing was missing; everything is back; or something can't be put back."""
+    restored: tuple[str, ...] = ()
+    """Commits that came back exactly as they were."""
+    rebuilt: dict[str, str] = {}
+    """Branch → the commit that holds what a view had and no commit has."""
+    lost: tuple[str, ...] = ()
+    """Commits of which nothing is left."""
+    unusable: tuple[str, ...] = ()
+    """Views that nothing could be taken from, and why."""
+    copy: str | None = None
+    """Where the damaged files are now; None where nothing was changed."""
+    dry_run: bool = False
 
 
 class Manifest(msgspec.Struct, frozen=True):

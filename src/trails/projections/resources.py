@@ -13,6 +13,7 @@ from typing import Final
 from trails.model.resources import Resource, ResourceList, ResourceTemplate
 from trails.model.types import Schema, TypeDescriptor
 from trails.model.uris import DEFAULT_LIMIT, MAX_LIMIT, Document
+from trails.model.wording import with_article
 
 JSON: Final = "application/json"
 LD_JSON: Final = "application/ld+json"
@@ -166,7 +167,8 @@ def _meaning(descriptor: TypeDescriptor) -> str:
     if told and not told.endswith((".", "!", "?")):
         told += "."
     if edge := descriptor.edge:
-        told = f"{told} Joins a {edge.source} (source) to a {edge.target} (target).".strip()
+        source, target = with_article(edge.source), with_article(edge.target)
+        told = f"{told} Joins {source} (source) to {target} (target).".strip()
     return f" {told}" if told else ""
 
 

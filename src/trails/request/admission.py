@@ -2,7 +2,8 @@
 
 Asked once it is known that the actor may make the call at all, so that what an actor can't
 see costs it nothing and tells it nothing. One for each graph, and one account for each
-name, whatever credentials it comes with.
+name, whatever credentials it comes with. All accounts together have a limit, too: a graph that
+can't keep up refuses calls at once instead of letting them wait without end.
 
 Safe in threads without a lock, which would take longer than all the rest: calls under way are
 the items of a list, and adding or taking one is a single step.
@@ -10,6 +11,7 @@ the items of a list, and adding or taking one is a single step.
 
 from __future__ import annotations
 
+from sys import maxsize
 from time import monotonic
 from typing import Final
 
@@ -33,15 +35,18 @@ class Budget(msgspec.Struct, frozen=True):
     in_flight: int = 0
     """Of those with a credential: without one, all callers have the same name."""
     calls_per_minute: int = 0
+    in_flight_of_all: int = 0
+    """Calls of all actors at the same time, with or without a credential."""
 
 
 class Account:
     """What one actor has under way."""
 
-    __slots__ = ("_running",)
+    __slots__ = ("_all", "_running")
 
-    def __init__(self) -> None:
+    def __init__(self, everybody: list[None]) -> None:
         self._running: list[None] = []
+        self._all = everybody
 
     def __len__(self) -> int:
         """How many calls."""
@@ -50,10 +55,12 @@ class Account:
     def begin(self) -> None:
         """A call begins."""
         self._running.append(None)
+        self._all.append(None)
 
     def end(self) -> None:
         """A call has ended, however it did."""
         self._running.pop()
+        self._all.pop()
 
 
 class Slot:
@@ -84,12 +91,30 @@ class Admission:
 
     def __init__(self, budget: Budget, clock: Clock = monotonic) -> None:
         self._most = budget.in_flight
+        self._most_of_all = budget.in_flight_of_all or maxsize
+        self._all: list[None] = []
         self._calls = Meter(budget.calls_per_minute, clock)
         self._accounts: dict[str, Account] = {}
         self._crowd = _FEW
 
+    def refuse_overload(self, actor: Actor) -> Failure | None:
+        """Why nothing more is begun now, whoever asks; the operator gets through."""
+        if len(self._all) < self._most_of_all or actor.credential == OPERATOR.credential:
+            return None
+        return Failure(
+            "semantic",
+            "busy",
+            f"the server is overloaded: {self._most_of_all} calls are under way on this graph, "
+            f"which is the limit. Nothing was done; try again in {_SOON} s",
+            {"limit": "calls", "allowed": self._most_of_all, "retry_after": _SOON},
+        )
+
     def enter(self, actor: Actor) -> Account | Failure:
         """Begin a call, which the caller ends in the account; or why that can't be now."""
+        if len(self._all) >= self._most_of_all:
+            overload = self.refuse_overload(actor)
+            if overload is not None:
+                return overload
         account = self._accounts.get(actor.name)
         if account is None:
             account = self._open(actor.name)
@@ -114,7 +139,7 @@ class Admission:
     def _open(self, name: str) -> Account:
         if len(self._accounts) >= self._crowd:
             self._sweep()
-        return self._accounts.setdefault(name, Account())
+        return self._accounts.setdefault(name, Account(self._all))
 
     def _sweep(self) -> None:
         """Let go of accounts that nobody uses; seldom, so that it costs next to nothing.

@@ -82,6 +82,7 @@ class Dispatch:
                 return await self._in_thread(call, self._succeed, request, result)
             return self._succeed(request, result)
         except asyncio.CancelledError:
+            call.abandoned = True
             self._activities.end(call, "cancelled")
             raise
         except Exception as error:  # noqa: BLE001 - every error becomes a failure here
@@ -89,7 +90,11 @@ class Dispatch:
 
     async def _in_thread(self, call: Call, work: Callable[..., T], *arguments: object) -> T:
         dropped = partial(self._activities.end, call, "cancelled")
-        return await self._threads.run(call.actor, work, *arguments, dropped=dropped)
+        try:
+            return await self._threads.run(call.actor, work, *arguments, dropped=dropped)
+        except asyncio.CancelledError:
+            call.abandoned = True
+            raise
 
     # --- the steps -----------------------------------------------------------------
 

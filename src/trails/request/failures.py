@@ -13,8 +13,10 @@ from trails.errors import (
     BudgetError,
     DeniedError,
     FieldError,
+    ReadOnlyError,
     RevokedError,
     StorageError,
+    StorageFullError,
     TrailsError,
     ValidationError,
 )
@@ -38,6 +40,9 @@ def failure_of(error: BaseException, name: str) -> Failure:
     """What a caller of a tool is told of an error."""
     if isinstance(error, ValidationError):
         return invalid(error, Repaired(suggest_each(error.fields)))
+    if isinstance(error, (ReadOnlyError, StorageFullError)):
+        _logger.warning("%s was refused: %s", name, error.message)
+        return Failure("semantic", error.code, error.message, plain_data(error.data))
     if isinstance(error, TrailsError) and not isinstance(error, StorageError):
         return Failure(_kind_of(error), error.code, error.message, plain_data(error.data))
     return _internal(error, name)

@@ -6,6 +6,7 @@ An entry has one gate, and whoever lists it and whoever calls it ask the same on
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -19,6 +20,9 @@ class Need(msgspec.Struct, frozen=True, cache_hash=True):
 
     action: Action
     resource: Resource
+
+
+_INVOKING: Final[frozenset[Action]] = frozenset({"InvokeCapability", "InvokeQuery", "Export"})
 
 
 class Gate(msgspec.Struct, frozen=True, cache_hash=True):
@@ -36,6 +40,12 @@ class Gate(msgspec.Struct, frozen=True, cache_hash=True):
     """The types of its parameters."""
     branch: str | None = None
     """The one branch that it works on, where a call can't name another."""
+
+    @property
+    def invokes(self) -> bool:
+        """Whether it leads to something that is called or exported, and not to the graph."""
+        needs = (*self.needs, *(self.among or ()))
+        return any(each.action in _INVOKING for each in needs)
 
 
 def of_graph(graph: str, actions: Iterable[Action], *, whole: bool = False) -> Gate:

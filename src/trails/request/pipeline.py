@@ -14,6 +14,7 @@ from trails.engine.graph import MAIN
 from trails.engine.service import GraphService
 from trails.model.actors import Actor
 from trails.model.outcomes import Failure, Outcome
+from trails.model.read_only import Status
 from trails.model.resources import Completions, Content, ResourceList
 from trails.model.tools import ToolList
 from trails.projections.instructions import project_instructions
@@ -56,6 +57,11 @@ class Kernel:
     def name(self) -> str:
         """What a server of this graph calls itself."""
         return f"{self._options.project}/{self._service.graph.name}"
+
+    @property
+    def status(self) -> Status:
+        """Whether the graph is written and read, or only read."""
+        return self._service.graph.status
 
     @property
     def version(self) -> str:
@@ -176,6 +182,10 @@ class Kernel:
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
         """Be told, on the event loop, when the lists may have changed; returns what ends that."""
         return listen_to_lists(self._service, self._authority, changed)
+
+    def refuse_overload(self, actor: Actor) -> Failure | None:
+        """Why this graph begins nothing more now; asked before a request is even read."""
+        return self._admission.refuse_overload(actor)
 
     def close(self) -> None:
         """Let the threads end; the graph stays open."""

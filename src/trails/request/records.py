@@ -16,6 +16,7 @@ from trails.engine.versions import Versions
 from trails.errors import ConflictError, QueryError
 from trails.model.answers import Answer
 from trails.model.texts import read_texts
+from trails.model.wording import count
 from trails.request.answers import plain_rows
 from trails.request.builtins.branches import BRANCH_CREATE, BRANCH_DELETE, BRANCH_LIST
 from trails.request.builtins.commits import COMMIT_GET, COMMIT_LIST, MOST
@@ -59,7 +60,7 @@ def _merge(desk: Desk, ctx: GraphContext, **given: object) -> object:
     if result.conflicts and not request.dry_run:
         told = "; ".join(f"{each.id}: {each.message}" for each in result.conflicts[:20])
         raise ConflictError(
-            f"{len(result.conflicts)} conflict(s), nothing was written; settle each with a "
+            f"{count(len(result.conflicts), 'conflict')}, nothing was written; settle each with a "
             f"resolution, or resolve them on a branch: {told}",
             **msgspec.to_builtins(result),
         )

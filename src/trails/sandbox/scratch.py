@@ -28,6 +28,10 @@ _SHARED: Final = ".sst"
 _SKIPPED: Final = ("LOCK", "LOG")
 
 
+SCRATCH: Final = "scratch"
+"""The folder of a graph's runs, beside its stores: bases are made of hard links."""
+
+
 class Scratch:
     """A folder for one run, made on first use."""
 
@@ -49,7 +53,7 @@ class Scratch:
     def _start(self) -> Path:
         home = self._folder or _temporary()
         private_folder(home)
-        _sweep(home)
+        sweep(home)
         run = home / f"run-{uuid4().hex}"
         # The lock comes first, beside the folder: a sweep must not find a run without one.
         self._lock = os.open(run.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
@@ -77,13 +81,17 @@ def _temporary() -> Path:
     return home
 
 
-def _sweep(home: Path) -> None:
-    """Remove what runs left that did not end properly."""
+def sweep(home: Path, *, dry_run: bool = False) -> list[str]:
+    """Remove what runs left that did not end properly; their names."""
+    found = []
     for lock in home.glob("run-*.lock"):
         with contextlib.suppress(OSError), lock.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
-            lock.unlink()
+            if not dry_run:
+                shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+                lock.unlink()
+            found.append(lock.stem)
+    return found
 
 
 def protect(base: Path) -> None:

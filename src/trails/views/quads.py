@@ -10,19 +10,20 @@ crash adds the same statements and changes nothing.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, cast
 
 import msgspec
 import pyoxigraph as ox
 
-from trails.errors import CorruptionError, StorageError
-from trails.files import private_folder, private_opener
+from trails.errors import CorruptionError, ReadOnlyError, StorageError
+from trails.files import private_folder, private_opener, sync_folder
 from trails.log.storage import full, storage_errors
 from trails.model.history import Position
-from trails.model.iris import TRAILS
+from trails.model.iris import TRAILS, Names
 from trails.views.memtables import Memtables
 from trails.views.staging import StagedLoad, batches, pieces
 from trails.views.turns import Turns
@@ -40,37 +41,54 @@ _REFUSED: Final = ("lock hold", "While lock file", "Too many open files", "Permi
 class QuadsView:
     """One Oxigraph store, in a folder or in memory, and how far it has followed the log."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, *, read_only: bool = False) -> None:
+        """``read_only``: use the files as they are; what can't be read is an error."""
         self._folder = folder
+        self._read_only = read_only
         self._turns = Turns()
         self._store: ox.Store | None = None
         self._stuck = False
         self.damaged = False
-        """Whether something unreadable was found; only ``clear`` helps."""
+        """Whether something unreadable was found; only ``rebuild`` helps."""
         self.whole = True
         """Whether it is the graph as of its position, and not on the way there."""
         self.position = Position(0, "")
-        self._start()
-        self._memtables = None if folder is None else Memtables(folder, self._flush)
+        if read_only:
+            self._open_as_it_is()
+        else:
+            self._start()
+        self._memtables: Memtables | None = None
+        if folder is not None and not read_only:
+            self._memtables = Memtables(folder, self._flush)
 
     # --- opening and closing ---------------------------------------------------
 
     def _start(self) -> None:
-        """Open the store. A view is a copy: one that can't be opened is folded again."""
+        """Open the store; one that can't be used stays until another can take its place."""
         try:
             self._open()
         except CorruptionError:
-            self.clear()
+            self.damaged, self.whole = True, False
+            self.position = Position(0, "")
+
+    def _open_as_it_is(self) -> None:
+        with self._errors("open the quads view"):
+            self._store = ox.Store.read_only(str(self._folder))
+            self.position = self.stored_position()
 
     def _open(self) -> None:
         if self._folder is None:
             self._store, self._stuck = ox.Store(), False
             return
-        self._check_files(self._folder)
         try:
             with self._errors("open the quads view"):
+                private_folder(self._folder.parent)
+                kept = self._kept(self._folder)
+                if kept.is_dir() and not self._folder.exists():
+                    kept.rename(self._folder)  # a crash came before its successor had the name
+                self._check_files(self._folder)
                 private_folder(self._folder)
-                for beside in (self._kept(self._folder), self._staged(self._folder)):
+                for beside in (kept, self._staged(self._folder), self._rebuilt(self._folder)):
                     shutil.rmtree(beside, ignore_errors=True)
                 for debris in self._folder.glob("bulk-*.sst"):  # of a load that failed
                     debris.unlink()
@@ -83,17 +101,10 @@ class QuadsView:
 
     def stored_position(self) -> Position:
         """The position that the store itself holds."""
-        view = ox.NamedNode(TRAILS + "view")
-        found = list(
-            self.store.quads_for_pattern(view, ox.NamedNode(TRAILS + "position"), None, view)
-        )
-        if not found and next(self.data(), None) is None:
-            return Position(0, "")
-        try:
-            (quad,) = found
-            return Position.parse(getattr(quad.object, "value", ""))
-        except ValueError:
-            raise CorruptionError("the quads view does not say how far it is") from None
+        found = position_of(self.store)
+        if found is None:
+            raise CorruptionError("the quads view does not say how far it is")
+        return found
 
     @property
     def _closed_mark(self) -> Path | None:
@@ -104,22 +115,27 @@ class QuadsView:
         mark = self._closed_mark
         if mark is None or not mark.exists():
             return
+        if mark.is_dir():
+            raise CorruptionError(f"{mark} is a folder, and should be a file")
         with storage_errors("open the quads view"):
             left = mark.read_bytes()
-            mark.unlink()
         try:
-            known = msgspec.json.decode(left, type=dict[str, int])
-        except msgspec.DecodeError:
-            return  # the mark itself was cut off
+            # A power cut can leave it empty, and then it says nothing.
+            known = msgspec.json.decode(left, type=dict[str, int]) if left else _sizes(folder)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise CorruptionError(f"{mark} can't be read") from None
         if known != _sizes(folder):
             raise CorruptionError("the quads view was changed while it was closed")
+        # Only now: while the view is not believed, the next opening must see that too.
+        with storage_errors("open the quads view"):
+            mark.unlink()
 
     def revive(self) -> None:
         """Open again after a failed write: RocksDB then takes no other until it is reopened.
 
         While the disk is still full that fails too, and reads go on from a read-only store.
         """
-        if not self._stuck or self._folder is None:
+        if not self._stuck or self._folder is None or self._read_only:
             return
         with self._turns.exclusive():
             self._store = None
@@ -143,33 +159,77 @@ class QuadsView:
         """Where the state after a large commit is made, before it takes this one's place."""
         return folder.with_name("quads.staged")
 
-    def clear(self) -> None:
-        """Forget everything; the log will be applied from its start."""
-        with self._turns.exclusive():
+    @staticmethod
+    def _rebuilt(folder: Path) -> Path:
+        """Where the view is made anew: a place of its own for its marks and copies, too."""
+        return folder.with_name("quads.rebuilt")
+
+    def rebuild(self, fill: Callable[[QuadsView], None], start: QuadsView | None = None) -> None:
+        """Make the view anew, from nothing or from another, and take its place when it is complete.
+
+        What goes wrong on the way leaves everything as it was.
+        """
+        if self._folder is None:
+            fresh = QuadsView(None)
+            if start is not None:
+                fresh.copy(start)
+            fill(fresh)
+            with self._turns.exclusive():
+                self._store, self.position = fresh.store, fresh.position
+                self.damaged, self.whole = False, True
+            return
+        place = self._rebuilt(self._folder)
+        shutil.rmtree(place, ignore_errors=True)
+        try:
+            with self._errors("rebuild the quads view", own=False):
+                place.mkdir(parents=True)
+                if start is not None:
+                    with start.reading():
+                        start.store.backup(place / "quads")
+            fresh = QuadsView(place / "quads")
+            try:
+                fill(fresh)
+                fresh.store.flush()
+            finally:
+                fresh.close()
+            self._take_over(self._folder, place / "quads")
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _take_over(self, folder: Path, beside: Path) -> None:
+        """Let a complete view take the place of whatever is there, durably."""
+        kept = self._kept(folder)
+        with self._turns.exclusive(), self._errors("rebuild the quads view"):
             self._store = None
-            self._stuck = True
-            self.damaged = self.whole = False
-            self.position = Position(0, "")
-            if self._folder is not None:
-                if self._folder.is_dir():
-                    shutil.rmtree(self._folder, ignore_errors=True)
-                else:
-                    self._folder.unlink(missing_ok=True)
+            _remove(kept)
+            if folder.exists():
+                folder.rename(kept)
+            beside.rename(folder)
+            sync_folder(folder.parent)
+            mark = self._closed_mark
+            if mark is not None:
+                _remove(mark)
+            self.damaged = False
             self._open()
+            self.whole = True
+        _remove(kept)
 
     def close(self) -> None:
         """Let go of the files."""
         with self._turns.exclusive():
             mark = self._closed_mark
-            if self._store is None or self._folder is None or mark is None:
+            if self._store is None or self._folder is None or mark is None or self._read_only:
                 self._store = None
                 return
             # What can't be flushed, or marked, is caught up or trusted when opened next.
             with suppress(OSError, RuntimeError):
                 self._store.flush()
                 self._store = None
-                with open(mark, "wb", opener=private_opener) as file:
+                # Whole or not at all: a mark that can't be read counts as damage.
+                beside = mark.with_name(f"{mark.name}.new")
+                with open(beside, "wb", opener=private_opener) as file:
                     file.write(msgspec.json.encode(_sizes(self._folder)))
+                beside.replace(mark)
             self._store = None
 
     def _flush(self) -> None:
@@ -179,7 +239,8 @@ class QuadsView:
                 self._store.flush()
 
     @contextmanager
-    def _errors(self, doing: str) -> Iterator[None]:
+    def _errors(self, doing: str, *, own: bool = True) -> Iterator[None]:
+        """What the store says, in our words; damage found in its ``own`` files is remembered."""
         try:
             yield
         except OSError as error:
@@ -188,14 +249,14 @@ class QuadsView:
                 raise full(doing) from error
             if any(words in text for words in _REFUSED):
                 raise StorageError(f"can't {doing}: {error}") from error
-            raise self._damage(doing, error) from error
+            raise self._damage(doing, error, own=own) from error
         except RuntimeError as error:
             if "orruption" not in str(error):
                 raise
-            raise self._damage(doing, error) from error
+            raise self._damage(doing, error, own=own) from error
 
-    def _damage(self, doing: str, error: Exception) -> CorruptionError:
-        self.damaged = True
+    def _damage(self, doing: str, error: Exception, *, own: bool) -> CorruptionError:
+        self.damaged = self.damaged or own
         return CorruptionError(f"can't {doing}: {error}; it will be rebuilt from the log")
 
     # --- applying commits --------------------------------------------------------
@@ -323,6 +384,8 @@ class QuadsView:
         RocksDB closes when the last reference goes, and a local variable would live on in
         the traceback of an error while the store is being replaced because of it.
         """
+        if self._read_only:
+            raise ReadOnlyError("the graph is open read-only; its quads view can't be changed")
         if self._stuck:
             raise StorageError("the quads view has to be opened again before it is written")
         try:
@@ -342,6 +405,11 @@ class QuadsView:
         return self._store
 
     @property
+    def frozen(self) -> bool:
+        """Whether the files are used as they are, and can't be changed."""
+        return self._read_only
+
+    @property
     def read(self) -> bool:
         """Whether somebody reads it at this moment."""
         return self._turns.taken
@@ -353,14 +421,64 @@ class QuadsView:
             yield
 
     def query(
-        self, text: str, prefixes: Mapping[str, str]
+        self, text: str, names: Names
     ) -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
-        """Run SPARQL text; the default graph is the data."""
-        return self.store.query(text, prefixes=dict(prefixes))
+        """Run SPARQL text; the default graph is the data, and there are no others."""
+        return self.store.query(
+            text, base_iri=names.nodes, prefixes=names.prefixes, named_graphs=[]
+        )
 
     def data(self) -> Iterator[ox.Quad]:
         """Every statement of the branch, the view's own left out."""
         return self.store.quads_for_pattern(None, None, None, ox.DefaultGraph())
+
+
+class _Sum:
+    """A file that keeps nothing but a digest and the number of lines."""
+
+    def __init__(self) -> None:
+        self.digest = sha256()
+        self.lines = 0
+
+    def write(self, block: bytes) -> int:
+        """Take a block."""
+        self.digest.update(block)
+        self.lines += bytes(block).count(b"\n")
+        return len(block)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+def sum_of(quads: QuadsView) -> tuple[str, int]:
+    """A digest of all statements, and how many: Oxigraph gives equal stores in equal order."""
+    found = _Sum()
+    quads.store.dump(
+        cast("IO[bytes]", found), format=ox.RdfFormat.N_TRIPLES, from_graph=ox.DefaultGraph()
+    )
+    return found.digest.hexdigest(), found.lines
+
+
+def position_of(store: ox.Store) -> Position | None:
+    """How far a store has followed the log, as it says itself; None if it does not say."""
+    view = ox.NamedNode(TRAILS + "view")
+    found = list(store.quads_for_pattern(view, ox.NamedNode(TRAILS + "position"), None, view))
+    data = store.quads_for_pattern(None, None, None, ox.DefaultGraph())
+    if not found and next(data, None) is None:
+        return Position(0, "")
+    try:
+        (quad,) = found
+        return Position.parse(getattr(quad.object, "value", ""))
+    except ValueError:
+        return None
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or folder, if there is one."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _sizes(folder: Path) -> dict[str, int]:

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-import msgspec
-
-from trails.app.serving.responses import write_refusal, write_response
-
-_SERVER_ERROR: Final = -32000
+from trails.app.serving.responses import rpc_error_body, write_refusal, write_response
 
 
 def interrupted(request: bytes) -> bytes:
@@ -36,7 +30,5 @@ def _answer(status: int, request: bytes, code: str, message: str) -> bytes:
     """An HTTP response, in the form of the surface that the request is for."""
     target = request.partition(b"\r\n")[0].partition(b"?")[0].split(b" ")
     if len(target) > 1 and target[1].endswith(b"/mcp"):
-        error = {"code": _SERVER_ERROR, "message": message, "data": {"code": code}}
-        body = {"jsonrpc": "2.0", "id": None, "error": error}
-        return write_response(status, msgspec.json.encode(body))
+        return write_response(status, rpc_error_body(code, message))
     return write_refusal(status, code, message)

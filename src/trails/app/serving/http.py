@@ -20,7 +20,15 @@ from trails.app.serving.entrances import Entrance
 from trails.app.serving.heads import Head, raw_path
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.misplaced import has_misplaced_token, presented_in
-from trails.app.serving.responses import HSTS, SECURITY, Dressed, Headers, Reply, error_body
+from trails.app.serving.responses import (
+    HSTS,
+    SECURITY,
+    Dressed,
+    Headers,
+    Reply,
+    error_body,
+    rpc_error_body,
+)
 from trails.app.settings import GraphSettings
 from trails.identity.oauth.challenges import PLAIN, Challenges
 from trails.model.actors import Actor
@@ -116,14 +124,15 @@ class HttpInterface:
                 self._admit(entrance, scope, known, head.authorization)
         if reply is None and (head.doubtful or PRESENTED in scope):
             reply = _refuse_misplaced(scope)
+        named = self._names.get(raw_path(scope))
+        if reply is None:
+            reply = self._refuse_overload(scope, named)
         if reply is not None:
             await reply.send(send)
+        elif named is not None:
+            await self._endpoints[named](scope, receive, send)
         else:
-            named = self._names.get(raw_path(scope))
-            if named is not None:
-                await self._endpoints[named](scope, receive, send)
-            else:
-                await self._route(scope, receive, send)
+            await self._route(scope, receive, send)
 
     def _check_size(self, scope: Scope, head: Head) -> Reply | None:
         """Refuse a body that is told to be too large; one that turns out to be is refused later."""
@@ -161,6 +170,21 @@ class HttpInterface:
         presented = None if authorization is None else presented_in(authorization)
         if presented is not None:
             scope[PRESENTED] = presented
+
+    def _refuse_overload(self, scope: Scope, named: str | None) -> Reply | None:
+        """Refuse what a graph could only let wait, before any of its body is read."""
+        parts = [] if named is not None else _parts(scope)
+        name = parts[2] if len(parts) > 3 and parts[1] == "graphs" else named
+        graph = None if name is None else self._graphs.get(name)
+        if graph is None or isinstance(graph, Failure):
+            return None
+        refused = graph.refuse_overload(scope[ACTOR])
+        if refused is None:
+            return None
+        body = error_body(refused.code, refused.message, refused.data)
+        if named is not None or parts[3] in _MCP_PATHS:
+            body = rpc_error_body(refused.code, refused.message, refused.data)
+        return Reply(503, body, [(b"retry-after", str(refused.data["retry_after"]).encode())])
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request to the surface that it is for."""

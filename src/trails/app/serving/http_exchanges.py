@@ -17,7 +17,9 @@ from starlette.types import ASGIApp, Message, Scope
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.server import ServerState
 
+from trails.app.serving.http_parser import RequestHead
 from trails.app.serving.responses import write_refusal
+from trails.app.serving.underway import break_off
 
 _logger: Final = logging.getLogger("trails")
 _STATUS: Final = {
@@ -27,8 +29,10 @@ _BODILESS: Final = frozenset({204, 304})
 _CONTROLS: Final = bytes({*range(32), 127} - {*b"\t\r\n"})
 _SMALL: Final = 16 << 10
 """Bytes of a body that are copied to be sent together with its head."""
+_UNKNOWN: Final = -1
+"""Bytes of a body that ends with its connection: HTTP/1.0 knows no chunks."""
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-_FAILED: Final = "something went wrong here, which is our fault; the server's log says more"
+_FAILED: Final = "Internal error; details are in the server log."
 
 
 class Connection(Protocol):
@@ -39,8 +43,17 @@ class Connection(Protocol):
     server_state: ServerState
     loop: asyncio.AbstractEventLoop
 
+    def resume_reading(self) -> None:
+        """Read on."""
+
+    def can_drain(self, unread: int | None) -> bool:
+        """Whether so much of a body, or an unknown rest, can be read although nobody wants it."""
+
     def on_response_complete(self) -> None:
-        """Go on with the next request."""
+        """Go on with the next request, or end."""
+
+    def end(self, last: bytes) -> None:
+        """End, with some last bytes."""
 
 
 class Exchange:
@@ -56,6 +69,8 @@ class Exchange:
         "_left",
         "_news",
         "_task",
+        "_unread",
+        "begun",
         "complete",
         "disconnected",
         "keep_alive",
@@ -64,14 +79,15 @@ class Exchange:
         "waits_to_continue",
     )
 
-    def __init__(
-        self, connection: Connection, scope: Scope, *, keep_alive: bool, expects: bool
-    ) -> None:
+    def __init__(self, connection: Connection, scope: Scope, head: RequestHead) -> None:
         self._connection = connection
         self.scope = scope
-        self.keep_alive = keep_alive
+        self.begun = False
+        self.keep_alive = head.keep_alive
         self.disconnected = False
-        self.waits_to_continue = expects
+        self._unread = head.length
+        """Bytes of the body that are still to come; None if that is not known."""
+        self.waits_to_continue = head.expects
         """Whether the client sends its body when it is told to."""
         self._body: bytes | bytearray = b""
         self._expected = True
@@ -92,6 +108,9 @@ class Exchange:
 
     def feed(self, data: bytes) -> int:
         """Take a part of the body; how much waits to be read."""
+        self.waits_to_continue = False
+        if self._unread is not None:
+            self._unread -= len(data)
         if not self._body:
             self._body = data
         else:
@@ -102,7 +121,7 @@ class Exchange:
 
     def feed_end(self) -> None:
         """Have all of it."""
-        self._expected = False
+        self._expected = self.waits_to_continue = False
         self.wake()
 
     def lose(self) -> None:
@@ -123,7 +142,7 @@ class Exchange:
             connection.transport.write(_CONTINUE)
             self.waits_to_continue = False
         if not self.disconnected and not self.complete:
-            connection.flow.resume_reading()
+            connection.resume_reading()
             if not self._arrived:
                 if self._news is None:
                     self._news = asyncio.Event()
@@ -140,6 +159,7 @@ class Exchange:
     def begin(self, app: ASGIApp) -> None:
         """Have it answered."""
         connection = self._connection
+        self.begun = True
         self._task = task = connection.loop.create_task(self._run(app))
         connection.server_state.tasks.add(task)
 
@@ -161,11 +181,14 @@ class Exchange:
 
     def _fail(self) -> None:
         """End a connection whose request is not answered; if nothing was written yet, say so."""
-        transport = self._connection.transport
-        written = self.started and not self._head
-        if not written and not self.disconnected and not transport.is_closing():
-            transport.write(write_refusal(500, "internal", _FAILED))
-        transport.close()
+        if self.disconnected:
+            self._connection.transport.close()
+        elif not self.started or self._head:
+            self._connection.end(write_refusal(500, "internal", _FAILED))
+        elif self._left == _UNKNOWN:
+            break_off(self._connection.transport)
+        else:
+            self._connection.end(b"")
 
     async def send(self, message: Message) -> None:
         """Take what the application answers."""
@@ -185,13 +208,20 @@ class Exchange:
     def _start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         headers = [*self._connection.server_state.default_headers, *headers]
         said = dict(headers)
+        if self._expected and self.keep_alive:
+            # Whoever waits to be told to send its body may or may not send it now.
+            can_drain = not self.waits_to_continue and self._connection.can_drain(self._unread)
+            self.keep_alive = can_drain
         if b"connection" in said:
             self.keep_alive = self.keep_alive and b"close" not in said[b"connection"].lower()
-        elif not self.keep_alive:
+            headers = [each for each in headers if each[0] != b"connection"]
+        if not self.keep_alive:
             headers.append((b"connection", b"close"))
         bodiless = self.scope["method"] == "HEAD" or status in _BODILESS
         if b"content-length" in said:
             self._left = 0 if bodiless else int(said[b"content-length"])
+        elif self.scope["http_version"] == "1.0":
+            self._left = 0 if bodiless else _UNKNOWN
         elif not bodiless:
             self._is_chunked = True
             if b"transfer-encoding" not in said:
@@ -201,7 +231,7 @@ class Exchange:
         self.started = True
         self.waits_to_continue = False
         head += b"\r\n"
-        if self._left:
+        if self._left > 0:
             self._head = head
         else:
             self._connection.transport.write(head)
@@ -213,6 +243,8 @@ class Exchange:
         elif self._is_chunked:
             chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             transport.write(chunk + b"0\r\n\r\n" if last else chunk)
+        elif self._left == _UNKNOWN:
+            transport.write(body)
         elif body or self._left:
             self._write_promised(body, last=last)
         if last:
@@ -233,8 +265,6 @@ class Exchange:
     def _finish(self) -> None:
         self.complete = True
         self.wake()
-        if not self.keep_alive:
-            self._connection.transport.close()
         self._connection.on_response_complete()
 
 

@@ -1,21 +1,22 @@
 """One HTTP connection: how requests are read, with bounds on their size and their time.
 
-What can't be read is answered with the form of every error, and then the connection ends:
-where one request ends and the next begins is not certain any more. Requests that came before it
-are answered first. Time is looked at once a second, by ``expire``, so that a request costs none.
+Requests are answered one after another: what a client sends ahead waits, unread. What can't
+be read is answered with the form of every error, and then the connection ends: where one
+request ends and the next begins is not certain any more. A connection that ends says so in
+its last answer, and is read for a while longer, because closing a socket on which something
+arrives takes the answer away from the client. Time is looked at once a second, by ``expire``,
+so that a request costs none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Final, Never, cast
+from typing import Final, cast
 from urllib.parse import unquote
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from starlette.types import ASGIApp, Scope
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr
@@ -24,14 +25,14 @@ from uvicorn.server import ServerState
 from trails.app.serving.entrances import Entrance
 from trails.app.serving.http import ACTOR, ENTRANCE
 from trails.app.serving.http_exchanges import Exchange
+from trails.app.serving.http_parser import END, BadRequestError, RequestHead, RequestParser
 from trails.app.serving.limits import Limits
-from trails.app.serving.responses import write_refusal
+from trails.app.serving.responses import Headers, write_refusal
 from trails.app.serving.socket_folders import is_same_user
 from trails.app.serving.underway import ENDED, break_off
 from trails.model.actors import Actor
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
-_VERSIONS: Final = frozenset({"1.0", "1.1"})
 _ARRIVAL: Final = 64 << 10
 """Bytes of the line with which a connection to a Unix socket begins."""
 
@@ -51,9 +52,6 @@ _HEAD: Final = _Stage.HEAD
 _BODY: Final = _Stage.BODY
 _PATIENCE: Final = _Stage.PATIENCE
 _END: Final = _Stage.END
-_READING: Final = frozenset({_HEAD, _BODY})
-_CODING: Final = b"transfer-encoding"
-_TOO_LARGE: Final = "the headers are too many or too large; send less"
 
 
 class Clock:
@@ -84,29 +82,14 @@ class BoundedProtocol(asyncio.Protocol):
         self._entrance = entrance
         self._admit = admit
         self._arrival = b""
-        self._parser = HttpRequestParser(self)
-        # What follows the last request of a connection is not read, and is no fault of that one.
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self._url = b""
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._take: Callable[[tuple[bytes, bytes]], None] = self._measure
-        """What is done with a header."""
+        self._parser = RequestParser(limits)
         self._exchange: Exchange | None = None
         """Of the request that was read last."""
-        self._next: Exchange | None = None
-        """The one that begins when what has come is read."""
-        self._running: Exchange | None = None
-        """The one that is being answered."""
-        self._waiting: deque[Exchange] = deque()
-        """Those that begin when the ones before them are answered."""
         self._stage = _NOTHING
         self._due = 0.0
-        self._is_measured = False
-        self._head = self._lines = 0
-        self._blocks = 0
-        """Bytes that were read without the beginning of a request or any of its body."""
-        self._progress = 0
-        self._refusal: bytes | None = None
+        self._last_due = 0.0
+        """Until when the end of a connection may take."""
+        self._dropped = 0
         self._unsent = 0
         self._stalled = 0.0
         self._condemned: Exchange | None = None
@@ -126,7 +109,7 @@ class BoundedProtocol(asyncio.Protocol):
         if sock.family == socket.AF_UNIX and not is_same_user(sock):
             transport.abort()
         elif len(connections) > self._limits.connections:
-            self._object(503, "busy", "too many clients are connected; try again in a while")
+            self._refuse(503, "busy", "Too many clients are connected; try again in a while.")
         elif self._entrance is not None:
             self._enter(self._entrance)
 
@@ -137,11 +120,9 @@ class BoundedProtocol(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell whoever works on a request."""
         cast(set[object], self.server_state.connections).discard(self)
-        if self._running is not None and not self._running.complete:
-            self._running.lose()
-        self._exchange = self._next = self._running = None
-        self._waiting.clear()
-        del self._parser, self._take  # which hold this
+        if self._exchange is not None and not self._exchange.complete:
+            self._exchange.lose()
+        self._exchange = None
         self.flow.resume_writing()
         if exc is None:
             self.transport.close()
@@ -154,174 +135,119 @@ class BoundedProtocol(asyncio.Protocol):
         """The client has taken enough."""
         self.flow.resume_writing()
 
+    def resume_reading(self) -> None:
+        """Read on for an application that waits for more; what comes after it can wait."""
+        if self._stage is not _PATIENCE or self._parser.backlog <= HIGH_WATER_LIMIT:
+            self.flow.resume_reading()
+
     def _arrive(self, data: bytes) -> bytes:
-        """Take the first line of a connection to a Unix socket; what follows it."""
+        """Take the first line of a connection to a Unix socket; what follows a good one."""
         self._arrival += data
         line, end, rest = self._arrival.partition(b"\n")
         entrance = self._admit(line) if end else None
         if entrance is not None:
             self._enter(entrance)
-        elif end or len(self._arrival) > _ARRIVAL:
-            self._object(400, "bad_request", "this socket is for 'trails' commands alone")
-        return rest
+            return rest
+        if end or len(self._arrival) > _ARRIVAL:
+            self._refuse(400, "bad_request", "This socket is for 'trails' commands only.")
+        return b""
 
     def data_received(self, data: bytes) -> None:
-        """Read on; what follows something that could not be read is not."""
-        if self._refusal is None and self._entrance is None:
+        """Read on; what follows the last request is dropped, and what was sent ahead waits."""
+        if self._stage is _END:
+            self._drop(len(data))
+            return
+        if self._entrance is None:
             data = self._arrive(data)
-        if self._refusal is not None or not data:
-            return
-        # A head that is within one small block is within all bounds but the number of lines.
-        self._is_measured = len(data) > self._limits.line
-        if self._stage is _HEAD:
-            self._take = self._measure
-        before = self._progress
-        try:
-            self._parser.feed_data(data)
-        except HttpParserError:  # no better reason was found
-            self._object(400, "bad_request", "this is not an HTTP request that can be read")
-        except HttpParserUpgrade:
-            pass  # nothing else is spoken here; the request is answered as it is
-        begun, self._next = self._next, None
-        if begun is not None and not begun.disconnected:
-            self._begin(begun)
-        if self._progress != before or self._stage not in _READING:
-            self._blocks = 0
-            return
-        self._blocks += len(data)
-        if self._blocks > self._limits.head:
-            self._object(431, "too_large", _TOO_LARGE)
+            if not data:
+                return
+        if self._stage is not _PATIENCE:
+            self._parser.feed(data)
+            self._read()
+        elif self._exchange is not None and self._exchange.keep_alive:
+            self._parser.feed(data)
+            if self._parser.backlog > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
+        else:
+            self._dropped += len(data)
+
+    def _drop(self, count: int) -> None:
+        """Let the client finish sending, so that it reads the answer; not for ever."""
+        self._dropped += count
+        self._due = min(self._clock.now + self._limits.linger, self._last_due)
+        if self._dropped > self._limits.linger_bytes:
+            self.transport.abort()
 
     # --- one request
 
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        self._url = b""
-        self._headers = []
-        self._take = self._measure if self._is_measured else self._headers.append
-        self._head = self._lines = 0
-        self._progress += 1
-        self._wait(_HEAD, self._limits.head_seconds)
+    def _read(self) -> None:
+        """Read what has come, up to the end of one request, and have that answered."""
+        try:
+            self._read_events()
+        except BadRequestError as error:
+            self._refuse(error.status, error.code, error.message, error.more)
+            return
+        if self._stage is _NOTHING and self._parser.backlog:
+            self._wait(_HEAD, self._limits.head_seconds)
+        exchange = self._exchange
+        if exchange is not None and not exchange.begun:
+            exchange.begin(self._app)
 
-    def on_url(self, url: bytes) -> None:
-        """Take a part of what it is for."""
-        self._url += url
-        if len(self._url) > self._limits.target:
-            self._refuse(414, "too_large", "the URL is too long; send what it says in a body")
+    def _read_events(self) -> None:
+        parser = self._parser
+        while (event := parser.next()) is not None:
+            if isinstance(event, RequestHead):
+                self._exchange = Exchange(self, self._scope_of(event), event)
+                self._wait(_BODY, self._limits.body_seconds)
+                continue
+            exchange = self._exchange
+            assert exchange is not None  # noqa: S101 - its head came before
+            if event is not END:
+                self._due += len(event) / self._limits.body_rate
+                if not exchange.complete and exchange.feed(event) > HIGH_WATER_LIMIT:
+                    self.flow.pause_reading()
+            elif not exchange.complete:
+                exchange.feed_end()
+                self._stage = _PATIENCE
+                return
+            else:
+                self._wait(_NOTHING, self._limits.idle)
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; one that follows a body counts, and says nothing."""
-        self._take((name.lower(), value))
-
-    def _measure(self, header: tuple[bytes, bytes]) -> None:
-        """Take a header whose size may be too much."""
-        limits, size = self._limits, len(header[0]) + len(header[1]) + 4
-        if self._stage is _HEAD:
-            self._headers.append(header)
-        self._head += size
-        self._lines += 1
-        if size > limits.line or self._head > limits.head or self._lines > limits.lines:
-            self._refuse(431, "too_large", _TOO_LARGE)
-
-    def on_headers_complete(self) -> None:
-        """Begin to answer, when what has come is read or those before are answered."""
-        self._take = self._measure
-        headers = self._headers
-        if len(headers) > self._limits.lines:
-            self._refuse(431, "too_large", _TOO_LARGE)
-        said = dict(headers)
-        parser, url = self._parser, self._url
-        version = parser.get_http_version()
-        if version != "1.1" or _CODING in said:
-            self._check_coding(version)
-        if b"#" in url or url[:1] != b"/":
-            url = self._check_target(url)
-        raw_path, _, query = url.partition(b"?")
+    def _scope_of(self, head: RequestHead) -> Scope:
+        raw_path, _, query = head.target.partition(b"?")
         path = raw_path.decode("ascii")
-        scope: Scope = {
+        return {
             "type": "http",
             "asgi": _ASGI,
-            "http_version": version,
-            "method": parser.get_method().decode("ascii"),
+            "http_version": head.version,
+            "method": head.method,
             "scheme": self._scheme,
             "path": unquote(path) if "%" in path else path,
             "raw_path": raw_path,
             "query_string": query,
             "root_path": "",
-            "headers": headers,
+            "headers": head.headers,
             "server": self._server,
             "client": self._client,
             ENTRANCE: self._entrance,
         }
-        kept = version != "1.0" and parser.should_keep_alive()
-        before = self._exchange
-        expects = said.get(b"expect", b"").lower() == b"100-continue"
-        self._exchange = made = Exchange(self, scope, keep_alive=kept, expects=expects)
-        if before is None or before.complete:
-            self._next = made
-        else:
-            self.flow.pause_reading()
-            self._waiting.append(made)
-        self._wait(_BODY, self._limits.body_seconds)
 
-    def _begin(self, exchange: Exchange) -> None:
-        self._running = exchange
-        exchange.begin(self._app)
-
-    def _check_coding(self, version: str) -> None:
-        """Refuse what two readers might read differently."""
-        if version not in _VERSIONS:
-            self._refuse(400, "bad_request", "HTTP/1.1 is spoken here")
-        codings = [value.lower() for name, value in self._headers if name == _CODING]
-        if codings and (version == "1.0" or codings != [b"chunked"]):
-            self._refuse(400, "bad_request", "the Transfer-Encoding can only be 'chunked'")
-
-    def _check_target(self, url: bytes) -> bytes:
-        """The target in a whole URL, which must name the host that the header names.
-
-        What is for a proxy is refused.
-        """
-        rest = url.partition(b"://")[2]
-        authority = rest.partition(b"/")[0].partition(b"?")[0]
-        hosts = [value for name, value in self._headers if name == b"host"]
-        named = b"#" not in url and [authority.lower()] == [host.lower() for host in hosts]
-        target = rest[len(authority) :]
-        if not authority or not named or not target.startswith(b"/"):
-            self._refuse(400, "bad_request", "a request must be for a path of this server")
-        return target
-
-    def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
-        self._progress += 1
-        exchange = self._exchange
-        assert exchange is not None  # noqa: S101 - its head is complete
-        if not exchange.complete and exchange.feed(body) > HIGH_WATER_LIMIT:
-            self.flow.pause_reading()
-        if self._stage is _BODY:
-            self._due += len(body) / self._limits.body_rate
-
-    def on_message_complete(self) -> None:
-        """Have all of it."""
-        exchange = self._exchange
-        assert exchange is not None  # noqa: S101 - its head is complete
-        if not exchange.complete:
-            exchange.feed_end()
-        if self._stage is not _END:
-            self._wait(_NOTHING if exchange.complete else _PATIENCE, self._limits.idle)
+    def can_drain(self, unread: int | None) -> bool:
+        """Whether the rest of a body that nobody wants is short enough to be read."""
+        return unread is not None and unread <= self._limits.drain
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, if there is one."""
-        if self.transport.is_closing():
+        """Go on with the next request, or end."""
+        exchange = self._exchange
+        if exchange is None or self._stage is _END or self.transport.is_closing():
+            return
+        if not exchange.keep_alive:
+            self._close()
             return
         self.flow.resume_reading()
-        if self._waiting:
-            self._begin(self._waiting.popleft())
-        elif self._refusal is not None:
-            self._end(self._refusal)
-        elif self._stage is _BODY:
-            self._end(b"")
-        elif self._stage is _PATIENCE:
+        if self._stage is _PATIENCE:
             self._wait(_NOTHING, self._limits.idle)
+            self._read()
 
     # --- its end
 
@@ -333,16 +259,16 @@ class BoundedProtocol(asyncio.Protocol):
             self._stalled = now
         elif now < self._due:
             return
-        elif self._stage is _NOTHING:
-            self.transport.close()
-        elif self._stage is _END:
+        elif self._stage is _END and self.transport.can_write_eof():
             self.transport.abort()
+        elif self._stage in {_NOTHING, _END} or self._is_draining:
+            self.transport.close()
         else:
-            self._object(408, "timeout", "the request did not arrive in time; send it again")
+            self._refuse(408, "timeout", "The request did not arrive in time; send it again.")
 
     def served(self) -> Actor | None:
         """For whom a body arrives, an answer is made, or one was not taken yet."""
-        running = self._running
+        running = self._exchange
         if running is None or (running.complete and not self.transport.get_write_buffer_size()):
             return None
         actor: Actor | None = running.scope.get(ACTOR)
@@ -350,14 +276,14 @@ class BoundedProtocol(asyncio.Protocol):
 
     def cut(self) -> None:
         """End that, unless this is the first time that it is asked for: it may end in order."""
-        running = self._running
+        running = self._exchange
         if running is None or self._condemned is not running:
             self._condemned = running
         elif running.started:
             break_off(self.transport)
         elif self._stage is not _END:
-            self._abandon(running)
-            self._end(ENDED)
+            running.lose()
+            self.end(ENDED)
 
     def shutdown(self) -> None:
         """Finish what is being answered, and end."""
@@ -378,42 +304,37 @@ class BoundedProtocol(asyncio.Protocol):
         self._stage = stage
         self._due = self._clock.now + seconds
 
-    def _refuse(self, status: int, code: str, message: str) -> Never:
-        """Stop reading, from within the parser."""
-        self._object(status, code, message)
-        raise ValueError(message)
+    def _refuse(self, status: int, code: str, message: str, more: Headers = ()) -> None:
+        """Answer what can't be read; it is the last answer."""
+        exchange, last = self._exchange, write_refusal(status, code, message, more)
+        if exchange is not None and not exchange.complete:
+            last = b"" if exchange.started else last
+            exchange.lose()
+        elif self._is_draining:
+            last = b""
+        self.end(last)
 
-    def _object(self, status: int, code: str, message: str) -> None:
-        """Answer what can't be read; requests before it come first."""
-        if self._refusal is not None:
-            return
-        self._refusal = write_refusal(status, code, message)
+    @property
+    def _is_draining(self) -> bool:
+        """Whether a body arrives whose request is answered."""
         exchange = self._exchange
-        if exchange is None or exchange.complete:
-            self._end(self._refusal)
-        elif self._stage is not _BODY:
-            pass  # its turn comes when the requests before it are answered
-        elif self._waiting and self._waiting[-1] is exchange:
-            self._waiting.pop()
+        return self._stage is _BODY and exchange is not None and exchange.complete
+
+    def _close(self) -> None:
+        """End after the last answer; at once if the client has nothing more to send."""
+        if self._stage is _PATIENCE and not self._dropped and not self._parser.backlog:
+            self.transport.close()
         else:
-            self._abandon(exchange)
-            self._end(self._refusal)
+            self.end(b"")
 
-    def _abandon(self, exchange: Exchange) -> None:
-        """Tell whoever works on a request that its client is gone."""
-        if exchange.started:
-            self._refusal = b""
-        exchange.lose()
-
-    def _end(self, last: bytes) -> None:
+    def end(self, last: bytes) -> None:
         """Say the last, and read on for a while: closing at once might take the answer away."""
         if self.transport.is_closing():
             return
-        self._refusal = last
         if last:
             self.transport.write(last)
         self._wait(_END, self._limits.linger)
+        self._last_due = self._clock.now + self._limits.linger_most
+        self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        else:
-            self.transport.close()

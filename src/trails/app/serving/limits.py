@@ -32,8 +32,14 @@ class Limits(msgspec.Struct, frozen=True):
     body_rate: int = 1 << 10
     stall: float = 60.0
     """Seconds in which somebody who is being answered takes nothing."""
+    drain: int = 256 << 10
+    """Bytes of a body that nobody wants, which are read so that the connection can go on."""
     linger: float = 2.0
     """Seconds in which what is still sent is read, so that an answer is not lost with it."""
+    linger_most: float = 30.0
+    """Seconds in which that goes on, as long as something comes."""
+    linger_bytes: int = 64 << 20
+    """Bytes that are read in that time."""
 
 
 def limits_of_process() -> Limits:

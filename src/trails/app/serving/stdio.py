@@ -156,6 +156,9 @@ class StdioFront:
         listening = Listening(gate.authenticator, HostPolicy.for_bind("localhost"))
         serving = serve_folder(self._folder, ownership, listening, self._tell)
         owned = await stack.enter_async_context(serving)
+        for line in owned.access:
+            if "read-only" in line:
+                self._tell(line)
         return await self._connect(owned.address)
 
     async def _connect(self, address: OwnerAddress) -> Link:

@@ -12,6 +12,7 @@ from trails.model.kinds import KindError
 from trails.model.names import suggest
 from trails.model.nodes import make_handle, split_handle
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
+from trails.model.wording import with_article
 
 OPEN: Final = "\x00"
 """Begins a reference whose type is open: ``\\0Type/key``, for a type that others extend."""
@@ -85,7 +86,7 @@ class Ends:
                 f"must be an IRI, 'Type/id' or a key of {name} as text, not {shorten(value)}"
             )
         if descriptor.edge is not None:
-            raise EndError(f"{shorten(value)} must be the IRI or 'Type/id' of a {name}")
+            raise EndError(f"{shorten(value)} must be the IRI or 'Type/id' of {with_article(name)}")
         row = None if key is None else key.type.row
         if row is None:
             identifier = str(value)
@@ -136,7 +137,7 @@ class Ends:
         field = self._field_of(type_name, name)
         owner = self.node(start, type_name)
         if not owner.startswith(OPEN) and owner.partition("/")[0] not in self._families[type_name]:
-            raise EndError(f"{shorten(start)} is not a {type_name}")
+            raise EndError(f"{shorten(start)} is not {with_article(type_name)}")
         return owner, field
 
     def _field_of(self, type_name: str, name: str) -> PredicateDescriptor:

@@ -22,6 +22,7 @@ from trails.model.iris import id_problem, normal_id
 from trails.model.mutations import Applied, Mutation
 from trails.model.nodes import NodeState
 from trails.model.types import Schema
+from trails.model.wording import with_article
 
 MAX_OPERATIONS: Final = 10_000
 """Typed operations of one call; more than that is a load."""
@@ -122,7 +123,7 @@ class _Run:
         path = f"operations[{at}].{read.named}"
         problem = id_problem(identifier)
         if parsed is not None and parsed[0] != read.type:
-            problem = f"it is the IRI of a {parsed[0]}"
+            problem = f"it is the IRI of {with_article(parsed[0])}"
         if problem is not None:
             message = f"{path}: {read.reference!r} can't name a new {read.type}: {problem}"
             self._error(path, "datatype", message, read.reference)

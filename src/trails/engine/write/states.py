@@ -49,7 +49,9 @@ def judge(nodes: PendingNodes, states: States) -> list[RuleError]:
     """Put nodes into states, and say what is wrong with them and between them."""
     line, found = nodes.line, list[RuleError]()
     stored = nodes.index.find_all(nodes.db, list(states))
-    for handle, state in states.items():
+    for at, (handle, state) in enumerate(states.items()):
+        if at % CHUNK == 0:
+            nodes.go_on()
         if state is not None:
             errors = list(misnamed(line.schema, state))
             line.validator.check(state.type, state.values, f"{handle}.", errors)
@@ -65,6 +67,7 @@ def put_states(nodes: PendingNodes, states: States) -> None:
     """Put nodes into states that were judged before; the write's end judges them again."""
     handles = iter(states)
     while some := list(islice(handles, CHUNK)):
+        nodes.go_on()
         stored = nodes.index.find_all(nodes.db, some)
         for handle in some:
             nodes.store(stored.get(handle), handle, states[handle])

@@ -13,7 +13,7 @@ from trails.request.builtins.declare import READER, Builtin, Desk, shown
 def _health(desk: Desk, ctx: GraphContext) -> object:
     seen = ctx.access.may("Read", MAIN)
     return {
-        "status": "ok",
+        "status": desk.service.graph.status,
         "project": desk.options.project,
         "graph": ctx.graph,
         "version": desk.options.version,
@@ -26,13 +26,15 @@ GRAPH_HEALTH: Final = Builtin(
     title="Graph health",
     description=(
         "Tell whether this knowledge graph serves requests. Takes no arguments. Returns "
-        "status 'ok', the project and graph that you are talking to, the server's version, and "
+        "status ('ok'; 'read_only' when nothing can be written; 'behind' when the log has lost "
+        "data and can only be read), the project and graph that you are talking to, the server's "
+        "version, and "
         "head, the id of the newest commit on main (empty before the first, and for those who may "
         "not read main). Cheap; use it to "
         "check the connection. For counts and types use graph_snapshot."
     ),
     output=shown(
-        status={"type": "string", "enum": ["ok"]},
+        status={"type": "string", "enum": ["ok", "read_only", "behind"]},
         project={"type": "string"},
         graph={"type": "string"},
         version={"type": "string"},

@@ -12,6 +12,7 @@ from trails.errors import ConflictError
 from trails.model.constraints import shorten
 from trails.model.merges import Conflict, MergeRequest, MergeResult, Resolution
 from trails.model.types import ShapeDescriptor
+from trails.model.wording import count
 from trails.request.builtins.declare import (
     BOOLEAN,
     EXPECTED_HEAD,
@@ -104,7 +105,7 @@ def _conflict(conflict: Conflict) -> dict[str, object]:
 
 def _refused(result: MergeResult) -> ConflictError:
     return ConflictError(
-        f"{len(result.conflicts)} conflict(s), nothing was written. "
+        f"{count(len(result.conflicts), 'conflict')}, nothing was written. "
         + " ".join(_spelled(result.conflicts))
         + " Call branch_merge again with resolutions, one for each: "
         '{"conflict": "<id>", "take": "ours"} keeps what '

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from trails.errors import NotFoundError, QueryError
 from trails.files import replacing
 from trails.model.loads import LoadRequest, LoadResult
+from trails.model.wording import count
 from trails.surfaces.cli.operations import Operations, View
 from trails.surfaces.cli.options import (
     BranchOption,
@@ -31,7 +32,7 @@ from trails.surfaces.cli.options import (
     place_of,
 )
 from trails.surfaces.cli.reporting import Reporting
-from trails.surfaces.cli.texts import count, short, size
+from trails.surfaces.cli.texts import short, size
 
 
 class LoadMode(StrEnum):

@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 
 from trails.errors import QueryError
+from trails.model.wording import count
 from trails.surfaces.cli.operations import Listing, Operations, View
 from trails.surfaces.cli.options import (
     BranchOption,
@@ -21,7 +22,7 @@ from trails.surfaces.cli.options import (
     place_of,
 )
 from trails.surfaces.cli.reporting import Reporting
-from trails.surfaces.cli.texts import count, plain_table
+from trails.surfaces.cli.texts import plain_table
 from trails.surfaces.cli.values import show_members
 
 
@@ -71,9 +72,11 @@ def add_get_command(cli: typer.Typer, operations: Operations) -> None:
                 table.add_row(escape(unquote(each.iri.rpartition("/")[2])), escape(each.label))
             report.text = [table] if page.instances else [f"No {escape(type_name)}."]
             if page.instances:
-                report.text += ["", f"[dim]{count(len(page.instances), 'instance')}[/]"]
+                shown = count(len(page.instances), "instance")
+                more = "" if page.next is None else " on this page"
+                report.text += ["", f"[dim]{shown}{more}[/]"]
             if page.next is not None:
-                report.text.append(f"[dim]There are more: add[/] --cursor {escape(page.next)}")
+                report.text.append(f"[dim]For the next page, add[/] --cursor {escape(page.next)}")
 
 
 def _named(document: Mapping[str, object]) -> dict[str, object]:

@@ -13,8 +13,9 @@ from rich.markup import escape
 
 from trails.errors import QueryError
 from trails.model.merges import MergeRequest, MergeResult, Resolution, Side
+from trails.model.wording import count
 from trails.surfaces.cli.reporting import Reporting
-from trails.surfaces.cli.texts import count, read_json, short, spell
+from trails.surfaces.cli.texts import read_json, short, spell
 
 _SIDES: Final[dict[str, Side]] = {"ours": "ours", "theirs": "theirs"}
 _split = re.compile(r"(.+?)=(ours|theirs|value:.*)", re.DOTALL).fullmatch

@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from trails.errors import QueryError
+from trails.model.wording import count
 from trails.surfaces.cli.operations import Operations, WriteOptions
 from trails.surfaces.cli.options import (
     BranchOption,
@@ -22,7 +23,7 @@ from trails.surfaces.cli.options import (
     place_of,
 )
 from trails.surfaces.cli.reporting import Reporting
-from trails.surfaces.cli.texts import count, read_json, read_text, short
+from trails.surfaces.cli.texts import read_json, read_text, short
 
 
 def add_mutate_command(cli: typer.Typer, operations: Operations) -> None:

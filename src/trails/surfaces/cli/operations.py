@@ -26,7 +26,7 @@ from trails.model.policies import (
 from trails.model.reports import Report
 from trails.model.tokens import IssuedToken, TokenRecord, TokenRequest
 from trails.model.tools import Tool
-from trails.model.upkeep import Cleaned, Manifest, Optimized
+from trails.model.upkeep import Cleaned, Manifest, Optimized, Recovery
 from trails.model.versions import BranchInfo, CommitDetail, CommitFilter, CommitPage, Difference
 
 Tell = Callable[[str], None]
@@ -257,6 +257,11 @@ class Operations(Server, Tokens, Policies, Protocol):
         self, folder: Path, graph: str | None, tell: Tell
     ) -> AbstractContextManager[list[Upkeep]]:
         """Open every graph of a project, or the named one, without running its code."""
+
+    def recover(
+        self, folder: Path, graph: str | None, tell: Tell, *, dry_run: bool, accept_loss: bool
+    ) -> list[Recovery]:
+        """Put back what logs have lost; what came of it, by graph."""
 
     def backup(self, folder: Path, target: Path, tell: Tell) -> dict[str, Manifest]:
         """Copy the logs of all graphs; what was copied, by graph."""

@@ -23,10 +23,10 @@ from trails.model.policies import (
     PolicyVerdict,
 )
 from trails.model.tools import Action
+from trails.model.wording import count
 from trails.surfaces.cli.operations import Policies
 from trails.surfaces.cli.options import BranchOption, GraphOption, JsonOption, ProjectOption
 from trails.surfaces.cli.reporting import Reporting
-from trails.surfaces.cli.texts import count
 
 GroupsOption = Annotated[
     list[str] | None,

@@ -20,6 +20,7 @@ from trails.model.answers import Answer
 from trails.model.capabilities import StoredQuery
 from trails.model.names import suggest
 from trails.model.types import PredicateDescriptor
+from trails.model.wording import count
 from trails.surfaces.cli.operations import Operations, Session, View
 from trails.surfaces.cli.options import (
     BranchOption,
@@ -33,7 +34,7 @@ from trails.surfaces.cli.options import (
 from trails.surfaces.cli.params import guessed_params, typed_params
 from trails.surfaces.cli.reporting import Reporting, complain
 from trails.surfaces.cli.sessions import open_session
-from trails.surfaces.cli.texts import count, plain_table, read_text, short
+from trails.surfaces.cli.texts import plain_table, read_text, short
 
 _READABLE: Final = 12
 _ROWS: Final = 1000
@@ -157,13 +158,21 @@ def _show(report: Reporting, answer: Answer | str | None, format: Format, nodes:
 
 def _tabulate(report: Reporting, answer: Answer, nodes: str) -> None:
     rows = [[_cell(row[name], nodes) for name in answer.variables] for row in answer.rows[:_ROWS]]
-    left = len(answer.rows) - _ROWS
-    more = f"; {left:,} of them are not shown, --format csv writes all" if left > 0 else ""
-    told = f"[dim]{count(len(answer.rows), 'row')}{more}[/]"
+    told = f"[dim]{_row_count(answer)}[/]"
     if _fits(answer.variables, rows):
         report.text = [_table(answer, rows), "", told]
     else:
         report.text = [*_records(answer.variables, rows), told]
+
+
+def _row_count(answer: Answer) -> str:
+    """How many rows there are, and how many of them are shown."""
+    found, cut = len(answer.rows), answer.truncated is not None
+    total = f"more than {found:,} rows" if cut else count(found, "row")
+    if found > _ROWS:
+        kept = f"the first {found:,}" if cut else "all"
+        return f"{total}; the first {_ROWS:,} are shown, --format csv writes {kept}"
+    return f"{total}; the first {found:,} are shown" if cut else total
 
 
 def _fits(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:

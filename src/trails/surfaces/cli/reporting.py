@@ -22,7 +22,6 @@ from trails.model.reports import Report
 from trails.surfaces.cli.plain import INTERRUPTED
 
 _MARKS: Final = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "problem": "[red]✗[/]"}
-_SHOWN: Final = 20
 
 
 class Reporting:
@@ -91,12 +90,13 @@ class Reporting:
                 body["data"] = error.data
             print_json({"error": body})
         elif isinstance(error, ValidationError) and len(error.fields) > 1:
-            complain(f"nothing was written: {len(error.fields)} problems")
-            suggestions = _suggestions(error)
-            for at, field in enumerate(error.fields[:_SHOWN]):
-                complain(f"{field.message}{suggestions.get(at, '')}", mark="  -")
-            if len(error.fields) > _SHOWN:
-                complain(f"and {len(error.fields) - _SHOWN} more; --json lists them", mark="  -")
+            lines = error.summary()
+            grouped = len(lines) < len(error.fields)
+            listed = "; --json lists each" if grouped else ""
+            complain(f"nothing was written: {len(error.fields) + error.more} problems{listed}")
+            suggestions = {} if grouped else _suggestions(error)
+            for at, line in enumerate(lines):
+                complain(f"{line}{suggestions.get(at, '')}", mark="  -")
         else:
             complain(error.message + "".join(_suggestions(error).values()))
 

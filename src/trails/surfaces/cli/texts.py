@@ -27,11 +27,6 @@ def when(time: str) -> str:
     return time[:19].replace("T", " ")
 
 
-def count(number: int, noun: str, plural: str | None = None) -> str:
-    """``1 commit``, ``2 commits``."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
 def size(octets: int) -> str:
     """Bytes, in a unit that suits them."""
     amount = float(octets)

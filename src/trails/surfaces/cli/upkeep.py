@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from trails.model.wording import count
 from trails.surfaces.cli.operations import Operations
 from trails.surfaces.cli.options import GraphsOption, JsonOption, ProjectOption
 from trails.surfaces.cli.reporting import Reporting
-from trails.surfaces.cli.texts import count, size
+from trails.surfaces.cli.texts import size
 
 
 def add_upkeep_commands(cli: typer.Typer, operations: Operations) -> None:
@@ -28,7 +29,7 @@ def add_upkeep_commands(cli: typer.Typer, operations: Operations) -> None:
         graph: GraphsOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Drop what can be made again: old snapshots, files of branches that are gone."""
+        """Free disk: drop what can be made again, and archive old activities."""
         with (
             Reporting(as_json=as_json) as report,
             operations.open_all(project, graph, report.tell) as sessions,
@@ -38,11 +39,20 @@ def add_upkeep_commands(cli: typer.Typer, operations: Operations) -> None:
             for name, found in done.items():
                 what = (
                     f"{count(len(found.snapshots), 'snapshot')}, "
-                    f"{count(len(found.folders), 'folder')} of branches that are gone"
+                    f"{count(len(found.folders), 'folder')} of branches that are gone, "
+                    f"scratch space of {count(len(found.runs), 'killed server')}"
                 )
-                freed = f"; {size(found.bytes)} freed" if not dry_run else ""
                 verb = "would drop" if dry_run else "dropped"
-                report.text.append(f"[bold]{escape(name)}[/]: {verb} {what}{freed}.")
+                report.text.append(f"[bold]{escape(name)}[/]: {verb} {what}.")
+                moved = count(found.activities, "activity", "activities")
+                if dry_run:
+                    report.text.append(f"[bold]{escape(name)}[/]: would archive {moved}.")
+                    continue
+                files = "".join(f" activities/{escape(each)}" for each in found.archives)
+                report.text.append(
+                    f"[bold]{escape(name)}[/]: archived {moved}{files and ' in'}{files}; "
+                    f"{size(found.bytes)} freed."
+                )
 
     @cli.command(epilog="Example: trails optimize")
     def optimize(

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from trails.model.actors import Actor
 from trails.model.outcomes import Failure, Outcome
+from trails.model.read_only import Status
 from trails.model.resources import Content
 from trails.model.tools import ToolList
 
@@ -39,6 +40,10 @@ class Transfers(Protocol):
 
 class Backend(Protocol):
     """One graph. Every method is called on the event loop and raises nothing but cancellation."""
+
+    @property
+    def status(self) -> Status:
+        """Whether the graph is written and read, or only read."""
 
     @property
     def transfers(self) -> Transfers:

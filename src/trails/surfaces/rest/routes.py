@@ -31,7 +31,7 @@ def build_routes(graphs: Graphs, lists: Lists = everybody) -> list[BaseRoute]:
         return graph_route(graphs, path, **handlers)
 
     return [
-        SegmentRoute("/healthz", Methods({"GET": _health})),
+        SegmentRoute("/healthz", Methods({"GET": _health(graphs)})),
         SegmentRoute("/graphs", Methods({"GET": _lister(graphs)}, lists)),
         at("/snapshot", get=calls.snapshot),
         at("/kg/{type}", get=data.list_instances),
@@ -58,9 +58,17 @@ def build_routes(graphs: Graphs, lists: Lists = everybody) -> list[BaseRoute]:
     ]
 
 
-async def _health(request: Request) -> Response:
-    del request
-    return Response(b'{"status":"ok"}', media_type=JSON)
+def _health(graphs: Graphs) -> Callable[[Request], Awaitable[Response]]:
+    """The worst status of any graph; a log that has lost data is not healthy."""
+
+    async def answer(request: Request) -> Response:
+        del request
+        found = {each.status for each in graphs.values() if not isinstance(each, Failure)}
+        worst = next((each for each in ("behind", "read_only") if each in found), "ok")
+        body = msgspec.json.encode({"status": worst})
+        return Response(body, 503 if worst == "behind" else 200, media_type=JSON)
+
+    return answer
 
 
 def _lister(graphs: Graphs) -> Callable[[Request], Awaitable[Response]]:

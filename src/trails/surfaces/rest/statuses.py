@@ -19,6 +19,7 @@ BY_KIND: Final[dict[FailureKind, int]] = {
 
 BY_CODE: Final[dict[str, int]] = {
     "forbidden": 403,
+    "read_only": 403,
     "not_found": 404,
     "not_allowed": 405,
     "conflict": 409,
@@ -33,6 +34,7 @@ BY_CODE: Final[dict[str, int]] = {
     "quarantined": 503,
     "storage": 503,
     "storage_full": 503,
+    "behind": 503,
     "locked": 503,
     "corruption": 503,
 }

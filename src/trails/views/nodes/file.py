@@ -9,17 +9,18 @@ behind. Other connections see committed states only.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from trails.errors import StorageError, StorageFullError
-from trails.files import private_folder
-from trails.log.storage import connect, storage_errors
+from trails.errors import CorruptionError, ReadOnlyError, StorageError
+from trails.files import private_folder, sync_file, sync_folder
+from trails.log.storage import connect, connect_read_only, give_back_space, storage_errors
 from trails.model.types import Schema
 from trails.views.nodes.keys import all_slots
 from trails.views.nodes.layers import FOREVER, ROOT, Layers
@@ -75,6 +76,13 @@ CREATE TABLE IF NOT EXISTS past (
 CREATE TEMP TABLE IF NOT EXISTS waiting (sid INTEGER, key BLOB, nid INTEGER);
 """
 
+_UNUSABLE: Final = {
+    None,
+    sqlite3.SQLITE_ERROR,
+    sqlite3.SQLITE_IOERR_READ,
+    sqlite3.SQLITE_IOERR_SHORT_READ,
+}
+"""What SQLite says of tables that are not ours, of texts that are none, and of bad sectors."""
 _DRAFT_TABLES: Final = """
 CREATE TEMP TABLE types (tid INTEGER PRIMARY KEY, name TEXT NOT NULL, next INTEGER NOT NULL);
 CREATE TEMP TABLE slots (sid INTEGER PRIMARY KEY, name TEXT NOT NULL);
@@ -115,9 +123,18 @@ class NodeFile:
     """The tables of all node indexes of a graph, in a file or in memory."""
 
     def __init__(
-        self, path: Path | None, schema_of: Callable[[str], Schema], graph: str = ""
+        self,
+        path: Path | None,
+        schema_of: Callable[[str], Schema],
+        graph: str = "",
+        *,
+        read_only: bool = False,
+        source: Path | None = None,
     ) -> None:
+        """``read_only``: use the file as it is. ``source``: begin as a copy of another file."""
         self._path = path
+        self._read_only = read_only
+        self._source = source
         self.graph = graph
         """Whose nodes they are: what one graph tells about places in it is nothing to another."""
         self.schema_of = schema_of
@@ -129,7 +146,7 @@ class NodeFile:
         self._idle: list[sqlite3.Connection] = []
         self._writing = False
         self.damaged = False
-        """Whether something unreadable was found; only ``clear`` helps."""
+        """Whether something unreadable was found; only ``replace`` helps."""
         self.whole = True
         """Whether it is the graph as the log says, and not on the way there."""
         self.epoch = 0
@@ -139,61 +156,124 @@ class NodeFile:
     # --- opening and closing ---------------------------------------------------
 
     def _open(self) -> sqlite3.Connection:
+        """Open the file; one that can't be used stays until another can take its place."""
+        if self._path is not None and self._read_only:
+            with self.errors("open the node index"):
+                db = connect_read_only(self._path)
+            return self._checked(db)
         if self._path is not None:
             private_folder(self._path.parent)
         try:
-            return self._prepare()
-        except StorageFullError:
-            raise
-        except StorageError:
-            # A view is a copy: one that can't be read is rebuilt from the log.
-            self.whole = False
-            self._remove_files()
-            return self._prepare()
+            self._check_place()
+            return self._prepare(self._path)
+        except StorageError as error:
+            if not _is_damage(error):
+                raise
+            self.damaged, self.whole = True, False
+            return self._prepare(None)
 
-    def _prepare(self) -> sqlite3.Connection:
-        db = connect(self._path, synchronous="NORMAL")
+    def _check_place(self) -> None:
+        """What stands in the file's place and can't be opened is named."""
+        if self._path is None or not self._path.exists():
+            return
+        if self._path.is_dir():
+            raise CorruptionError(f"{self._path} is a folder, and should be the node index")
+        if not os.access(self._path, os.R_OK | os.W_OK):
+            raise StorageError(
+                f"can't open the node index: {self._path} must be readable and writable for the "
+                "user who runs this process; correct its permissions"
+            )
+
+    def _prepare(self, path: Path | None) -> sqlite3.Connection:
+        db = connect(path, synchronous="NORMAL")
         try:
             with storage_errors("open the node index"):
+                if self._source is not None:
+                    with closing(connect_read_only(self._source)) as source:
+                        source.backup(db)
+                    self._source = None  # what is opened again begins empty
                 db.execute(_USUAL_CACHE)
                 found = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-                if found:
-                    row = db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
-                    if row is None or row[0] != INDEX_FORMAT:
-                        raise StorageError("the node index has another format")  # noqa: TRY301
-                db.executescript(_TABLES)
                 if not found:
+                    db.executescript(_TABLES)
                     db.execute("INSERT INTO meta VALUES ('format', ?)", (INDEX_FORMAT,))
+        except BaseException:
+            db.close()
+            raise
+        return self._checked(db)
+
+    def _checked(self, db: sqlite3.Connection) -> sqlite3.Connection:
+        """Look at the format and read what is kept in memory."""
+        try:
+            with storage_errors("open the node index"):
+                row = db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
+                if row is None or row[0] != INDEX_FORMAT:
+                    raise CorruptionError("the node index has another format")  # noqa: TRY301
+                if not self._read_only:
+                    db.executescript(_TABLES)
             self._load(db)
         except BaseException:
             db.close()
             raise
         return db
 
-    def _remove_files(self) -> None:
-        if self._path is not None:
-            for suffix in ("", "-wal", "-shm"):
-                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
-
     def _load(self, db: sqlite3.Connection) -> None:
         """Read the small tables that the writer keeps in memory."""
         with self.errors("read the node index"):
             types = db.execute("SELECT name, tid, next FROM types").fetchall()
             slots = db.execute("SELECT name, sid FROM slots").fetchall()
-            self.layers = Layers.read(db)
+            try:
+                self.layers = Layers.read(db)
+            except (TypeError, ValueError) as error:
+                raise CorruptionError(f"the node index holds wrong values: {error}") from error
         self.types: dict[str, list[int]] = {name: [tid, nxt] for name, tid, nxt in types}
         self._slots: dict[str, int] = dict(slots)
         self._touched_types: set[str] = set()
         self._waiting = self._taken = 0
         self.epoch += 1
 
-    def clear(self) -> None:
-        """Forget everything; the log will be applied from its start."""
-        with self._drafting.exclusive(), self.turns.exclusive():
+    def beside(self) -> NodeFile:
+        """An empty file next to this one, in which it can be made anew."""
+        if self._path is None:
+            return NodeFile(None, self.schema_of, self.graph)
+        path = self._path.with_name(f"{self._path.name}.new")
+        _remove(path)
+        return NodeFile(path, self.schema_of, self.graph)
+
+    def replace(self, fresh: NodeFile) -> None:
+        """Let a complete file that was made beside this one take its place, durably."""
+        with (
+            self._drafting.exclusive(),
+            self.turns.exclusive(),
+            self.errors("replace the node index"),
+        ):
+            if self._path is None or fresh._path is None:
+                self.db.close()
+                self.db = fresh.db
+                self._load(self.db)
+            else:
+                fresh._seal()
+                self.close()
+                _make_way(self._path)
+                fresh._path.replace(self._path)
+                sync_folder(self._path.parent)
+                self.db = self._open()
+            self.damaged, self.whole = False, True
+
+    def _seal(self) -> None:
+        """Bring everything into the one file, synced, and close it."""
+        with self.errors("write the node index"):
+            self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             self.close()
-            self.damaged = self.whole = False
-            self._remove_files()
-            self.db = self._open()
+            if self._path is not None:
+                sync_file(self._path)
+
+    def discard(self) -> None:
+        """Close and remove it."""
+        self.rollback()
+        self.close()
+        if self._path is not None:
+            _remove(self._path)
 
     def close(self) -> None:
         """Close all connections; a reader closed later would remove the next file's WAL."""
@@ -235,8 +315,11 @@ class NodeFile:
         with self._lock:
             if self._idle:
                 return self._idle.pop()
-        connection = connect(self._path, synchronous="NORMAL")
-        connection.execute("PRAGMA query_only = ON")
+        if self._read_only and self._path is not None:
+            connection = connect_read_only(self._path)
+        else:
+            connection = connect(self._path, synchronous="NORMAL")
+            connection.execute("PRAGMA query_only = ON")
         connection.execute(_READERS_CACHE)
         return connection
 
@@ -245,6 +328,30 @@ class NodeFile:
         """Keep the files in place while they are read."""
         with self.turns.shared():
             yield
+
+    @contextmanager
+    def pinned(self) -> Iterator[sqlite3.Connection]:
+        """A connection that sees the present state until it is given back.
+
+        As with a draft, nobody waits for it but who replaces the file. A graph in memory has one
+        connection, whose writers wait.
+        """
+        with self._drafting.shared(), self.errors("read the node index"):
+            if self._path is None:
+                with self._memory_lock:
+                    yield self.db
+                return
+            if self._read_only:
+                connection = connect_read_only(self._path)
+                connection.execute("PRAGMA query_only = OFF")  # for temporary tables
+            else:
+                connection = connect(self._path, synchronous="NORMAL")
+            try:
+                connection.execute("BEGIN")
+                connection.execute("SELECT 1 FROM layers").fetchone()
+                yield connection
+            finally:
+                connection.close()
 
     @contextmanager
     def draft(self) -> Iterator[Draft]:
@@ -259,6 +366,11 @@ class NodeFile:
             finally:
                 draft.close()
                 self.damaged = self.damaged or draft.damaged
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the file is used as it is, and can't be changed."""
+        return self._read_only
 
     @property
     def in_memory(self) -> bool:
@@ -323,6 +435,11 @@ class NodeFile:
 
     def begin(self) -> None:
         """Open the writer's transaction."""
+        if self._read_only:
+            raise ReadOnlyError(
+                "the graph is open read-only, and the node index has to be written for this; ask "
+                "for the present state of a branch"
+            )
         self._memory_lock.acquire()
         try:
             with self.errors("write the node index"):
@@ -460,6 +577,12 @@ class NodeFile:
             self.db.execute("VACUUM")
             self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
+    def give_back_space(self) -> None:
+        """Give what the file does not use back to the file system."""
+        if self._path is not None:
+            with self.turns.exclusive():
+                give_back_space(self.db, self._path, nullcontext())
+
     # --- history of nodes --------------------------------------------------------
 
     def commits_of(self, db: sqlite3.Connection, handle: str) -> list[int]:
@@ -486,6 +609,35 @@ class Draft(NodeFile):
             db.close()
             raise
         return db
+
+
+def _is_damage(error: StorageError) -> bool:
+    """Whether a file can't be used for what is in it, and not for what the system refuses."""
+    if isinstance(error, CorruptionError):
+        return True
+    cause = error.__cause__
+    return isinstance(cause, sqlite3.DatabaseError) and (
+        getattr(cause, "sqlite_errorcode", None) in _UNUSABLE
+    )
+
+
+def _remove(path: Path) -> None:
+    """Remove a database with what belongs to it."""
+    for suffix in ("-wal", "-shm", ""):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def _make_way(path: Path) -> None:
+    """Before another file gets this name: its WAL must not be taken for that one's."""
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    if path.is_dir():
+        try:
+            path.rmdir()
+        except OSError:
+            raise StorageError(
+                f"{path} is a folder with files in it, and should be the node index; move it away"
+            ) from None
 
 
 def marks(count: int) -> str:

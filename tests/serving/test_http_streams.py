@@ -1,0 +1,68 @@
+"""Where a request ends is never in doubt: our reader finds what h11 and llhttp agree on."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+from tests.serving.http_streams import (
+    Ours,
+    Request,
+    cut,
+    is_refused,
+    make_stream,
+    path_of,
+    read_agreed,
+)
+
+
+def expected(data):
+    """What we should execute of a stream, and whether the connection must end."""
+    agreed = read_agreed(data)
+    found, start = [], 0
+    for request in agreed.requests:
+        if is_refused(request, data, start):
+            return found, True
+        found.append(request._replace(target=path_of(request.target)))
+        start = request.end
+    return found, agreed.refused
+
+
+async def campaign(seed, streams):
+    """Compare; what is answered before its body was read is compared as well."""
+    rng, ours = Random(seed), Ours()
+    executed = 0
+    for _ in range(streams):
+        data = make_stream(rng)
+        blocks = cut(data, rng)
+        wanted, refused = expected(data)
+        found = await ours.read_stream(blocks)
+        exact = all(len(block) == 1 for block in blocks)
+        ends = [each.end for each in wanted] if exact else [each.end for each in found.requests]
+        same = [Request(*each[:3], end) for each, end in zip(wanted, ends, strict=False)]
+        assert found.requests == same, (data, blocks)
+        assert len(found.requests) == len(wanted), (data, blocks)
+        if refused and not found.refused:  # it waits for the end of a line
+            found = await ours.read_stream([*blocks, b"\r\n\r\n"])
+            assert found.refused, (data, blocks)
+            assert len(found.requests) == len(wanted), (data, blocks)
+        executed += len(wanted)
+        await ours.read_stream(blocks, hasty=True)
+        said = [each[:2] for each in wanted]
+        assert ours.begun[: len(said)] == said[: len(ours.begun)], (data, blocks)
+        assert len(ours.begun) <= len(said) + 1, (data, blocks)
+    ours.close()
+    return executed
+
+
+def test_our_reader_agrees_with_two_others():
+    """On thousands of streams, however they are cut: the same requests, bodies and ends."""
+    assert asyncio.run(campaign(1, 3000)) > 1500
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(20))
+def test_our_reader_agrees_with_two_others_for_long(seed):
+    """On a million of them."""
+    asyncio.run(campaign(1000 + seed, 50_000))
