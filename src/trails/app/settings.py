@@ -58,6 +58,8 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls_certificate: str = ""
     tls_key: str = ""
     body_mb: Positive = 32
+    drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 5.0
+    """How long calls may go on after the signal to end."""
     max_calls: Annotated[int, msgspec.Meta(ge=0)] = 512
     """Calls under way on one graph, of everybody; more are refused as busy. 0 is no limit."""
 
