@@ -50,7 +50,7 @@ class Kernel:
         self._reader = Reader(
             service, self._authority, options.doctor, self._admission, self._threads
         )
-        self._watches = Watches(service, self._authority)
+        self._watches = Watches(service, self._authority, options.budget.watches)
         self._catalog: Catalog | None = None
         self._running: set[Call] = set()
         self.transfers = Transfers(service, options, self._perform, self._admission, self._threads)
