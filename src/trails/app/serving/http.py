@@ -170,9 +170,8 @@ class HttpInterface:
         scope[ACTOR] = actor
         held = entrance.authenticator.scopes
         scope["trails.challenge"] = self._challenges.step_up(actor, held)
-        presented = None if authorization is None else presented_in(authorization)
-        if presented is not None:
-            scope[PRESENTED] = presented
+        if authorization is not None:
+            scope[PRESENTED] = presented_in(authorization)
 
     def _refuse_overload(self, scope: Scope, named: str | None) -> Reply | None:
         """Refuse what a graph could only let wait, before any of its body is read."""
