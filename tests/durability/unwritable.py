@@ -75,9 +75,8 @@ def full(project: Path) -> None:
     with App.open(project) as app:
         assert_only_read(app, items, UnwritableError)
         assert "trails cleanup" in app.graph().read_only.reason
-    operations = LocalOperations()
-    with operations.open_all(project, None, lambda text: None) as (upkeep,):
-        done = upkeep.cleanup(keep=0, dry_run=False)
+    found = LocalOperations().cleanup(project, None, lambda text: None, keep=0, dry_run=False)
+    done = found["main"]
     assert done.snapshots == (first.id,)
     assert done.bytes > 0
     limit(NO_LIMIT)

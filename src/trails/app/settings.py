@@ -60,6 +60,10 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls_certificate: str = ""
     tls_key: str = ""
     body_mb: Positive = 32
+    drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 5.0
+    """How long calls may go on after the signal to end."""
+    max_calls: Annotated[int, msgspec.Meta(ge=0)] = 512
+    """Calls under way on one graph, of everybody; more are refused as busy. 0 is no limit."""
 
 
 class Auth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,9 +77,16 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     in_flight: Annotated[int, msgspec.Meta(ge=0)] = 24
     """Calls at the same time, of an actor that came with a credential."""
-    calls_per_minute: Annotated[int, msgspec.Meta(ge=0)] = 0
-    query_seconds_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 0
-    """Time that its SPARQL may take."""
+    calls_per_minute: Annotated[int, msgspec.Meta(ge=0)] = 60_000
+    """Calls within a minute, likewise."""
+    query_seconds_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 60
+    """Time that its SPARQL may take; whoever sits at this machine has as much as it wants."""
+    branches: Annotated[int, msgspec.Meta(ge=0)] = 200
+    """Branches that it has made and that are still there."""
+    watches: Annotated[int, msgspec.Meta(ge=0)] = 100
+    """Watches that it has open."""
+    spool_mb: Annotated[int, msgspec.Meta(ge=0)] = 8192
+    """Of loads that are being sent or read, on disk."""
     write_seconds: Annotated[float, msgspec.Meta(ge=0)] = 60
     """Time that one write may keep other writers waiting, of an actor with a credential."""
 
@@ -134,7 +145,8 @@ class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text_kb: Positive = 64
     depth: Positive = 32
     expansion: Positive = 200
-    per_caller: Positive = 1
+    per_caller: Positive = 2
+    patience: Annotated[float, msgspec.Meta(ge=0, le=300)] = 10.0
     followers: Positive = 2
     lines: Positive = 8
     allow_unconfined: bool = False
@@ -150,6 +162,7 @@ class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             depth=self.depth,
             expansion=self.expansion,
             per_caller=self.per_caller,
+            patience=self.patience,
             per_minute=per_minute,
             followers=self.followers,
             lines=self.lines,

@@ -11,7 +11,7 @@ from functools import partial
 
 from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
-from trails.engine.branches import forked_branch
+from trails.engine.branches import forked_branch, most_branches
 from trails.engine.containment import Permits
 from trails.engine.context import GraphContext
 from trails.engine.files import Reading, export_line, load_files
@@ -22,7 +22,7 @@ from trails.engine.knowledge import NO_SPARQL
 from trails.engine.load.source import Progress, no_progress
 from trails.engine.mutate.operations import mutate_typed
 from trails.engine.mutate.updates import mutate_sparql
-from trails.engine.seen import Seen, reader
+from trails.engine.seen import Seen, reader, usable
 from trails.engine.snapshots import snapshot_line
 from trails.engine.standing import check_standing, check_wanted
 from trails.engine.untrusted import Untrusted
@@ -80,19 +80,23 @@ class GraphService:
 
         ``registry`` is the snapshot that a request has pinned, ``call`` what it is part of.
         ``access`` is what the actor may do, and ``permits`` tells on which branches it may do
-        what this is for: None where on all. At a past commit those count that contain it.
+        what this is for: None where on all. At a past commit those count that contain it. A
+        branch or commit that the actor may neither read nor change does not exist for it; main
+        always does.
         """
         graph = self.graph
         branches: tuple[str, ...] = ()
         if snapshot is None and (permits is None or (branch == MAIN and permits(branch))):
             line = graph.line(branch)
-        elif snapshot is None:
-            line = Seen(graph, permits, tells=reader(access)).line(branch)
         else:
-            seen = Seen(graph, permits, tells=reader(access))
-            commit = seen.commit(snapshot)
-            line = snapshot_line(graph, commit)
-            branches = () if access is OPEN else tuple(seen.branches_of(commit))
+            exists = None if permits is None else usable(access, permits)
+            seen = Seen(graph, exists, tells=reader(access))
+            if snapshot is None:
+                line = seen.line(branch)
+            else:
+                commit = seen.commit(snapshot)
+                line = snapshot_line(graph, commit)
+                branches = () if access is OPEN else tuple(seen.branches_of(commit))
         return GraphContext(
             graph,
             registry or self.registry,
@@ -175,6 +179,7 @@ class GraphService:
             source=request.source,
             actor=checked_actor(actor),
             access=access,
+            most=most_branches(graph, call),
         ) as forked:
             ctx = self.context(actor, request.branch, registry=registry, call=call, access=access)
             with recording(ctx, "graph_load", "load") as inner:
@@ -185,12 +190,13 @@ class GraphService:
                     idempotency_key=request.idempotency_key,
                 )
                 watched = partial(_go_on, graph, call, progress)
+                parse = partial(self.untrusted.parse, caller=actor)
                 return load_files(
                     graph,
                     ctx.line,
                     opening,
                     request,
-                    Reading(self.untrusted.parse, watched, self.load_limits),
+                    Reading(parse, watched, self.load_limits),
                     access=access,
                     call=call,
                     forked=forked,

@@ -21,15 +21,13 @@ from trails.app.app import App
 from trails.app.kernels import kernel_of
 from trails.app.sessions.failures import error_of
 from trails.app.sessions.shipments import Shipment
-from trails.engine.maintenance import cleanup, optimize, remove_files
 from trails.errors import QueryError, ValidationError
 from trails.model.actors import OPERATOR, Actor
 from trails.model.loads import LoadRequest, LoadResult
 from trails.model.outcomes import Failure, Outcome
 from trails.model.resources import Content
 from trails.model.tools import Tool
-from trails.model.upkeep import Cleaned, Optimized
-from trails.surfaces.cli.operations import Listing, Page, Tell, View
+from trails.surfaces.cli.operations import Listing, Page, View
 from trails.surfaces.rest.uris import join_page, place_problem, write_uri
 
 _T = TypeVar("_T")
@@ -121,36 +119,6 @@ class LocalDoor:
 
     def _body(self, coming: Coroutine[None, None, Outcome]) -> bytes:
         return _checked(self._runner.run(coming)).body
-
-
-class LocalUpkeep:
-    """The files of a graph that is open here."""
-
-    def __init__(self, app: App, graph: str) -> None:
-        self._app = app
-        self._opened = app.graph(graph)
-        self.graph = graph
-
-    def cleanup(self, *, keep: int, dry_run: bool) -> Cleaned:
-        """Drop what nobody needs; on a full disk first what goes without writing."""
-        held = self._opened.read_only
-        if held is None or held.cause != "storage" or dry_run:
-            return cleanup(self._opened, keep=keep, dry_run=dry_run)
-        removed = remove_files(self._opened)
-        self._opened = self._app.reopen(self.graph)
-        if self._opened.read_only is not None and removed.bytes:
-            return removed
-        done = cleanup(self._opened, keep=keep)
-        return msgspec.structs.replace(
-            done,
-            snapshots=(*removed.snapshots, *done.snapshots),
-            folders=(*removed.folders, *done.folders),
-            bytes=removed.bytes + done.bytes,
-        )
-
-    def optimize(self, tell: Tell) -> Optimized:
-        """Compact the files."""
-        return optimize(self._opened, tell)
 
 
 async def _each(blocks: Iterable[bytes]) -> AsyncGenerator[bytes, None]:

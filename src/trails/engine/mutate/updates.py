@@ -67,17 +67,17 @@ def local_effect(graph: Graph, line: Line) -> Effect:
     Only an update of several operations changes the store while it is computed, so only
     that one gets a copy.
     """
-    prefixes, base = {"": graph.names.vocabulary}, graph.names.base
+    names = graph.names
 
     def effect(text: str) -> tuple[bytes, bytes]:
         alone = len(update_form(tokenize(text))) == 1
 
         def read(quads: QuadsView) -> tuple[bytes, bytes]:
             if alone:
-                return effect_of(quads.store, text, prefixes, base=base)
+                return effect_of(quads.store, text, names.prefixes, base=names.nodes)
             copy = ox.Store()
             copy.bulk_extend(quads.data())
-            return effect_of(copy, text, prefixes, base=base)
+            return effect_of(copy, text, names.prefixes, base=names.nodes)
 
         return graph.reading_quads(line, read)
 
