@@ -33,6 +33,7 @@ from trails.errors import (
     NotFoundError,
     PolicyError,
     QuarantineError,
+    ReadOnlyError,
     RegistryError,
     SchemaMismatchError,
     SettingsError,
@@ -172,6 +173,7 @@ class App:
             RegistryError,
             SettingsError,
             SchemaMismatchError,
+            ReadOnlyError,
         ) as reason:
             if strict:
                 raise

@@ -29,7 +29,7 @@ def adopt_schema(graph: Graph, schema: Schema, *, apply: bool) -> None:
     if old.digest == schema.digest:
         return
     if graph.read_only is not None:
-        raise SchemaMismatchError(
+        raise type(graph.read_only.error())(
             "the declared types differ from the stored ones, which can't be changed now: "
             + graph.read_only.reason,
             changes=describe_changes(old, schema),

@@ -30,7 +30,9 @@ from trails.engine.unknown import unknown_branch
 from trails.errors import CorruptionError, NotFoundError, StorageError, TransactionError
 from trails.files import private_folder
 from trails.log.protocol import Log
+from trails.log.replay import schemas_of
 from trails.log.sqlite import SqliteLog
+from trails.log.tail import read_tail
 from trails.model.actors import Actor
 from trails.model.fair_queue import ANYBODY, FairQueue
 from trails.model.history import GENESIS, Head, Position
@@ -209,7 +211,7 @@ class Graph:
         layers = file.layers
         if self.loss is not None:
             return MAIN in layers.refs and all(
-                not each.schema or self.log.schema(each.schema) is not None for each in layers
+                not each.schema or self._schema(each.schema) is not None for each in layers
             )
         heads = {MAIN: self.log_head(MAIN), **self.log.branches()}
         return all(
@@ -253,10 +255,17 @@ class Graph:
         """What a stored schema means, compiled once."""
         found = self._compiled.get(digest)
         if found is None:
-            schema = Schema() if digest == Schema().digest else self.log.schema(digest)
+            schema = Schema() if digest == Schema().digest else self._schema(digest)
             if schema is None:
                 raise CorruptionError(f"schema {digest} is named by a commit but not in the log")
             found = self._compiled[digest] = Compiled(schema, self.names)
+        return found
+
+    def _schema(self, digest: str) -> Schema | None:
+        """A stored schema; one that the log has lost may be in its tail."""
+        found = self.log.schema(digest)
+        if found is None and self.loss is not None and self.folder is not None:
+            found = schemas_of(read_tail(self.folder)).get(digest)
         return found
 
     def compile(self, schema: Schema) -> Compiled:
