@@ -280,15 +280,18 @@ def test_somebody_whose_body_is_not_read_waits():
 
 def test_somebody_who_has_sent_much_ahead_is_not_read_for_an_application_that_waits():
     """Listening for the end of a client does not let it send without bound."""
+    go = asyncio.Event()
 
     async def app(_scope, receive, _send):
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await receive()
+        await go.wait()
+        await receive()
 
     async def talk(connection, transport):
         connection.data_received(GET)
         await settle()
         connection.data_received(GET * 5000)
+        go.set()
         await settle()
         assert transport.paused
         connection.connection_lost(None)
