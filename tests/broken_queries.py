@@ -267,7 +267,7 @@ BROKEN: dict[str, tuple[str, str]] = {
     "unbalanced": (f"{OK}SELECT ?t {{\n ?t a :Task", "the query can't be parsed"),
     "not_sparql": (f"{OK}SELECT\n  ?t WHAT {{ ?t a :Task }}", ":3: the query can't be parsed"),
     "no_such_prefix": (f"{OK}SELECT ?t {{ ?t foaf:name ?n }}", ":2: the query can't be parsed"),
-    "relative_iri": (f"{OK}SELECT ?t {{ ?t a <Task> }}", "the query can't be parsed"),
+    "relative_iri": (f"{OK}SELECT ?t {{ ?t a <Task> }}", "no class <Task>; did you mean :Task?"),
     "ungrouped": (f"{OK}SELECT ?t (COUNT(?n) AS ?c) {{ ?t :title ?n }}", "can't be parsed"),
     "null_byte": (f"{OK}SELECT ?t {{ ?t a \0 :Task }}", ":2: "),
 }

@@ -15,6 +15,7 @@ from trails.app.settings import (
     Auth,
     Budgets,
     GraphSettings,
+    Loads,
     LogSettings,
     McpSettings,
     Project,
@@ -80,6 +81,7 @@ def commands(cli, prefix):
                     Budgets,
                     Validation,
                     LogSettings,
+                    Loads,
                     Sandbox,
                 )
                 for field in struct.__struct_fields__
@@ -108,6 +110,7 @@ def test_the_settings_of_the_reference_are_all_of_them():
         "graphs",
         "validation",
         "log",
+        "loads",
         "sandbox",
         "auth",
     }

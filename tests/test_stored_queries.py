@@ -9,7 +9,7 @@ import pytest
 from tests.broken_queries import BROKEN, GOOD, OK, with_params
 
 from trails import App, Edge, Iri, Node, Ref, edge_type, node_type, predicate
-from trails.engine.query_terms import named_terms, pieces_of
+from trails.engine.query_terms import Reading, pieces_of
 from trails.engine.stored_queries import MAX_QUERIES, load_queries, read_queries
 from trails.errors import (
     DeclarationError,
@@ -197,13 +197,13 @@ def test_the_parser_can_be_another(tmp_path, types):
     (tmp_path / "q.rq").write_text(OK + GOOD)
     seen = []
 
-    def check(text, *, update):
-        seen.append((text, update))
+    def check(text, names, *, update):
+        seen.append((text, names.prefixes[""], update))
         return "error at 2:7: no"
 
     loaded = read_queries(tmp_path, types.schema, Names("trails://app/main"), check)
     assert str(loaded.problems[0]).endswith("q.rq:2: the query can't be parsed: no (column 7)")
-    assert seen == [(f"PREFIX : <trails://app/main/schema#> \n{GOOD}", False)]
+    assert seen == [(f"\n{GOOD}", "trails://app/main/schema#", False)]
 
 
 SOUND = (
@@ -352,7 +352,7 @@ def test_known_names_are_accepted_wherever_they_stand(read, text):
 def test_roles_are_read_from_the_position():
     """A verb is a field, the object of `a` a class, anything else a term."""
     text = "SELECT ?s { ?s a :A, :B ; :c/^:d+ :E . FILTER (?s != :F) [] :g [ a :H ] }"
-    found = named_terms(pieces_of(tokenize(text)), {"": "x:"})
+    found = Reading(pieces_of(tokenize(text)), Names("x:")).named
     assert [(each.role, each.written) for each in found] == [
         ("class", ":A"),
         ("class", ":B"),

@@ -21,6 +21,7 @@
     ├── DeniedError             a rule that denies these arguments of a call
     ├── ForbiddenError          a call that needs data which its caller may not read or change
     ├── RevokedError            a call whose credential ended before it did; nothing was written
+    ├── AbandonedError          a write whose caller went away; nothing was written
     ├── BudgetError             an actor that has used up what it may use
     ├── QuarantineError         a graph that is not served, because its app or a query is broken
     ├── UnreachableError        a server that does not answer, or not as a Trails server does
@@ -141,6 +142,11 @@ class ValidationError(TrailsError):
             spelled += f"; and {more} more"
         super().__init__(f"validation failed on {found} field(s): {spelled}", fields=self.fields)
 
+    def explain(self, reason: str) -> None:
+        """Say more about what led to it."""
+        self.message = f"{self.message}; {reason}"
+        self.args = (self.message,)
+
     def summary(self) -> list[str]:
         """The messages; of many violations, one message for each field and rule."""
         if len(self.fields) <= _SPELLED:
@@ -232,6 +238,12 @@ class RevokedError(TrailsError):
     """The credential of a call was revoked or expired while it was under way."""
 
     code = "revoked"
+
+
+class AbandonedError(TrailsError):
+    """The caller of a long write went away before it was done; nothing was written."""
+
+    code = "cancelled"
 
 
 class BudgetError(TrailsError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 import pytest
@@ -52,6 +52,11 @@ class Hides:
         """The same on every branch."""
         del branches
         return self.allows(actor, action, resource)
+
+    def alike(self, actor: Actor, branches: Collection[str]) -> Mapping[str, str]:
+        """All are."""
+        del actor
+        return dict.fromkeys(branches, next(iter(branches), ""))
 
 
 class Served:

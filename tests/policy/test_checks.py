@@ -11,8 +11,24 @@ ALL = "permit(principal, action, resource)"
 MISTAKES = {
     "a token too few": (f"{ALL} when {{ context.branch == }};", ":1: policy 1: unexpected token"),
     "no end": (f"{ALL};\n\n{ALL}", ":3: policy 2: .*ends with ';'"),
-    "no end before the next": (f"{ALL}\n{ALL};", ":1: policy 1: unexpected token"),
+    "no end before the next": (f"{ALL}\n{ALL};", ":2: policy 1: unexpected token"),
     "an open text": (f'{ALL};\n{ALL} when {{ context.branch == "main }};', ":2: policy 2: "),
+    "a token too few on a later line": (
+        '// reads\n@id("mine")\npermit(\n  principal,\n  action\n  resource\n);',
+        ":6: policy 1: unexpected token `resource`",
+    ),
+    "a wrong operator on a later line": (
+        f'{ALL}\nwhen {{ context.branch == "a=b" }} // =\nwhen {{ context.branch = "main" }};',
+        ":3: policy 1: '=' is not a valid operator",
+    ),
+    "a type on a later line": (
+        'permit(\n  principal, // Type::"Persn"\n  action,\n  resource in Type::"Persn"\n);',
+        ":4: .*did you mean 'Person'",
+    ),
+    "an attribute on a later line": (
+        f'{ALL}\nwhen {{ context.branch == "main" }}\nwhen {{ context.brnch == "main" }};',
+        ":3: .*brnch",
+    ),
     "no policy at all": ("allow everything;", ":1: policy 1: "),
     "a template": (
         "permit(principal == ?principal, action, resource);",
@@ -20,7 +36,7 @@ MISTAKES = {
     ),
     "an action": (
         '@id("mine")\npermit(principal, action == Action::"Raed", resource);',
-        ":1: mine: there is no action 'Raed'; did you mean 'Read'",
+        ":2: mine: there is no action 'Raed'; did you mean 'Read'",
     ),
     "an action of the server": (
         'permit(principal, action == Action::"GraphList", resource);',

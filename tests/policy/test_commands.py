@@ -7,7 +7,9 @@ from tests.policy.projects import READERS, make_project
 from tests.serving.commands import run_command
 
 from trails import App
+from trails.app.policy_desk import PolicyDesk
 from trails.identity.token_files import TokenFile
+from trails.model.policies import PolicyActor
 from trails.model.tokens import TokenRequest
 
 SALARIES = (
@@ -193,6 +195,29 @@ def test_matrix_shows_who_may_use_what(trails, folder):
     known = json.loads(trails("matrix", "--json"))
     assert [each["actor"] for each in known["actors"]] == ["dee", "bo", "ada", "cy"]
     assert "graph_health" in trails("matrix")
+
+
+def test_matrix_knows_what_is_masked(tmp_path):
+    """A capability that takes a hidden type does not exist for the actor, however permitted."""
+    folder = make_project(
+        tmp_path,
+        {
+            "a.cedar": "permit(principal, action, resource);\n"
+            'forbid(principal, action == Action::"Read", resource in Type::"Room");\n'
+        },
+    )
+    with (folder / "app.py").open("a") as app:
+        app.write(
+            "from trails import Ref\n"
+            '@capability("rooms.book")\n'
+            "def book(ctx: Context, room: Ref[Room]) -> str:\n"
+            '    "Book a room."\n'
+            "    return room.number\n"
+        )
+    rows = PolicyDesk(folder).matrix(None, [PolicyActor("ada")], "main").rows
+    cells = {each.tool: each.cells for each in rows}
+    assert cells["rooms.book"] == ("no",)
+    assert cells["people.hire"] == ("yes",)
 
 
 def test_without_policies_all_is_told_to_be_open(tmp_path):

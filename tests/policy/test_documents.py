@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
 import pytest
 from tests.policy.projects import make_project
 
+from trails import App
+from trails.app.kernels import kernel_of
 from trails.app.policy_desk import PolicyDesk
+from trails.model.actors import Actor
+from trails.model.outcomes import Success
 from trails.model.policies import PolicyQuestion
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -82,3 +87,28 @@ def test_what_is_shown_does_what_is_said(folder, group, asked, allowed):
     """The recipes of the how-to, asked."""
     question = PolicyQuestion(actor="sue", groups=(group,), **asked)
     assert PolicyDesk(folder).explain("main", question).allowed is allowed
+
+
+def test_the_first_policy_lets_an_agent_work(tmp_path):
+    """It reads main, makes a branch of its own, writes there, and writes nowhere else."""
+    folder = make_project(tmp_path / "acme", {"first.cedar": SHOWN[0][2]})
+    agent = Actor("planner", groups=frozenset({"agents"}), credential="t")
+    change = {"operations": [{"op": "create", "type": "Person", "data": {"name": "ann"}}]}
+    with App.open(folder, strict=True) as app:
+        kernel = kernel_of(app)
+
+        def call(tool, **arguments):
+            return asyncio.run(kernel.execute(agent, tool, arguments))
+
+        try:
+            assert "graph_mutate" not in {each.name for each in kernel.tools(agent).tools}
+            assert isinstance(call("branch_create", name="agents/planner/a"), Success)
+            assert isinstance(call("graph_mutate", branch="agents/planner/a", **change), Success)
+            assert isinstance(call("people.count", branch="agents/planner/a"), Success)
+            assert isinstance(call("people.count"), Success)
+            assert call("graph_mutate", **change).code == "not_found"
+            assert call("branch_create", name="release").code == "forbidden"
+            assert call("people.hire", name="bo").code == "unknown"
+            assert call("branch_merge", source="agents/planner/a").code == "unknown"
+        finally:
+            kernel.close()

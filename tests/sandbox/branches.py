@@ -65,7 +65,7 @@ def statements(count: int, start: int = 0) -> str:
 
 
 def bare(branch: Branch, text: str) -> list[tuple[object, ...]]:
-    """What the store itself answers to a SELECT."""
-    found = branch.store.query(text)
+    """What the store itself answers to a SELECT on its default graph."""
+    found = branch.store.query(text, named_graphs=[])
     assert isinstance(found, ox.QuerySolutions)
     return [tuple(row) for row in found]

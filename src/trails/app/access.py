@@ -40,7 +40,11 @@ def _describe(mode: Mode, *, guarded: bool) -> str:
             "and write; 'trails token new' ends that"
         )
     if mode == "read only":
-        return "every request needs a token, and all may read; for more there must be policies"
+        return (
+            "read-only: every request needs a token (TRAILS_MCP_TOKEN, 'trails token new' or "
+            "[auth.oauth]) and there are no policies, so nobody may write; to let actors write, "
+            "add policies as in docs/how-to/access.md"
+        )
     if guarded:
         return "every request needs a token, and policies decide what its actor may do"
     return "nobody needs a token, so everybody on this machine is 'local', and policies decide"

@@ -152,7 +152,7 @@ class PolicyDesk:
             branch,
             named,
             tuple(
-                MatrixRow(each.name, tuple(cell_of(each, actor) for actor in rights))
+                MatrixRow(each.name, tuple(cell_of(each, actor, registry) for actor in rights))
                 for each in gated_tools(registry, chosen, self._settings.project.env)
             ),
         )

@@ -12,9 +12,10 @@ from typing import Literal
 import msgspec
 
 from trails.engine.graph import MAIN
-from trails.model.capabilities import Scope
+from trails.model.capabilities import Capability, Scope, StoredQuery
 from trails.model.iris import Names
 from trails.model.types import Schema
+from trails.registry.declared import Declared
 from trails.registry.registry import Registry
 from trails.request.builtins import BUILTINS
 from trails.request.catalog import builtin_gate
@@ -28,6 +29,8 @@ class GatedTool(msgspec.Struct, frozen=True):
     name: str
     scope: Scope
     gate: Gate
+    source: Capability | StoredQuery | None = None
+    """What it calls; None of what is built in."""
 
 
 class DeclaredBranch(Branches):
@@ -61,14 +64,18 @@ def _tools(registry: Registry, graph: str, env: str) -> Iterator[GatedTool]:
     for each in (*registry.capabilities.values(), *registry.metas.values()):
         scope: Scope = "runtime" if each.meta is None else each.meta.scope
         if scope != "dev" or env != "production":
-            yield GatedTool(each.tool_name, scope, of_capability(each, graph, MAIN))
+            yield GatedTool(each.tool_name, scope, of_capability(each, graph, MAIN), each)
     for query in registry.queries.values():
         if query.expose:
-            yield GatedTool(query.effective_tool_name, "runtime", of_query(query))
+            yield GatedTool(query.effective_tool_name, "runtime", of_query(query), query)
 
 
-def cell_of(tool: GatedTool, rights: ActorAccess) -> str:
+def cell_of(tool: GatedTool, rights: ActorAccess, registry: Registry) -> str:
     """``yes``, ``no``, or ``scope`` where only that is missing."""
     if not rights.passes(tool.gate):
         return "no"
+    declared = rights.declared(registry)
+    source = tool.source
+    if isinstance(declared, Declared) and source is not None and not declared.knows(source):
+        return "no"  # it takes or gives a type that is hidden from the actor
     return "yes" if tool.scope in rights.actor.scopes else "scope"

@@ -17,6 +17,7 @@ from trails.app.setting_faults import list_faults
 from trails.errors import NotFoundError, SettingsError, TrailsError
 from trails.identity.oauth.settings import OAuth, check_oauth
 from trails.model.idempotency import KEEP_DAYS
+from trails.model.loads import LoadLimits
 from trails.model.names import check_base_iri, check_project_name
 from trails.model.upkeep import Retention
 from trails.sandbox.limits import Limits
@@ -57,6 +58,10 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls_certificate: str = ""
     tls_key: str = ""
     body_mb: Positive = 32
+    drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 5.0
+    """How long calls may go on after the signal to end."""
+    max_calls: Annotated[int, msgspec.Meta(ge=0)] = 512
+    """Calls under way on one graph, of everybody; more are refused as busy. 0 is no limit."""
 
 
 class Auth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,9 +75,18 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     in_flight: Annotated[int, msgspec.Meta(ge=0)] = 24
     """Calls at the same time, of an actor that came with a credential."""
-    calls_per_minute: Annotated[int, msgspec.Meta(ge=0)] = 0
-    query_seconds_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 0
-    """Time that its SPARQL may take."""
+    calls_per_minute: Annotated[int, msgspec.Meta(ge=0)] = 60_000
+    """Calls within a minute, likewise."""
+    query_seconds_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 60
+    """Time that its SPARQL may take; whoever sits at this machine has as much as it wants."""
+    branches: Annotated[int, msgspec.Meta(ge=0)] = 200
+    """Branches that it has made and that are still there."""
+    watches: Annotated[int, msgspec.Meta(ge=0)] = 100
+    """Watches that it has open."""
+    spool_mb: Annotated[int, msgspec.Meta(ge=0)] = 8192
+    """Of loads that are being sent or read, on disk."""
+    write_seconds: Annotated[float, msgspec.Meta(ge=0)] = 60
+    """Time that one write may keep other writers waiting, of an actor with a credential."""
 
 
 class GraphSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,6 +100,18 @@ class GraphSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """For how long a retry with the same idempotency key gets the first outcome."""
     mcp: McpSettings = McpSettings()
     budgets: Budgets = Budgets()
+
+
+class Loads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[loads]``: how much a file may grow to by being read."""
+
+    expanded_mb: Positive = 16_384
+    ratio: Positive = 200
+    blank_lines: Positive = 1_000_000
+
+    def limits(self) -> LoadLimits:
+        """As loads take them."""
+        return LoadLimits(self.expanded_mb << 20, self.ratio, self.blank_lines)
 
 
 class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,7 +142,9 @@ class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     result_mb: Positive = 8
     text_kb: Positive = 64
     depth: Positive = 32
-    per_caller: Positive = 1
+    expansion: Positive = 200
+    per_caller: Positive = 2
+    patience: Annotated[float, msgspec.Meta(ge=0, le=300)] = 10.0
     followers: Positive = 2
     lines: Positive = 8
     allow_unconfined: bool = False
@@ -130,7 +158,9 @@ class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             result_bytes=self.result_mb << 20,
             text_bytes=self.text_kb << 10,
             depth=self.depth,
+            expansion=self.expansion,
             per_caller=self.per_caller,
+            patience=self.patience,
             per_minute=per_minute,
             followers=self.followers,
             lines=self.lines,
@@ -145,6 +175,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     validation: Validation = Validation()
     sandbox: Sandbox = Sandbox()
     log: LogSettings = LogSettings()
+    loads: Loads = Loads()
     server: Server = Server()
     auth: Auth = Auth()
 

@@ -44,6 +44,7 @@ class Call:
 
     __slots__ = (
         "_id",
+        "abandoned",
         "actor",
         "caller",
         "committed",
@@ -82,6 +83,8 @@ class Call:
         self.spent: dict[str, float] | None = None
         """What it says that it has used, beside what can be measured."""
         self.ended = False
+        self.abandoned = False
+        """Whether its caller has gone away, so that long work for it can stop."""
         self._id: str | None = None
 
     @property
@@ -151,6 +154,8 @@ class Activities:
 
     def refuse(self, call: Call, outcome: str, detail: str, *, told: str, about: str = "") -> None:
         """Keep that a call was refused; of those that are refused alike, how many there were.
+
+        So are calls kept that anybody may make, with or without a right, however they end.
 
         ``told`` is the outcome that its caller was told, ``about`` what was asked for where the
         call's name does not say it.

@@ -45,7 +45,8 @@ def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
         ("node index", line.nodes.position),
         ("quads view", graph.stores.main().position),
     ):
-        if position.seq == head.seq:
+        # What is served is written meanwhile, and its views go on with it.
+        if head.seq <= position.seq <= graph.log_head(MAIN).seq:
             yield Finding(name, "ok", f"at commit {position.seq}")
         else:
             yield Finding(
@@ -83,7 +84,7 @@ def examine_log(graph: Graph, detail: str) -> Finding:
 
 
 def _examine_branches(graph: Graph) -> Finding:
-    names = [each.name for each in list_branches(graph)]
+    names = [each.name for each in list_branches(graph).branches]
     shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
     detail = f"{len(names)} ({shown})"
     if graph.folder is not None:

@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import NamedTuple
 
 import msgspec
 
+from trails.engine.access import OPEN, Access
+from trails.engine.activities import Call
 from trails.engine.export import FORMATS, export
 from trails.engine.graph import Graph
+from trails.engine.guards import guard_of
 from trails.engine.lines import Line, compile_once
-from trails.engine.load.files import How, load
+from trails.engine.load.files import How, staging
 from trails.engine.load.joined import Given, Joined, common_format
+from trails.engine.load.load import put_staged
 from trails.engine.load.rdf import Parse
-from trails.engine.load.source import BLOCK, Progress, blocks_of
+from trails.engine.load.source import BLOCK, Progress, Source, blocks_of, no_progress
+from trails.engine.load.staged import Staged
 from trails.engine.snapshots import snapshot_line
-from trails.engine.write.opened import Opening
+from trails.engine.write.draft import drafting
+from trails.engine.write.opened import Opened, Opening, OutdatedError
 from trails.errors import NotFoundError, QueryError, ValidationError
 from trails.model.history import GENESIS
 from trails.model.lenses import Lens
-from trails.model.loads import LoadRequest, LoadResult
+from trails.model.loads import LOAD_LIMITS, LoadLimits, LoadRequest, LoadResult, Mode
 from trails.model.names import suggest
 from trails.model.nodes import NodeState
+from trails.model.types import Schema
 from trails.views.nodes.index import NodeIndex, Stored
+
+
+class Reading(NamedTuple):
+    """How files are read: what parses RDF, who is told of progress, how large they may be."""
+
+    parse: Parse
+    progress: Progress = no_progress
+    limits: LoadLimits = LOAD_LIMITS
 
 
 def load_files(
@@ -34,13 +50,16 @@ def load_files(
     line: Line,
     opening: Opening,
     request: LoadRequest,
-    parse: Parse,
-    progress: Progress,
+    reading: Reading,
     *,
+    access: Access = OPEN,
+    call: Call | None = None,
     forked: bool = False,
 ) -> LoadResult:
     """Load all files of a request in one write; raises what is wrong with any of them.
 
+    They are read before the write begins, so that other writers wait for what is written and
+    not for what has to be read. If the types change meanwhile, the files are read again.
     ``forked`` says whether the branch was made for it.
     """
     how = How(
@@ -49,34 +68,51 @@ def load_files(
         type_name=request.type_name,
         separator=request.separator,
     )
-    several = Joined(request.files) if len(request.files) > 1 else None
+    parse, progress, limits = reading
+    several = Joined(request.files, limits) if len(request.files) > 1 else None
     given: Given = request.files[0] if several is None else several.blocks()
+    opened: Opened | None = None
     with ExitStack() as stack:
         content = None
         if request.idempotency_key is not None:
             given, content = _digested(given, stack)
-        with opening(request=["load", how, request.source, content]) as opened:
-            if not opened.replayed:
-                write = opened.write
-                try:
-                    loaded = load(
-                        write,
-                        write.nodes.seen.schema,
-                        graph.names,
-                        given,
-                        how,
-                        parse=parse,
-                        progress=progress,
-                    )
-                except ValidationError as error:
-                    if several is None:
-                        raise
-                    raise several.placed(error) from None
-                opened.answer({"nodes": loaded.nodes, "deleted": loaded.deleted, "forked": forked})
+        begin = partial(opening, request=["load", how, request.source, content])
+        source = stack.enter_context(closing(Source(given, progress, limits)))
+        try:
+            while opened is None:
+                schema = _seen_schema(line, access)
+                with staging(schema, graph.names, source, how, parse) as staged:
+                    if staged.problems.found and not graph.file.in_memory:
+                        # What else is wrong is found out without keeping anybody waiting.
+                        with drafting(graph, line, access, call) as draft:
+                            put_staged(draft, staged, how.mode)
+                    with suppress(OutdatedError):
+                        opened = _put(begin, staged, how.mode, forked=forked)
+        except ValidationError as error:
+            if several is None:
+                raise
+            raise several.placed(error) from None
     told = msgspec.convert(opened.result, _Answer)
     return LoadResult(
         line.name, opened.commit_id, told.nodes, told.deleted, told.forked, opened.replayed
     )
+
+
+def _seen_schema(line: Line, access: Access) -> Schema:
+    """The types as an actor sees them, in whose terms a file is read."""
+    guard = guard_of(access, line.name, line.compiled)
+    return line.schema if guard is None else guard.seen.schema
+
+
+def _put(opening: Opening, staged: Staged, mode: Mode, *, forked: bool) -> Opened:
+    """Write what was read, with the types that it was read with."""
+    with opening() as opened:
+        if not opened.replayed:
+            if opened.write.nodes.seen.schema.digest != staged.schema.digest:
+                raise OutdatedError
+            loaded = put_staged(opened.write, staged, mode)
+            opened.answer({"nodes": loaded.nodes, "deleted": loaded.deleted, "forked": forked})
+    return opened
 
 
 class _Answer(msgspec.Struct, frozen=True):

@@ -32,6 +32,7 @@ from trails.files import private_folder
 from trails.log.protocol import Log
 from trails.log.sqlite import SqliteLog
 from trails.model.actors import Actor
+from trails.model.fair_queue import ANYBODY, FairQueue
 from trails.model.history import GENESIS, Head, Position
 from trails.model.idempotency import KEEP_DAYS
 from trails.model.iris import Names
@@ -96,6 +97,13 @@ def now() -> str:
 class Graph:
     """One versioned knowledge graph, in a folder or in memory."""
 
+    write_seconds: float = 0.0
+    """How long one write of an actor with a credential may keep others waiting; 0 is no limit."""
+    most_branches: int = 0
+    """How many branches such an actor may have; 0 is no limit."""
+    branch_makers: dict[str, str] | None = None
+    """Branch → who made it, once somebody asked."""
+
     def __init__(
         self,
         folder: Path | None,
@@ -122,7 +130,7 @@ class Graph:
         """Whether a caller's credential is still good; whoever serves the graph knows."""
         self.feed = Feed()
         self._progress = progress
-        self._lock = threading.Lock()
+        self._writers = FairQueue(1)
         self._owner: int | None = None
         self._retry_at = 0.0
         self._compiled: dict[str, Compiled] = {}
@@ -309,24 +317,24 @@ class Graph:
     # --- one writer at a time ------------------------------------------------------
 
     @contextmanager
-    def writing(self, timeout: float = 60.0) -> Iterator[None]:
-        """Hold the writer's lock."""
+    def writing(self, actor: str = ANYBODY, timeout: float = 60.0) -> Iterator[None]:
+        """Hold the writer's lock; the actors who wait for it take turns."""
         me = threading.get_ident()
         if self._owner == me:
             raise TransactionError(
                 "another transaction is open on this thread; finish it first, or write through "
                 "its own context"
             )
-        if not self._lock.acquire(timeout=timeout):
+        if not self._writers.acquire(actor, timeout):
             raise TransactionError(
-                f"another writer has held this graph for {timeout:.0f} seconds; try again later"
+                f"other writers have kept this graph busy for {timeout:.0f} s; try again later"
             )
         self._owner = me
         try:
             yield
         finally:
             self._owner = None
-            self._lock.release()
+            self._writers.release(actor)
 
     def prepare(self, line: Line, *, settled: bool = True) -> None:
         """Make a line ready to be written, or moved; called with the writer's lock."""
@@ -549,6 +557,24 @@ class Graph:
             if found is not None:
                 return found[0]
         return self._reading(line, lambda: self.stores.of(line), read)
+
+    def reading_store(self, line: Line, read: Callable[[QuadsView], T]) -> T:
+        """Read from a line's own store, which stays open meanwhile."""
+        self._see_to(line)
+        return self._reading(line, lambda: self.stores.of(line), read)
+
+    def with_stores(self) -> list[str]:
+        """Main, and the branches that have a store of their own, those of near commits together."""
+        found = [
+            (head.seq, name)
+            for name, head in self.log.branches().items()
+            if name != MAIN and self._may_have_store(name) and self.stores.exists(self.line(name))
+        ]
+        return [MAIN, *(name for _, name in sorted(found))]
+
+    def _may_have_store(self, name: str) -> bool:
+        folder = self._line_folder(name)
+        return name in self._lines or (folder is not None and folder.is_dir())
 
     def _reading_mains(self, line: Line, read: Callable[[QuadsView], T]) -> tuple[T] | None:
         """Read from main's store, where main is at the same commit; None where it is not.

@@ -1,7 +1,7 @@
-"""What is told to whoever asked in SPARQL: names that do not exist, and what a refusal means.
+"""Hints for SPARQL texts: names and values that match nothing, and what a refusal means.
 
-A class that is misspelled is no error in SPARQL, it just matches nothing; and the parser
-says what it expected as a grammar does. Both leave a reader with nothing to correct.
+A misspelled class is not an error in SPARQL, it just matches nothing; and the parser
+reports what it expected in terms of its grammar. Both leave a reader with nothing to correct.
 """
 
 from __future__ import annotations
@@ -11,28 +11,27 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from trails.engine.query_terms import Vocabulary, named_terms, pieces_of
-from trails.model.iris import RDF_TYPE, XSD
+from trails.engine.query_terms import Reading, Vocabulary, pieces_of
+from trails.engine.value_hints import impossible_values
+from trails.model.iris import COMMON_PREFIXES
 from trails.model.sparql import Token, significant
 
-_COMMON: Final = {
-    "rdf": RDF_TYPE.removesuffix("type"),
-    "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
-    "xsd": XSD,
-    "owl": "http://www.w3.org/2002/07/owl#",
-    "skos": "http://www.w3.org/2004/02/skos/core#",
-}
 _LETTERS: Final = re.compile(r",? ?\['?.+?'?\](?=,|$)")
 """Letters that could stand at a place, as the parser lists them."""
 _MOST: Final = 5
-"""Names that are told of."""
+"""Hints in one notice."""
 
 
-def tell_missing(tokens: list[Token], vocabulary: Vocabulary) -> str | None:
-    """Which classes and fields of the graph a text names that there are not; None without any."""
-    named = named_terms(pieces_of(tokens), {"": vocabulary.own})
-    told = [told for _, told in vocabulary.unknown(named)]
-    return "; ".join(told[:_MOST]) or None
+def find_mistakes(tokens: list[Token], vocabulary: Vocabulary) -> str | None:
+    """Names and values in a text that match nothing in the graph; None without any."""
+    pieces = pieces_of(tokens)
+    reading = Reading(pieces, vocabulary.names)
+    told = [
+        *(told for _, told in vocabulary.unknown(reading.named)),
+        *vocabulary.foreign(reading.named),
+        *impossible_values(pieces, reading.bound, vocabulary.descriptors, reading.prefixes),
+    ]
+    return "; ".join(list(dict.fromkeys(told))[:_MOST]) or None
 
 
 def explain_refusal(told: str, tokens: list[Token], vocabulary: Vocabulary) -> str:
@@ -46,15 +45,14 @@ def explain_refusal(told: str, tokens: list[Token], vocabulary: Vocabulary) -> s
 def _undeclared(tokens: list[Token]) -> Iterator[str]:
     """Prefixes that the text uses and does not declare."""
     read = significant(tokens)
-    declared = {""}
+    declared = {"", *COMMON_PREFIXES}
     for before, each in pairwise(read):
         if before.kind == "word" and before.text.upper() == "PREFIX" and each.kind == "name":
             declared.add(each.text.partition(":")[0])
     used = dict.fromkeys(each.text.partition(":")[0] for each in read if each.kind == "name")
     for prefix in used:
         if prefix not in declared:
-            iri = _COMMON.get(prefix, "…")
-            yield f"the prefix {prefix}: is not declared: begin with PREFIX {prefix}: <{iri}>"
+            yield f"the prefix {prefix}: is not declared: begin with PREFIX {prefix}: <…>"
 
 
 def _bare(tokens: list[Token], vocabulary: Vocabulary) -> Iterator[str]:

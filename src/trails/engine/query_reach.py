@@ -52,7 +52,7 @@ def reach_of(query: StoredQuery, schema: Schema, names: Names) -> Reach:
 
 def _reach(query: StoredQuery, schema: Schema, names: Names) -> Reach:
     try:
-        operations = read_patterns(query.text, {"": names.vocabulary})
+        operations = read_patterns(query.text, names.prefixes)
     except UnclearError:
         return ANYTHING
     analysis = _Analysis(schema, names)

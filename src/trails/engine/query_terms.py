@@ -7,6 +7,7 @@ templates. It accepts anything; whether the text is SPARQL is the parser's to sa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Final, Literal
@@ -15,7 +16,7 @@ import msgspec
 
 from trails.model.iris import RDF_TYPE, Names
 from trails.model.sparql import Token
-from trails.model.types import Schema
+from trails.model.types import PredicateDescriptor, Schema
 
 Role = Literal["class", "predicate", "term"]
 _WORDS: Final = frozenset({"name", "word"})
@@ -44,6 +45,13 @@ class Named(msgspec.Struct, frozen=True):
     line: int
 
 
+class Bound(msgspec.Struct, frozen=True):
+    """A place in a triple after a plain predicate: the predicate's IRI, and which piece it is."""
+
+    verb: str
+    at: int
+
+
 def pieces_of(tokens: list[Token]) -> list[Piece]:
     """Tokens without space and comments, with the full stop apart from the name before it."""
     found: list[Piece] = []
@@ -59,11 +67,6 @@ def pieces_of(tokens: list[Token]) -> list[Piece]:
     return found
 
 
-def named_terms(pieces: list[Piece], prefixes: Mapping[str, str]) -> list[Named]:
-    """Every term that a text names, with the role in which it does."""
-    return _Reader(pieces, prefixes).read()
-
-
 _ENDS_TRIPLES: Final = frozenset(
     {
         "FILTER", "BIND", "OPTIONAL", "UNION", "MINUS", "GRAPH", "SERVICE", "VALUES", "EXISTS",
@@ -73,19 +76,29 @@ _ENDS_TRIPLES: Final = frozenset(
 )  # fmt: skip
 
 
-class _Reader:
-    """Walks the pieces once."""
+class Reading:
+    """What one walk over the pieces finds."""
 
-    def __init__(self, pieces: list[Piece], prefixes: Mapping[str, str]) -> None:
+    def __init__(self, pieces: list[Piece], names: Names) -> None:
         self._pieces = pieces
-        self._prefixes = dict(prefixes)
+        self._base = names.nodes
+        self.prefixes = dict(names.prefixes)
+        """With those that the text declares."""
         self._at = 0
-        self._found: list[Named] = []
+        self.named: list[Named] = []
+        """Every term, with the role in which it is named."""
+        self.bound: list[Bound] = []
+        """Every object of a plain predicate."""
+        self._verb = ""
+        self._read()
 
-    def read(self) -> list[Named]:
+    def _read(self) -> None:
         while (piece := self._next()) is not None:
             if piece.word == "PREFIX":
                 self._prefix()
+            elif piece.word == "BASE":
+                self._base = ""  # relative IRIs are then not looked at
+                self._next()
             elif piece.word == "CONSTRUCT":
                 self._template()
             elif piece.text == "{":
@@ -96,7 +109,6 @@ class _Reader:
                 self._values()
             else:
                 self._note("term", piece)
-        return self._found
 
     # --- moving along -------------------------------------------------------------------
 
@@ -112,15 +124,17 @@ class _Reader:
     def _note(self, role: Role, piece: Piece) -> None:
         iri = self._iri(piece)
         if iri:
-            self._found.append(Named(role, iri, piece.text, piece.line))
+            self.named.append(Named(role, iri, piece.text, piece.line))
 
     def _iri(self, piece: Piece) -> str:
         if piece.kind == "iri":
-            return piece.text[1:-1]
+            if ":" in piece.text:
+                return piece.text[1:-1]
+            return self._base and self._base + piece.text[1:-1]
         if piece.kind != "name" or ":" not in piece.text:
             return ""
         prefix, _, local = piece.text.partition(":")
-        base = self._prefixes.get(prefix)
+        base = self.prefixes.get(prefix)
         return "" if base is None else base + local.replace("\\", "")
 
     # --- outside of patterns ------------------------------------------------------------
@@ -128,15 +142,15 @@ class _Reader:
     def _prefix(self) -> None:
         name, iri = self._next(), self._next()
         if name is not None and iri is not None and iri.kind == "iri":
-            self._prefixes[name.text.removesuffix(":")] = iri.text[1:-1]
+            self.prefixes[name.text.removesuffix(":")] = iri.text[1:-1]
 
     def _template(self) -> None:
         """What CONSTRUCT builds need not be in the graph."""
         if self._peek("{"):
             self._at += 1
-            before = len(self._found)
+            before = len(self.named)
             self._group()
-            del self._found[before:]
+            del self.named[before:]
 
     def _flat(self, end: str) -> None:
         """An expression, or a list of values: terms in any order, maybe with a pattern inside."""
@@ -199,6 +213,8 @@ class _Reader:
         if place == "verb":
             self._at -= 1
             return self._path()
+        if place == "object" and self._verb and self._pieces[self._at - 2].text != "^^":
+            self.bound.append(Bound(self._verb, self._at - 1))
         if piece.text == "[":
             self._properties()
         elif piece.text == "(":
@@ -209,16 +225,18 @@ class _Reader:
 
     def _properties(self) -> None:
         """A blank node in brackets."""
-        place = "verb"
+        place, outer = "verb", self._verb
         while (piece := self._next()) is not None and piece.text != "]":
             if piece.text in {"{", "}"}:
                 self._at -= 1
-                return
+                break
             place = self._triple(place, piece)
+        self._verb = outer
 
     def _path(self) -> str:
         """A verb or property path; whether its objects are classes."""
         depth, wanted, last = 0, True, ""
+        begin = self._at
         while (piece := self._next()) is not None:
             if wanted and piece.text in {"^", "!", "("}:
                 depth += piece.text == "("
@@ -235,6 +253,7 @@ class _Reader:
             else:
                 self._at -= 1
                 break
+        self._verb = last if self._at == begin + 1 else ""
         if wanted and not self._at_end():
             self._at += self._pieces[self._at].text not in {"{", "}", "]"}
         return "class" if last == RDF_TYPE else "object"
@@ -248,21 +267,34 @@ class Vocabulary:
 
     def __init__(self, schema: Schema, names: Names) -> None:
         self.own = names.vocabulary
+        self.names = names
         self.classes = {names.term(each.iri): each.name for each in schema.types}
-        self.fields = {
-            names.term(field.iri): field.name for each in schema.types for field in each.fields
-        }
+        self.fields: dict[str, str] = {}
+        self.descriptors: dict[str, list[PredicateDescriptor]] = {}
+        for each in schema.types:
+            for field in each.fields:
+                self.fields[names.term(field.iri)] = field.name
+                self.descriptors.setdefault(names.term(field.iri), []).append(field)
 
     def unknown(self, named: list[Named]) -> Iterator[tuple[Named, str]]:
         """Each term of this graph's vocabulary that does not exist, and what to write instead."""
         told: set[tuple[Role, str]] = set()
         for each in named:
             known = self._known(each.role)
-            if not each.iri.startswith(self.own) or each.iri in known:
+            ours = self.own if each.role == "term" else self.names.nodes
+            if not each.iri.startswith(ours) or each.iri in known:
                 continue
             if (each.role, each.iri) not in told:
                 told.add((each.role, each.iri))
                 yield each, self._explain(each, known)
+
+    def foreign(self, named: list[Named]) -> Iterator[str]:
+        """Say of each class and predicate of another vocabulary that this graph does not use it."""
+        for each in dict.fromkeys(named):
+            known = self._known(each.role)
+            ours = each.iri.startswith(self.names.nodes)
+            if each.role != "term" and not ours and each.iri not in {*known, RDF_TYPE}:
+                yield self._explain(each, known)
 
     def _known(self, role: Role) -> Mapping[str, str]:
         if role == "term":
@@ -271,7 +303,7 @@ class Vocabulary:
 
     def _explain(self, each: Named, known: Mapping[str, str]) -> str:
         what = _WORDS_OF_ROLE[each.role]
-        local = each.iri.removeprefix(self.own)
+        local = re.split(r"[/#:]", each.iri)[-1]
         spelled = {name: self._spell(iri) for iri, name in known.items()}
         spelled |= {iri.removeprefix(self.own): self._spell(iri) for iri in known}
         near = get_close_matches(local, spelled, n=1)

@@ -37,6 +37,16 @@ def permitting(access: Access, action: Action) -> Permits | None:
     return None if access is OPEN else lambda branch: access.may(action, branch)
 
 
+def usable(access: Access, permits: Permits) -> Permits:
+    """Which branches exist for an actor, of those on which it is permitted to do something.
+
+    One that it may neither read nor change does not, whatever it is allowed to call there.
+    """
+    return lambda branch: (
+        permits(branch) and (access.may("Read", branch) or access.may("Change", branch))
+    )
+
+
 class Seen:
     """What names stand for, as far as a caller may use it."""
 

@@ -11,10 +11,10 @@ from functools import partial
 
 from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
-from trails.engine.branches import forked_branch
+from trails.engine.branches import forked_branch, most_branches
 from trails.engine.containment import Permits
 from trails.engine.context import GraphContext
-from trails.engine.files import export_line, load_files
+from trails.engine.files import Reading, export_line, load_files
 from trails.engine.graph import MAIN, Graph
 from trails.engine.guards import refuse_text
 from trails.engine.invoke import invoke, invoke_query, recording
@@ -22,15 +22,15 @@ from trails.engine.knowledge import NO_SPARQL
 from trails.engine.load.source import Progress, no_progress
 from trails.engine.mutate.operations import mutate_typed
 from trails.engine.mutate.updates import mutate_sparql
-from trails.engine.seen import Seen, reader
+from trails.engine.seen import Seen, reader, usable
 from trails.engine.snapshots import snapshot_line
-from trails.engine.standing import check_standing
+from trails.engine.standing import check_standing, check_wanted
 from trails.engine.untrusted import Untrusted
 from trails.engine.versions import Versions
 from trails.errors import ForbiddenError
 from trails.model.actors import checked_actor
 from trails.model.answers import Answer
-from trails.model.loads import LoadRequest, LoadResult
+from trails.model.loads import LOAD_LIMITS, LoadLimits, LoadRequest, LoadResult
 from trails.model.mutations import Mutation
 from trails.registry.cell import RegistryCell
 from trails.registry.registry import Registry
@@ -41,11 +41,16 @@ class GraphService:
     """A graph, its registry, and the workers for others' text on it."""
 
     def __init__(
-        self, graph: Graph, cell: RegistryCell, make_sandbox: Callable[[], Sandbox]
+        self,
+        graph: Graph,
+        cell: RegistryCell,
+        make_sandbox: Callable[[], Sandbox],
+        load_limits: LoadLimits = LOAD_LIMITS,
     ) -> None:
         self.graph = graph
         self.cell = cell
         self._make_sandbox = make_sandbox
+        self.load_limits = load_limits
         self._untrusted: Untrusted | None = None
 
     @property
@@ -75,19 +80,23 @@ class GraphService:
 
         ``registry`` is the snapshot that a request has pinned, ``call`` what it is part of.
         ``access`` is what the actor may do, and ``permits`` tells on which branches it may do
-        what this is for: None where on all. At a past commit those count that contain it.
+        what this is for: None where on all. At a past commit those count that contain it. A
+        branch or commit that the actor may neither read nor change does not exist for it; main
+        always does.
         """
         graph = self.graph
         branches: tuple[str, ...] = ()
         if snapshot is None and (permits is None or (branch == MAIN and permits(branch))):
             line = graph.line(branch)
-        elif snapshot is None:
-            line = Seen(graph, permits, tells=reader(access)).line(branch)
         else:
-            seen = Seen(graph, permits, tells=reader(access))
-            commit = seen.commit(snapshot)
-            line = snapshot_line(graph, commit)
-            branches = () if access is OPEN else tuple(seen.branches_of(commit))
+            exists = None if permits is None else usable(access, permits)
+            seen = Seen(graph, exists, tells=reader(access))
+            if snapshot is None:
+                line = seen.line(branch)
+            else:
+                commit = seen.commit(snapshot)
+                line = snapshot_line(graph, commit)
+                branches = () if access is OPEN else tuple(seen.branches_of(commit))
         return GraphContext(
             graph,
             registry or self.registry,
@@ -170,6 +179,7 @@ class GraphService:
             source=request.source,
             actor=checked_actor(actor),
             access=access,
+            most=most_branches(graph, call),
         ) as forked:
             ctx = self.context(actor, request.branch, registry=registry, call=call, access=access)
             with recording(ctx, "graph_load", "load") as inner:
@@ -180,8 +190,17 @@ class GraphService:
                     idempotency_key=request.idempotency_key,
                 )
                 watched = partial(_go_on, graph, call, progress)
-                parse = self.untrusted.parse
-                return load_files(graph, ctx.line, opening, request, parse, watched, forked=forked)
+                parse = partial(self.untrusted.parse, caller=actor)
+                return load_files(
+                    graph,
+                    ctx.line,
+                    opening,
+                    request,
+                    Reading(parse, watched, self.load_limits),
+                    access=access,
+                    call=call,
+                    forked=forked,
+                )
 
     def export(
         self, ctx: GraphContext, format: str = "ndjson", types: Sequence[str] = ()
@@ -200,6 +219,7 @@ class GraphService:
 def _go_on(
     graph: Graph, call: Call | None, progress: Progress, done: int, total: int | None
 ) -> None:
-    """Tell how far a load is, as long as its caller may still have it."""
+    """Tell how far a load is, as long as its caller wants it and may still have it."""
+    check_wanted(call)
     check_standing(graph, call)
     progress(done, total)

@@ -26,9 +26,9 @@ from trails.model.sparql import Token
 
 def ask_line(graph: Graph, line: Line, text: str) -> Answer:
     """Run a query, its parameters in place, on a branch or snapshot."""
-    prefixes = {"": graph.names.vocabulary}
+    names = graph.names
     try:
-        return graph.reading_quads(line, lambda quads: read_answer(quads.query(text, prefixes)))
+        return graph.reading_quads(line, lambda quads: read_answer(quads.query(text, names)))
     except SyntaxError as error:
         raise QueryError(f"the query can't be parsed: {error}") from None
     except (ValueError, RuntimeError) as error:

@@ -1,10 +1,11 @@
-"""Whether whoever asked for a write may still have it: a credential can end while a call runs."""
+"""Whether a write may go on: its caller can go away, and its credential can end, meanwhile."""
 
 from __future__ import annotations
 
 from trails.engine.activities import Call
 from trails.engine.graph import Graph
-from trails.errors import RevokedError
+from trails.errors import AbandonedError, RevokedError
+from trails.model.actors import is_limited
 
 
 def check_standing(graph: Graph, call: Call | None) -> None:
@@ -15,3 +16,15 @@ def check_standing(graph: Graph, call: Call | None) -> None:
             "the credential that this was asked for with was revoked or has expired meanwhile, so "
             "nothing was written; ask again with another one"
         )
+
+
+def check_wanted(call: Call | None) -> None:
+    """Stop the work for a caller that has gone away."""
+    if call is not None and call.abandoned:
+        raise AbandonedError("the caller went away before this was done; nothing was written")
+
+
+def most_seconds(graph: Graph, call: Call | None) -> float:
+    """How long a write of a call may keep others waiting; 0 where there is no limit."""
+    caller = None if call is None else call.caller
+    return graph.write_seconds if is_limited(caller) else 0.0

@@ -16,7 +16,7 @@ from trails.engine.write.states import apply_states, bypass
 from trails.engine.write.write import Write
 from trails.errors import FieldError, QueryError, ValidationError
 from trails.model.constraints import showable
-from trails.model.iris import RDF_TYPE
+from trails.model.iris import RDF_TYPE, Names
 from trails.model.nodes import NodeState
 from trails.model.sparql import text_of, tokenize
 from trails.model.types import Schema
@@ -117,7 +117,7 @@ def _crowded(
             yield FieldError(path, "max_count", message, [showable(each) for each in left], 1)
 
 
-def data_statements(text: str, prefixes: Mapping[str, str]) -> tuple[bytes, bytes]:
+def data_statements(text: str, names: Names) -> tuple[bytes, bytes]:
     """The statements of INSERT DATA and DELETE DATA: (removed, added) as N-Quads.
 
     The library parses them: each operation runs alone in an empty store.
@@ -129,7 +129,11 @@ def data_statements(text: str, prefixes: Mapping[str, str]) -> tuple[bytes, byte
         target = removed if operation.insert is None else added
         body = text_of(operation.delete or operation.insert or ())
         try:
-            target.update(f"{operation.prologue} INSERT DATA {{ {body} }}", prefixes=dict(prefixes))
+            target.update(
+                f"{operation.prologue} INSERT DATA {{ {body} }}",
+                base_iri=names.nodes,
+                prefixes=names.prefixes,
+            )
         except (SyntaxError, ValueError) as error:
             raise QueryError(f"the update can't be parsed: {error}") from None
     return _dump(removed), _dump(added)

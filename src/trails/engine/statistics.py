@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from trails.engine.access import OPEN
 from trails.engine.context import GraphContext
-from trails.engine.graph import Graph
+from trails.engine.graph import MAIN, Graph
 from trails.engine.seen import Seen, reader
 from trails.log.storage import files_below
 
@@ -26,17 +27,18 @@ class Statistics(msgspec.Struct, frozen=True):
     by_type: Mapping[str, int]
     """Those of the types that extend a type are counted there too."""
     commits: int | None
-    """All that the log holds, of every branch; None where some of it is hidden."""
+    """All that the log holds, of every branch; only who may administer the graph is told."""
     branches: int
     """Those that may be read."""
     bytes: Mapping[str, int] | None
-    """Files by part, each counted once; None in memory, and where some of it is hidden."""
+    """Files by part, each counted once; None in memory, and as with ``commits``."""
 
 
 def measure(graph: Graph, ctx: GraphContext) -> Statistics:
     """Count; what is hidden is in no number."""
-    branches, all_branches = Seen(graph, reader(ctx.access)).branches(), Seen(graph).branches()
-    whole = ctx.sight.reads_all and len(branches) == len(all_branches)
+    branches = Seen(graph, reader(ctx.access)).branches()
+    # Not by whether there are hidden branches: that would tell of them.
+    whole = ctx.sight.reads_all and (ctx.access is OPEN or ctx.access.may("Admin", MAIN))
     by_type = ctx.kg.counts()
     topmost = [each.name for each in ctx.kg.schema.types if each.extends is None]
     return Statistics(

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 import msgspec
 import pyoxigraph as ox
 
-from trails.engine.query_terms import Vocabulary, named_terms, pieces_of
+from trails.engine.query_terms import Reading, Vocabulary, pieces_of
 from trails.engine.query_texts import (
     columns,
     late_header,
@@ -50,7 +50,7 @@ SUFFIX: Final = ".rq"
 class Check(Protocol):
     """Parses a text and says what is wrong with it, or nothing."""
 
-    def __call__(self, text: str, *, update: bool) -> str | None:
+    def __call__(self, text: str, names: Names, *, update: bool) -> str | None:
         """The parser's complaint, or None."""
 
 
@@ -61,14 +61,14 @@ class Loaded(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...]
 
 
-def check_in_process(text: str, *, update: bool) -> str | None:
+def check_in_process(text: str, names: Names, *, update: bool) -> str | None:
     """Parse by running on an empty store in memory."""
     store = ox.Store()
     try:
         if update:
-            store.update(text)
+            store.update(text, base_iri=names.nodes, prefixes=names.prefixes)
         else:
-            store.query(text)
+            store.query(text, base_iri=names.nodes, prefixes=names.prefixes)
     except (SyntaxError, ValueError, RuntimeError, OSError) as error:
         return str(error)
     return None
@@ -171,8 +171,7 @@ class _Reader:
         if not any(problem.key.startswith("params") for problem in problems):
             problems += unmatched_params(pieces, query.params, header)
             problems += uncounted_params(pieces, query.params)
-        prefixes = {"": self._names.vocabulary}
-        for named, told in self._vocabulary.unknown(named_terms(pieces, prefixes)):
+        for named, told in self._vocabulary.unknown(Reading(pieces, self._names).named):
             problems.append(Problem(told, named.line))
         if not problems:
             try:
@@ -209,7 +208,7 @@ class _Reader:
             except QueryError as error:
                 yield Problem(error.message, first)
                 return
-            told = self._check(f"PREFIX : <{self._names.vocabulary}> {text}", update=update)
+            told = self._check(text, self._names, update=update)
             if told is not None:
                 yield _parser_problem(told, when, first)
                 return

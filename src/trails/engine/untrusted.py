@@ -12,7 +12,7 @@ import pyoxigraph as ox
 
 from trails.engine.graph import Graph
 from trails.engine.lines import Line
-from trails.engine.query_hints import explain_refusal, tell_missing
+from trails.engine.query_hints import explain_refusal, find_mistakes
 from trails.engine.sparql import bind, read_term
 from trails.errors import QueryError
 from trails.model.answers import Answer
@@ -84,27 +84,31 @@ class Untrusted:
     def __init__(self, graph: Graph, sandbox: Sandbox) -> None:
         self._graph = graph
         self.sandbox = sandbox
-        self._prefixes = {"": graph.names.vocabulary}
 
     def ask(self, line: Line, text: str, params: Mapping[str, object], *, caller: str) -> Answer:
         """Run a query; ``$name`` in the text takes the parameter of that name."""
         tokens = tokenize(text)
         query_form(tokens)
         vocabulary = line.compiled.vocabulary
+        bound = bind(tokens, params)
         try:
-            answer = self.run(line, bind(tokens, params), caller=caller)
+            answer = self.run(line, bound, caller=caller)
         except QueryError as error:
             raise QueryError(explain_refusal(error.message, tokens, vocabulary)) from None
-        missing = tell_missing(tokens, vocabulary)
-        if missing is None:
+        mistakes = find_mistakes(tokenize(bound) if params else tokens, vocabulary)
+        if mistakes is None:
             return answer
-        notice = missing if answer.notice is None else f"{answer.notice}; {missing}"
+        notice = mistakes if answer.notice is None else f"{answer.notice}; {mistakes}"
         return msgspec.structs.replace(answer, notice=notice)
 
     def run(self, line: Line, text: str, *, caller: str) -> Answer:
         """Run a query whose text was checked and has its parameters in place."""
         result = self.sandbox.query(
-            LineSource(self._graph, line), text, caller=caller, prefixes=self._prefixes
+            LineSource(self._graph, line),
+            text,
+            caller=caller,
+            prefixes=self._graph.names.prefixes,
+            base_iri=self._graph.names.nodes,
         )
         return _answer(result)
 
@@ -113,17 +117,27 @@ class Untrusted:
 
         def effect(text: str) -> tuple[bytes, bytes]:
             found = self.sandbox.update(
-                LineSource(self._graph, line), text, caller=caller, prefixes=self._prefixes
+                LineSource(self._graph, line),
+                text,
+                caller=caller,
+                prefixes=self._graph.names.prefixes,
+                base_iri=self._graph.names.nodes,
             )
             return found.removed, found.added
 
         return effect
 
     def parse(
-        self, chunks: Iterable[bytes], format: str, base_iri: str | None = None
+        self,
+        chunks: Iterable[bytes],
+        format: str,
+        base_iri: str | None = None,
+        *,
+        caller: str = "",
     ) -> Iterator[bytes]:
         """A file of RDF as N-Quads, chunk by chunk."""
-        return self.sandbox.parse(chunks, _SPELLED.get(format, format), base_iri=base_iri)
+        spelled = _SPELLED.get(format, format)
+        return self.sandbox.parse(chunks, spelled, base_iri=base_iri, caller=caller)
 
 
 def _answer(result: Result) -> Answer:

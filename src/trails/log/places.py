@@ -14,6 +14,10 @@ from trails.errors import CorruptionError
 from trails.log.storage import connect_read_only, storage_errors
 
 LOG_FILE: Final = "log.db"
+SEGMENTS: Final = "segments"
+"""The folder with the large parts of commits."""
+EXTRACT: Final = "rows.db"
+"""In a backup: what the log has after the backup before."""
 NEW_LOG: Final = "log.new"
 """A log that is being created; it gets its name when it is complete."""
 _SHOWN: Final = 6
@@ -35,13 +39,14 @@ def find_log(folder: Path, graph: str) -> bool:
             return False
         raise CorruptionError(
             f"graph {graph!r} has no data, but {_listed(beside)} in {folder.parent} shows that a "
-            "restore did not finish. Restore the backup again ('trails restore <backup>'), or "
-            f"rename the folder with your data to {folder.name!r}"
+            "restore or recovery did not finish. Rename the folder with your data to "
+            f"{folder.name!r} and try again, or restore a backup ('trails restore <backup>')"
         )
     others = f"{_listed(left)} are still there" if left else "nothing else is there"
     raise CorruptionError(
         f"graph {graph!r} has lost its log: {folder / LOG_FILE} {problem}; {others}. Nothing was "
-        "changed. Restore a backup ('trails restore <backup> --force')"
+        "changed. Restore a backup ('trails restore <backup> --force'), or rebuild what is left "
+        "with 'trails recover'"
     )
 
 
@@ -83,10 +88,10 @@ def _leftovers(folder: Path) -> list[str]:
 
 
 def _interrupted(folder: Path) -> list[str]:
-    """Folders that a restore moves aside or prepares, beside the graph's own."""
+    """Folders that a restore or a recovery moved aside, beside the graph's own."""
     return sorted(
         each.name
-        for kind in ("replaced", "restoring")
+        for kind in ("replaced", "damaged")
         for each in folder.parent.glob(f"{folder.name}.{kind}-*")
     )
 

@@ -15,6 +15,14 @@ from urllib.parse import quote, unquote
 
 RDF_TYPE: Final = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 XSD: Final = "http://www.w3.org/2001/XMLSchema#"
+COMMON_PREFIXES: Final = {
+    "rdf": RDF_TYPE.removesuffix("type"),
+    "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
+    "xsd": XSD,
+    "owl": "http://www.w3.org/2002/07/owl#",
+    "skos": "http://www.w3.org/2004/02/skos/core#",
+}
+"""Prefixes that every SPARQL text may use without declaring them."""
 TRAILS: Final = "https://trails.dev/ns#"
 HANDLE_PREFIX: Final = "trails://kg/"
 
@@ -74,12 +82,15 @@ def id_problem(identifier: str) -> str | None:
 class Names:
     """The IRIs of one graph; ``base`` is set when the graph is created and never changes."""
 
-    __slots__ = ("base", "nodes", "vocabulary")
+    __slots__ = ("base", "nodes", "prefixes", "vocabulary")
 
     def __init__(self, base: str) -> None:
         self.base = base.rstrip("/")
         self.nodes = self.base + "/"
+        """The base of relative IRIs in SPARQL: ``<Task/t1>`` is an instance."""
         self.vocabulary = self.base + "/schema#"
+        self.prefixes = {"": self.vocabulary, **COMMON_PREFIXES}
+        """What SPARQL texts need not declare."""
 
     def node(self, type_name: str, identifier: str) -> str:
         """The IRI of an instance."""

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Final, Literal
 
 import msgspec
 
 Mode = Literal["merge", "append", "overwrite"]
+
+
+class LoadLimits(msgspec.Struct, frozen=True):
+    """How much a file may be, beyond what is sent."""
+
+    expanded: int = 16 << 30
+    """Bytes of a file, decompressed."""
+    ratio: int = 200
+    """Bytes for each byte of a compressed file, beyond the first 64 MiB."""
+    blank_lines: int = 1_000_000
+
+
+LOAD_LIMITS: Final = LoadLimits()
 
 
 class LoadRequest(msgspec.Struct, frozen=True, kw_only=True):

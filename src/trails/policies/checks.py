@@ -30,6 +30,8 @@ from trails.policies.vocabulary import ATTRIBUTES, CONTEXT
 _PEOPLE: Final = frozenset({"Actor", "Group"})
 _PREFIX: Final = re.compile(r"^for policy `[^`]*`, ")
 _ATTRIBUTE: Final = re.compile(r"attribute `([^`]*)`")
+_ID: Final = r"@id\b"
+_START: Final = r"\A"
 _NOWHERE: Final = "unable to find an applicable action"
 
 
@@ -56,32 +58,39 @@ class Known(msgspec.Struct, frozen=True):
 def check_policies(policies: Policies, known: Known) -> list[PolicyProblem]:
     """Every mistake of all policies, in their order."""
     found = [
-        (at, message)
+        (at, policy.statement.line_of(pattern), message)
         for at, policy in enumerate(policies.policies)
-        for message in (*_unknown_things(policy, known), *_impossible_texts(policy))
+        for pattern, message in (*_unknown_things(policy, known), *_impossible_texts(policy))
     ]
-    at_fault = {at for at, _ in found}
-    found += [each for each in _invalid(policies, known) if each[0] not in at_fault]
-    found += _same_names(policies)
+    at_fault = {at for at, _, _ in found}
+    for at, pattern, message in (*_invalid(policies, known), *_same_names(policies)):
+        if at not in at_fault or pattern == _ID:
+            found.append((at, policies.policies[at].statement.line_of(pattern), message))
     return [
-        PolicyProblem(policy.statement.file, policy.statement.line, policy.name, message)
-        for at, message in sorted(dict.fromkeys(found))
+        PolicyProblem(policy.statement.file, line, policy.name, message)
+        for at, line, message in sorted(dict.fromkeys(found))
         for policy in (policies.policies[at],)
     ]
 
 
-def _unknown_things(policy: Policy, known: Known) -> Iterator[str]:
-    """Names of actions, kinds and things that are not there."""
+def _unknown_things(policy: Policy, known: Known) -> Iterator[tuple[str, str]]:
+    """Names of actions, kinds and things that are not there; each with what to look for."""
     for uid in sorted(pst.entity_uids(policy.says), key=str):
         kind = str(uid.type)
+        pattern = rf"{re.escape(kind)}\s*::\s*{_quoted(uid.id)}"
         if kind == "Action":
-            yield from _unknown_action(uid.id, known)
+            yield from ((pattern, message) for message in _unknown_action(uid.id, known))
         elif kind not in ATTRIBUTES:
-            yield f"there is no kind of thing {kind!r}; {_suggest(kind, ATTRIBUTES)}"
+            yield pattern, f"there is no kind of thing {kind!r}; {_suggest(kind, ATTRIBUTES)}"
         elif not known.has(kind, uid.id):
             there = known.graphs if kind == "Graph" else known.world.names(kind)
             what = f"{kind}::{msgspec.json.encode(uid.id).decode()}"
-            yield f"{what} does not exist; {_suggest(uid.id, there)}"
+            yield pattern, f"{what} does not exist; {_suggest(uid.id, there)}"
+
+
+def _quoted(text: str) -> str:
+    """How a text is looked for in a policy."""
+    return re.escape(msgspec.json.encode(text).decode())
 
 
 def _unknown_action(name: str, known: Known) -> Iterator[str]:
@@ -94,24 +103,24 @@ def _unknown_action(name: str, known: Known) -> Iterator[str]:
         yield f"there is no action {name!r}; {_suggest(name, known.actions)}"
 
 
-def _impossible_texts(policy: Policy) -> Iterator[str]:
+def _impossible_texts(policy: Policy) -> Iterator[tuple[str, str]]:
     """Branches and scopes that no request will ever have."""
     for name, text in context_texts(policy.says):
         try:
             if text:
                 check_branch_name(text)
         except DeclarationError as error:
-            yield f"context.{name} is never {text!r}: {error.message}"
+            yield _quoted(text), f"context.{name} is never {text!r}: {error.message}"
     for text in scope_texts(policy.says):
         if text not in SCOPES:
-            yield f"principal.scopes never has {text!r}; {_suggest(text, SCOPES)}"
+            yield _quoted(text), f"principal.scopes never has {text!r}; {_suggest(text, SCOPES)}"
 
 
-def _invalid(policies: Policies, known: Known) -> Iterator[tuple[int, str]]:
+def _invalid(policies: Policies, known: Known) -> Iterator[tuple[int, str, str]]:
     """What Cedar's validator finds."""
     ids = {identifier: at for at, identifier in enumerate(policies.by_id)}
     for error in cedarpy.validate_policies(policies.text, known.schema).errors:
-        message = _PREFIX.sub("", error.error)
+        message, pattern = _PREFIX.sub("", error.error), _START
         if _NOWHERE in message:
             applies = "; ".join(
                 f"{action}: {', '.join(kinds)}" for action, kinds in known.actions.items()
@@ -123,10 +132,11 @@ def _invalid(policies: Policies, known: Known) -> Iterator[tuple[int, str]]:
         elif unknown := _ATTRIBUTE.search(message):
             there = sorted({*CONTEXT, *(name for each in ATTRIBUTES.values() for name in each)})
             message += f"; {_suggest(unknown[1], there)}"
-        yield ids.get(error.policy_id, 0), message
+            pattern = rf"\b{re.escape(unknown[1])}\b"
+        yield ids.get(error.policy_id, 0), pattern, message
 
 
-def _same_names(policies: Policies) -> Iterator[tuple[int, str]]:
+def _same_names(policies: Policies) -> Iterator[tuple[int, str, str]]:
     """An ``@id`` is how people find a policy, so it is one policy's."""
     first: dict[str, Policy] = {}
     for at, policy in enumerate(policies.policies):
@@ -134,7 +144,7 @@ def _same_names(policies: Policies) -> Iterator[tuple[int, str]]:
         other = first.setdefault(name, policy) if name else policy
         if other is not policy:
             place = f"{other.statement.file}:{other.statement.line}"
-            yield at, f"the policy at {place} has this @id as well; rename one"
+            yield at, _ID, f"the policy at {place} has this @id as well; rename one"
 
 
 def _suggest(name: str, there: Collection[str]) -> str:

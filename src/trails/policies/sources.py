@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 # A comment, a text (escapes included), or the end of a policy. A quote that is never closed
 # takes the rest of the file, which the parser then refuses.
 _TOKEN: Final = re.compile(r'//[^\n]*|"(?:[^"\\]|\\.)*(?:"|\Z)|;', re.DOTALL)
+_COMMENT: Final = re.compile(r'//[^\n]*|"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BLANK: Final = re.compile(r"(?:\s+|//[^\n]*)*")
 
 
@@ -29,6 +31,21 @@ class Statement(msgspec.Struct, frozen=True):
     number: int
     """Its place among the policies of its file, from 1."""
     text: str
+
+    def line_of(self, pattern: str, *, texts: bool = True) -> int:
+        """The line on which something is, outside of comments; the first line if it is nowhere.
+
+        ``texts``: whether it may be inside a quoted text.
+        """
+        plain = _COMMENT.sub(partial(_blanked, texts), self.text)
+        found = re.search(pattern, plain)
+        return self.line if found is None else self.line + plain.count("\n", 0, found.start())
+
+
+def _blanked(texts: bool, found: re.Match[str]) -> str:  # noqa: FBT001 - given by position
+    """A comment, or a quoted text that does not count, as blanks."""
+    whole = found.group()
+    return whole if texts and whole.startswith('"') else re.sub(r"[^\n]", " ", whole)
 
 
 def split_source(source: Source) -> Iterator[Statement]:

@@ -2,7 +2,8 @@
 
 Asked once it is known that the actor may make the call at all, so that what an actor can't
 see costs it nothing and tells it nothing. One for each graph, and one account for each
-name, whatever credentials it comes with.
+name, whatever credentials it comes with. All accounts together have a limit, too: a graph that
+can't keep up refuses calls at once instead of letting them wait without end.
 
 Safe in threads without a lock, which would take longer than all the rest: calls under way are
 the items of a list, and adding or taking one is a single step.
@@ -10,6 +11,7 @@ the items of a list, and adding or taking one is a single step.
 
 from __future__ import annotations
 
+from sys import maxsize
 from time import monotonic
 from typing import Final
 
@@ -33,15 +35,21 @@ class Budget(msgspec.Struct, frozen=True):
     in_flight: int = 0
     """Of those with a credential: without one, all callers have the same name."""
     calls_per_minute: int = 0
+    in_flight_of_all: int = 0
+    """Calls of all actors at the same time, with or without a credential."""
+    watches: int = 0
+    spool: int = 0
+    """Bytes of loads on their way in."""
 
 
 class Account:
     """What one actor has under way."""
 
-    __slots__ = ("_running",)
+    __slots__ = ("_all", "_running")
 
-    def __init__(self) -> None:
+    def __init__(self, everybody: list[None]) -> None:
         self._running: list[None] = []
+        self._all = everybody
 
     def __len__(self) -> int:
         """How many calls."""
@@ -50,10 +58,12 @@ class Account:
     def begin(self) -> None:
         """A call begins."""
         self._running.append(None)
+        self._all.append(None)
 
     def end(self) -> None:
         """A call has ended, however it did."""
         self._running.pop()
+        self._all.pop()
 
 
 class Slot:
@@ -84,19 +94,37 @@ class Admission:
 
     def __init__(self, budget: Budget, clock: Clock = monotonic) -> None:
         self._most = budget.in_flight
+        self._most_of_all = budget.in_flight_of_all or maxsize
+        self._all: list[None] = []
         self._calls = Meter(budget.calls_per_minute, clock)
         self._accounts: dict[str, Account] = {}
         self._crowd = _FEW
 
+    def refuse_overload(self, actor: Actor) -> Failure | None:
+        """Why nothing more is begun now, whoever asks; the operator gets through."""
+        if len(self._all) < self._most_of_all or actor.credential == OPERATOR.credential:
+            return None
+        return Failure(
+            "semantic",
+            "busy",
+            f"the server is overloaded: {self._most_of_all} calls are under way on this graph, "
+            f"which is the limit. Nothing was done; try again in {_SOON} s",
+            {"limit": "calls", "allowed": self._most_of_all, "retry_after": _SOON},
+        )
+
     def enter(self, actor: Actor) -> Account | Failure:
         """Begin a call, which the caller ends in the account; or why that can't be now."""
+        if len(self._all) >= self._most_of_all:
+            overload = self.refuse_overload(actor)
+            if overload is not None:
+                return overload
         account = self._accounts.get(actor.name)
         if account is None:
             account = self._open(actor.name)
         credential, most = actor.credential, self._most
         if credential and credential != OPERATOR.credential and 0 < most <= len(account):
             return _too_many_at_once(actor.name, len(account), most)
-        if self._calls.limit and credential != OPERATOR.credential:
+        if self._calls.limit and credential and credential != OPERATOR.credential:
             over = self._calls.take(actor.name)
             if over is not None:
                 return _too_many_lately(actor.name, over, int(self._calls.limit))
@@ -107,6 +135,10 @@ class Admission:
         """Keep a place for a call that goes on after its answer; it was admitted before."""
         return Slot(self._accounts.get(name) or self._open(name))
 
+    def __len__(self) -> int:
+        """How many calls are under way, of all actors."""
+        return len(self._all)
+
     def running(self, name: str) -> int:
         """How many calls an actor has under way."""
         return len(self._accounts.get(name, ()))
@@ -114,7 +146,7 @@ class Admission:
     def _open(self, name: str) -> Account:
         if len(self._accounts) >= self._crowd:
             self._sweep()
-        return self._accounts.setdefault(name, Account())
+        return self._accounts.setdefault(name, Account(self._all))
 
     def _sweep(self) -> None:
         """Let go of accounts that nobody uses; seldom, so that it costs next to nothing.
@@ -131,8 +163,8 @@ UNLIMITED: Final = Admission(Budget())
 
 def _too_many_at_once(name: str, used: int, allowed: int) -> Failure:
     return _failure(
-        f"{name} has {used} calls under way, and {allowed} are allowed at the same time; wait for "
-        "one to end, then try again",
+        f"{name} has {used} calls under way, and {allowed} are allowed at the same time "
+        "(in_flight in [graphs.<id>.budgets]); wait for one to end, then try again",
         limit="in_flight",
         allowed=allowed,
         used=used,
@@ -143,8 +175,8 @@ def _too_many_at_once(name: str, used: int, allowed: int) -> Failure:
 def _too_many_lately(name: str, over: Excess, allowed: int) -> Failure:
     used = int(over.used)
     return _failure(
-        f"{name} has made {used} calls within a minute, and {allowed} are allowed; try again in "
-        f"{over.retry_after} s",
+        f"{name} has made {used} calls within a minute, and {allowed} are allowed "
+        f"(calls_per_minute in [graphs.<id>.budgets]); try again in {over.retry_after} s",
         limit="calls_per_minute",
         allowed=allowed,
         used=used,

@@ -6,6 +6,7 @@ An entry has one gate, and whoever lists it and whoever calls it ask the same on
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -19,6 +20,9 @@ class Need(msgspec.Struct, frozen=True, cache_hash=True):
 
     action: Action
     resource: Resource
+
+
+_INVOKING: Final[frozenset[Action]] = frozenset({"InvokeCapability", "InvokeQuery", "Export"})
 
 
 class Gate(msgspec.Struct, frozen=True, cache_hash=True):
@@ -37,6 +41,16 @@ class Gate(msgspec.Struct, frozen=True, cache_hash=True):
     branch: str | None = None
     """The one branch that it works on, where a call can't name another."""
 
+    @property
+    def invokes(self) -> bool:
+        """Whether it leads to something that is called or exported, and not to the graph."""
+        needs = (*self.needs, *(self.among or ()))
+        return any(each.action in _INVOKING for each in needs)
+
+
+OPEN_GATE: Final = Gate()
+"""The gate of what anybody may use who reached the server."""
+
 
 def of_graph(graph: str, actions: Iterable[Action], *, whole: bool = False) -> Gate:
     """The gate of what is done to a graph."""
@@ -49,7 +63,7 @@ def of_capability(capability: Capability, graph: str, branch: str) -> Gate:
     if capability.meta is None:
         return Gate((Need("InvokeCapability", Resource("Capability", capability.id)),))
     if capability.id == PING:
-        return Gate()
+        return OPEN_GATE
     action = _meta_action(capability)
     return Gate((Need(action, Resource("Graph", graph)),), branch=branch)
 

@@ -125,6 +125,8 @@ class ActorAccess:
     def _passes(self, gate: Gate, branches: frozenset[str]) -> bool:
         if gate.branch is not None:
             return self._passes_on(gate, gate.branch)
+        if gate.invokes:
+            branches = self._usable(branches)
         if not all(self._somewhere(each, branches) for each in gate.needs):
             return False
         if gate.among is not None and not any(
@@ -133,6 +135,15 @@ class ActorAccess:
             return False
         everywhere = not gate.whole and not gate.text
         return everywhere or any(self._passes_on(gate, each) for each in self._differing(branches))
+
+    def _usable(self, branches: frozenset[str]) -> frozenset[str]:
+        """Those that exist for the actor, beside main: a list must not tell of the others."""
+        alike = self._judge.alike(self.actor, branches)
+        exists = {
+            each: self.may("Read", each) or self.may("Change", each)
+            for each in dict.fromkeys(alike.values())
+        }
+        return frozenset({MAIN, *(each for each in branches if exists[alike[each]])})
 
     def _differing(self, branches: frozenset[str]) -> Collection[str]:
         """One branch of each kind that policies can tell apart, with each set of types."""

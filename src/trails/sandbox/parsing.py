@@ -83,8 +83,8 @@ class _Stream:
         limit = self._limits.expansion
         if self._written > _FREE + limit * self._read:
             raise LimitError(
-                f"the file makes more than {limit} times its size in statements; split it, or "
-                "write it without entities that expand",
+                f"the file makes more than {limit} times its size in statements; split it, write "
+                "it without entities that expand, or raise '[sandbox] expansion' in trails.toml",
                 limit="expansion",
                 value=limit,
             )

@@ -10,13 +10,17 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from trails.errors import BudgetError, BusyError, LimitError, QueryError, UnavailableError
+import msgspec
+
+from trails.errors import BudgetError, LimitError, QueryError, UnavailableError
+from trails.model.actors import LOCAL
+from trails.model.fair_queue import FairQueue
 from trails.model.meters import Meter
 from trails.sandbox.confine import Confinement
 from trails.sandbox.limits import DEFAULTS, MIB, Limits
@@ -28,6 +32,11 @@ from trails.sandbox.scratch import Scratch
 from trails.sandbox.sources import Source
 from trails.sandbox.wire import Job, Reply, Task
 
+_MANY: Final = 1 << 30
+_SOON: Final = 1
+"""Seconds after which a query may have ended."""
+_HEAVY: Final = 3.0
+"""Seconds of queries within a minute from which a caller has used much."""
 _PARSERS: Final = ""
 """The key of the workers that have no store."""
 
@@ -53,9 +62,9 @@ class Sandbox:
         self._keeper = Keeper()
         self._lock = threading.Lock()
         self._lines: OrderedDict[str, Line] = OrderedDict()
-        self._turns = threading.Condition()
-        self._callers: Counter[str] = Counter()
+        self._turns = FairQueue(_MANY, limits.per_caller)
         self._spent = Meter(limits.per_minute)
+        self._recent = Meter(_HEAVY)
         self._closed = False
 
     @property
@@ -72,12 +81,13 @@ class Sandbox:
         *,
         caller: str,
         prefixes: Mapping[str, str] = {},
+        base_iri: str | None = None,
         limits: Limits | None = None,
     ) -> Result:
         """Run a query on a line, which is seen up to its head at the time of this call."""
         given = limits or self.limits
         started = monotonic()
-        reply = self._on_line("query", source, text, caller, prefixes, given)[0]
+        reply = self._on_line("query", source, text, caller, prefixes, base_iri, given)[0]
         if reply.outcome not in {"select", "ask", "graph"}:
             raise QueryError("the query can't be run: its worker gave no result")
         return Result(reply.outcome, reply.body, reply.note, monotonic() - started, given)
@@ -89,11 +99,12 @@ class Sandbox:
         *,
         caller: str,
         prefixes: Mapping[str, str] = {},
+        base_iri: str | None = None,
         limits: Limits | None = None,
     ) -> Effect:
         """What an update would change on a line; nothing is changed."""
         given = limits or self.limits
-        reply, step = self._on_line("update", source, text, caller, prefixes, given)
+        reply, step = self._on_line("update", source, text, caller, prefixes, base_iri, given)
         if reply.note:
             raise LimitError(
                 f"the update changes more than {given.effect_bytes // MIB} MiB of statements; "
@@ -108,7 +119,7 @@ class Sandbox:
     def check(self, text: str, *, update: bool = False, prefixes: Mapping[str, str] = {}) -> None:
         """Parse a query, or an update, without data; QueryError has the parser's message."""
         task: Task = "check update" if update else "check query"
-        job = self._job(task, text, prefixes, self.limits)
+        job = self._job(task, text, prefixes, None, self.limits)
         what = "update" if update else "query"
         with self._line(_PARSERS, None) as line, _failures(what, self.limits):
             reply, _ = self._ask(line, None, job, None, self.limits)
@@ -120,6 +131,7 @@ class Sandbox:
         format: str,
         *,
         base_iri: str | None = None,
+        caller: str = "",
         limits: Limits | None = None,
     ) -> Iterator[bytes]:
         """Parse a file, chunk by chunk, into N-Quads, chunk by chunk.
@@ -130,7 +142,7 @@ class Sandbox:
         with (
             self._line(_PARSERS, None) as line,
             _failures("file", given),
-            line.borrow(None, given.seconds) as step,
+            line.borrow(None, given.patience, caller) as step,
         ):
             yield from convert(step.worker, chunks, format, base_iri, given)
 
@@ -143,9 +155,10 @@ class Sandbox:
         text: str,
         caller: str,
         prefixes: Mapping[str, str],
+        base_iri: str | None,
         limits: Limits,
     ) -> tuple[Reply, Step]:
-        job = self._job(task, text, prefixes, limits)
+        job = self._job(task, text, prefixes, base_iri, limits)
         self._check_time(caller)
         with (
             self._turn(caller, limits),
@@ -178,10 +191,17 @@ class Sandbox:
         new: bool,
     ) -> tuple[Reply, Step]:
         spending = contextlib.nullcontext() if caller is None else self.spending(caller)
-        with line.borrow(source, limits.seconds, caller or "", new=new) as step, spending:
+        with line.borrow(source, limits.patience, caller or "", new=new) as step, spending:
             return _do(step, job, limits), step
 
-    def _job(self, task: Task, text: str, prefixes: Mapping[str, str], limits: Limits) -> Job:
+    def _job(
+        self,
+        task: Task,
+        text: str,
+        prefixes: Mapping[str, str],
+        base_iri: str | None,
+        limits: Limits,
+    ) -> Job:
         try:
             length = len(text.encode())
         except UnicodeEncodeError as error:
@@ -194,7 +214,7 @@ class Sandbox:
                 value=limits.text_bytes,
             )
         size = limits.effect_bytes if task == "update" else limits.result_bytes
-        return Job(task, text, dict(prefixes), (), limits.rows, size, limits.memory)
+        return Job(task, text, dict(prefixes), (), limits.rows, size, limits.memory, base_iri)
 
     @contextlib.contextmanager
     def spending(self, caller: str) -> Iterator[None]:
@@ -204,41 +224,45 @@ class Sandbox:
         try:
             yield
         finally:
-            self._spent.add(caller, monotonic() - started)
+            spent = monotonic() - started
+            self._spent.add(caller, spent)
+            self._recent.add(caller, spent)
 
     def _check_time(self, caller: str) -> None:
-        over = self._spent.excess(caller)
+        over = None if caller == LOCAL.name else self._spent.excess(caller)
         if over is not None:
             raise BudgetError(
                 f"the queries of {caller or 'this caller'} have run for {over.used:.1f} s within a "
-                f"minute, and {self._spent.limit:g} s are allowed; try again in "
-                f"{over.retry_after} s, and ask for less at a time",
+                f"minute, and {self._spent.limit:g} s are allowed (query_seconds_per_minute in "
+                f"[graphs.<id>.budgets]); try again in {over.retry_after} s, and ask for less at a "
+                "time",
                 limit="query_seconds_per_minute",
                 allowed=self._spent.limit,
                 used=round(over.used, 3),
                 retry_after=over.retry_after,
             )
 
+    def _is_heavy(self, caller: str) -> bool:
+        return self._recent.excess(caller) is not None
+
     @contextlib.contextmanager
     def _turn(self, caller: str, limits: Limits) -> Iterator[None]:
-        """Let a caller have so many queries running."""
-        with self._turns:
-            give_up = monotonic() + limits.patience
-            while self._callers[caller] >= limits.per_caller:
-                if not self._turns.wait(give_up - monotonic()):
-                    raise BusyError(
-                        f"{caller or 'this caller'} has {limits.per_caller} running already; "
-                        "wait for the answer, then try again"
-                    )
-            self._callers[caller] += 1
+        """Let a caller have so many queries running; more wait for their turn."""
+        if not self._turns.acquire(caller, limits.patience):
+            allowed = self.limits.per_caller
+            raise BudgetError(
+                f"{caller or 'this caller'} has {allowed} queries running, and {allowed} are "
+                f"allowed at the same time; this one has waited {limits.patience:g} s for its "
+                "turn. Try again later, or raise '[sandbox] per_caller' in trails.toml",
+                limit="per_caller",
+                allowed=allowed,
+                used=allowed,
+                retry_after=_SOON,
+            )
         try:
             yield
         finally:
-            with self._turns:
-                self._callers[caller] -= 1
-                if not self._callers[caller]:
-                    del self._callers[caller]
-                self._turns.notify_all()
+            self._turns.release(caller)
 
     @contextlib.contextmanager
     def _line(self, key: str, source: Source | None) -> Iterator[Line]:
@@ -251,7 +275,12 @@ class Sandbox:
             line = self._lines.get(key)
             if line is None:
                 line = self._lines[key] = Line(
-                    self._nursery, self._scratch, self._keeper, self.limits, source
+                    self._nursery,
+                    self._scratch,
+                    self._keeper,
+                    self.limits,
+                    source,
+                    self._is_heavy,
                 )
             self._lines.move_to_end(key)
             line.users += 1
@@ -299,15 +328,7 @@ class Sandbox:
 def _do(step: Step, job: Job, limits: Limits) -> Reply:
     """Have a job done, deltas first."""
     if step.deltas:
-        job = Job(
-            job.task,
-            job.text,
-            job.prefixes,
-            step.deltas,
-            job.rows,
-            job.size,
-            job.memory,
-        )
+        job = msgspec.structs.replace(job, deltas=step.deltas)
     reply = step.worker.ask(job, monotonic() + limits.seconds)
     if reply.outcome == "broken":
         raise DeathError(0, reply.note)

@@ -36,6 +36,7 @@ def effect_of(
 ) -> tuple[bytes, bytes]:
     """(removed, added) as sorted canonical N-Quads: what an update changes in the default graph.
 
+    ``base`` is what relative IRIs begin with, and where blank nodes get their IRIs.
     The store is as it was when this returns or raises; between the operations of one
     update it is not, so it must be the caller's own.
     """
@@ -43,7 +44,7 @@ def effect_of(
     effect = _Effect(store, base)
     try:
         for at, operation in enumerate(operations):
-            effect.add(*_Step(operation, prefixes, effect.skolem).run(store))
+            effect.add(*_Step(operation, prefixes, base, effect.skolem).run(store))
             if at + 1 < len(operations):
                 effect.show()
     finally:
@@ -99,10 +100,12 @@ class _Step:
         self,
         operation: Operation,
         prefixes: Mapping[str, str],
+        base: str,
         skolem: Callable[[ox.BlankNode], ox.NamedNode],
     ) -> None:
         self._operation = operation
         self._prefixes = dict(prefixes)
+        self._base = base
         self._skolem = skolem
 
     def run(self, store: ox.Store) -> tuple[set[ox.Quad], set[ox.Quad]]:
@@ -150,6 +153,7 @@ class _Step:
         with _errors():
             found = store.query(
                 f"{self._operation.prologue} {form} {wanted} WHERE {{ {where} }}",
+                base_iri=self._base,
                 prefixes=self._prefixes,
                 named_graphs=[],
             )
@@ -179,7 +183,11 @@ class _Step:
 
     def _update(self, scratch: ox.Store, text: str) -> None:
         with _errors():
-            scratch.update(f"{self._operation.prologue} {text}", prefixes=self._prefixes)
+            scratch.update(
+                f"{self._operation.prologue} {text}",
+                base_iri=self._base,
+                prefixes=self._prefixes,
+            )
 
     def _named_quads(self, scratch: ox.Store) -> set[ox.Quad]:
         """The statements of a store, with IRIs for its blank nodes."""

@@ -19,7 +19,7 @@ import pyoxigraph as ox
 from trails.errors import TrailsError
 from trails.model.iris import TRAILS
 from trails.sandbox.confine import confine
-from trails.sandbox.updates import effect_of
+from trails.sandbox.updates import DEFAULT_BASE, effect_of
 from trails.sandbox.wire import PIECE, Channel, Job, Outcome, Reply, decode_job, encode
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -157,7 +157,7 @@ class Worker:
             return Reply("refused", str(error))
 
     def _query(self, store: ox.Store, job: Job) -> Reply:
-        found = store.query(job.text, prefixes=job.prefixes)
+        found = store.query(job.text, base_iri=job.base_iri, prefixes=job.prefixes, named_graphs=[])
         if isinstance(found, ox.QueryBoolean):
             return Reply("ask", body=b"1" if found else b"")
         form: Outcome
@@ -173,17 +173,17 @@ class Worker:
         return Reply(form, cut.by, cut.taken())
 
     def _update(self, store: ox.Store, job: Job) -> Reply:
-        removed, added = effect_of(store, job.text, job.prefixes)
+        removed, added = effect_of(store, job.text, job.prefixes, base=job.base_iri or DEFAULT_BASE)
         if len(removed) + len(added) > job.size:
             return Reply("effect", "effect_bytes")
         return Reply("effect", "", removed, added)
 
     def _check_query(self, store: ox.Store, job: Job) -> Reply:
-        store.query(job.text, prefixes=job.prefixes)
+        store.query(job.text, base_iri=job.base_iri, prefixes=job.prefixes)
         return Reply("done")
 
     def _check_update(self, store: ox.Store, job: Job) -> Reply:
-        store.update(job.text, prefixes=job.prefixes)
+        store.update(job.text, base_iri=job.base_iri, prefixes=job.prefixes)
         return Reply("done")
 
     def _parse(self, store: ox.Store, job: Job) -> Reply:  # noqa: ARG002 - as the others

@@ -10,10 +10,11 @@ crash adds the same statements and changes nothing.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, cast
 
 import msgspec
 import pyoxigraph as ox
@@ -22,7 +23,7 @@ from trails.errors import CorruptionError, ReadOnlyError, StorageError
 from trails.files import private_folder, private_opener, sync_folder
 from trails.log.storage import full, storage_errors
 from trails.model.history import Position
-from trails.model.iris import TRAILS
+from trails.model.iris import TRAILS, Names
 from trails.views.memtables import Memtables
 from trails.views.staging import StagedLoad, batches, pieces
 from trails.views.turns import Turns
@@ -420,14 +421,42 @@ class QuadsView:
             yield
 
     def query(
-        self, text: str, prefixes: Mapping[str, str]
+        self, text: str, names: Names
     ) -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
-        """Run SPARQL text; the default graph is the data."""
-        return self.store.query(text, prefixes=dict(prefixes))
+        """Run SPARQL text; the default graph is the data, and there are no others."""
+        return self.store.query(
+            text, base_iri=names.nodes, prefixes=names.prefixes, named_graphs=[]
+        )
 
     def data(self) -> Iterator[ox.Quad]:
         """Every statement of the branch, the view's own left out."""
         return self.store.quads_for_pattern(None, None, None, ox.DefaultGraph())
+
+
+class _Sum:
+    """A file that keeps nothing but a digest and the number of lines."""
+
+    def __init__(self) -> None:
+        self.digest = sha256()
+        self.lines = 0
+
+    def write(self, block: bytes) -> int:
+        """Take a block."""
+        self.digest.update(block)
+        self.lines += bytes(block).count(b"\n")
+        return len(block)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+def sum_of(quads: QuadsView) -> tuple[str, int]:
+    """A digest of all statements, and how many: Oxigraph gives equal stores in equal order."""
+    found = _Sum()
+    quads.store.dump(
+        cast("IO[bytes]", found), format=ox.RdfFormat.N_TRIPLES, from_graph=ox.DefaultGraph()
+    )
+    return found.digest.hexdigest(), found.lines
 
 
 def position_of(store: ox.Store) -> Position | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import Callable, Coroutine
@@ -32,12 +33,14 @@ class LocalServer:
         """Serve one graph to the client at the standard streams; the signal that ended it, or 0."""
         from trails.app.serving.stdio import StdioFront  # noqa: PLC0415
 
+        _show_log(tell)
         folder = folder.resolve()
-        chosen = choose_graph(read_settings(folder).graphs, graph)
+        settings = read_settings(folder)
+        chosen = choose_graph(settings.graphs, graph)
         hello = hello_of(chosen, os.environ)
 
         async def serve() -> None:
-            await StdioFront(folder, hello, tell).run()
+            await StdioFront(folder, hello, tell, settings.server.drain_seconds).run()
 
         return _run(serve, asyncio.new_event_loop)
 
@@ -58,6 +61,7 @@ class LocalServer:
             from trails.app.serving.service import Listening  # noqa: PLC0415
             from trails.app.serving.web import Standing, WebFront  # noqa: PLC0415
 
+        _show_log(tell)
         folder = folder.resolve()
         settings = read_settings(folder)
         server = settings.server
@@ -81,9 +85,29 @@ class LocalServer:
             ready(describe(settings, folder, url, standing, guarded=gate.configured()))
 
         async def serve() -> None:
-            await WebFront(folder, listening, tell_ready, tell).run()
+            await WebFront(folder, listening, tell_ready, tell, server.drain_seconds).run()
 
         return _run(serve, uvloop.new_event_loop)
+
+
+class _TellingHandler(logging.Handler):
+    """Tells the operator what is logged."""
+
+    def __init__(self, tell: Tell) -> None:
+        super().__init__(logging.INFO)
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One record, with its traceback where it has one."""
+        self._tell(self.format(record))
+
+
+def _show_log(tell: Tell) -> None:
+    """Show the operator what the server logs: changes of access, of tools, and failures."""
+    logger = logging.getLogger("trails")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(_TellingHandler(tell))
+    logger.propagate = False
 
 
 def _run(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-import msgspec
-
-from trails.app.serving.responses import write_refusal, write_response
-
-_SERVER_ERROR: Final = -32000
+from trails.app.serving.responses import rpc_error_body, write_refusal, write_response
 
 
 def interrupted(request: bytes) -> bytes:
-    """The answer to a request whose owner ended: nobody knows what came of it."""
+    """The answer to a request whose owner ended: nobody knows what came of it.
+
+    What only reads can be sent again.
+    """
+    if request.startswith((b"GET ", b"HEAD ")):
+        message = (
+            "the process that served this project ended during this request, which changes "
+            "nothing; send it again"
+        )
+        return _answer(503, request, "interrupted", message)
     message = (
         "the process that served this project ended during this request, so its outcome is "
         "unknown: it may or may not have taken effect. Find out before you send it again: the "
@@ -36,7 +39,5 @@ def _answer(status: int, request: bytes, code: str, message: str) -> bytes:
     """An HTTP response, in the form of the surface that the request is for."""
     target = request.partition(b"\r\n")[0].partition(b"?")[0].split(b" ")
     if len(target) > 1 and target[1].endswith(b"/mcp"):
-        error = {"code": _SERVER_ERROR, "message": message, "data": {"code": code}}
-        body = {"jsonrpc": "2.0", "id": None, "error": error}
-        return write_response(status, msgspec.json.encode(body))
+        return write_response(status, rpc_error_body(code, message))
     return write_refusal(status, code, message)

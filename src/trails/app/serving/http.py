@@ -21,10 +21,19 @@ from trails.app.serving.entrances import Entrance
 from trails.app.serving.heads import Head, raw_path
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.misplaced import has_misplaced_token, presented_in
-from trails.app.serving.responses import HSTS, SECURITY, Dressed, Headers, Reply, error_body
+from trails.app.serving.operator import OPERATOR_PATH, OperatorInterface
+from trails.app.serving.responses import (
+    HSTS,
+    SECURITY,
+    Dressed,
+    Headers,
+    Reply,
+    error_body,
+    rpc_error_body,
+)
 from trails.app.settings import GraphSettings
 from trails.identity.oauth.challenges import PLAIN, Challenges
-from trails.model.actors import Actor
+from trails.model.actors import OPERATOR, Actor
 from trails.model.decisions import EVERYTHING, Judge
 from trails.model.large_bodies import LargeBodies
 from trails.model.outages import tell_outage
@@ -63,8 +72,10 @@ class HttpInterface:
         *,
         max_body: int = MAX_BODY,
         judge: Judge = EVERYTHING,
+        operator: OperatorInterface | None = None,
     ) -> None:
-        """``judge`` decides about the server itself."""
+        """``judge`` decides about the server itself; ``operator`` is for its owner alone."""
+        self._operator = operator
         self._challenges = challenges
         self.entrance = Entrance(policy, authenticator)
         """The way in of requests whose connection has none of its own."""
@@ -121,17 +132,22 @@ class HttpInterface:
                 self._admit(entrance, scope, known, head.authorization)
         if reply is None and (head.doubtful or PRESENTED in scope):
             reply = _refuse_misplaced(scope)
+        named = self._names.get(raw_path(scope))
+        if reply is None:
+            reply = self._refuse_overload(scope, named)
         if reply is not None:
             await reply.send(send)
         elif (head.length > UNCOUNTED or head.is_chunked) and ACTOR in scope:
-            await self._answer_counted(scope, head, receive, send)
+            await self._answer_counted(scope, head, named, receive, send)
         else:
-            await self._answer(scope, receive, send)
+            await self._answer(scope, named, receive, send)
 
-    async def _answer_counted(self, scope: Scope, head: Head, receive: Receive, send: Send) -> None:
+    async def _answer_counted(
+        self, scope: Scope, head: Head, named: str | None, receive: Receive, send: Send
+    ) -> None:
         """Answer a request whose body may take much memory, if there is room for it."""
         if _parts(scope)[3:] == [_LOAD]:
-            await self._answer(scope, receive, send)
+            await self._answer(scope, named, receive, send)
             return
         body = CountedBody(self._budget, scope[ACTOR], scope.get("client"))
         reply = body.take(head.length)
@@ -141,12 +157,11 @@ class HttpInterface:
         if head.is_chunked:
             receive, send = body.receive_counted(receive, send), body.send_unless_refused(send)
         try:
-            await self._answer(scope, receive, send)
+            await self._answer(scope, named, receive, send)
         finally:
             body.release()
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        named = self._names.get(raw_path(scope))
+    async def _answer(self, scope: Scope, named: str | None, receive: Receive, send: Send) -> None:
         if named is not None:
             await self._endpoints[named](scope, receive, send)
         else:
@@ -185,14 +200,38 @@ class HttpInterface:
         scope[ACTOR] = actor
         held = entrance.authenticator.scopes
         scope["trails.challenge"] = self._challenges.step_up(actor, held)
-        presented = None if authorization is None else presented_in(authorization)
-        if presented is not None:
-            scope[PRESENTED] = presented
+        if authorization is not None:
+            scope[PRESENTED] = presented_in(authorization)
+
+    def _refuse_overload(self, scope: Scope, named: str | None) -> Reply | None:
+        """Refuse what a graph could only let wait, before any of its body is read."""
+        parts = [] if named is not None else _parts(scope)
+        name = parts[2] if len(parts) > 3 and parts[1] == "graphs" else named
+        graph = None if name is None else self._graphs.get(name)
+        if graph is None or isinstance(graph, Failure):
+            return None
+        refused = graph.refuse_overload(scope[ACTOR])
+        if refused is None:
+            return None
+        body = error_body(refused.code, refused.message, refused.data)
+        if named is not None or parts[3] in _MCP_PATHS:
+            body = rpc_error_body(refused.code, refused.message, refused.data)
+        return Reply(503, body, [(b"retry-after", str(refused.data["retry_after"]).encode())])
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request to the surface that it is for."""
         parts = _parts(scope)
-        if len(parts) == 4 and parts[1] == "graphs" and parts[3] in _MCP_PATHS:
+        entrance: Entrance = scope.get(ENTRANCE, self.entrance)
+        if (
+            self._operator is not None
+            and entrance.operator
+            and scope[ACTOR] == OPERATOR
+            and scope["method"] == "POST"
+            and len(parts) == 3
+            and parts[1] == OPERATOR_PATH
+        ):
+            await self._operator.answer(parts[2], receive, send)
+        elif len(parts) == 4 and parts[1] == "graphs" and parts[3] in _MCP_PATHS:
             await self._answer_mcp(parts[2], scope, receive, send)
         else:
             await self._rest(scope, receive, send)

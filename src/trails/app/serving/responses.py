@@ -23,6 +23,7 @@ SECURITY: Final[Headers] = (
 _PRIVATE: Final = (b"cache-control", b"no-store")
 """Answers depend on who asks; whoever answers may say that one does not."""
 HSTS: Final = (b"strict-transport-security", b"max-age=31536000")
+_SERVER_ERROR: Final = -32000
 JSON: Final = (b"content-type", b"application/json")
 
 
@@ -51,6 +52,12 @@ def error_body(code: str, message: str, data: Mapping[str, object] | None = None
     if data:
         error["data"] = data
     return msgspec.json.encode({"error": error})
+
+
+def rpc_error_body(code: str, message: str, data: Mapping[str, object] | None = None) -> bytes:
+    """An error of the front in the form of MCP, to a request whose id it has not read."""
+    error = {"code": _SERVER_ERROR, "message": message, "data": {**(data or {}), "code": code}}
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": error})
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -20,8 +20,8 @@ from trails.model.outcomes import Failure
 from trails.request.authenticate import Authenticator
 from trails.surfaces.mcp.streams import serve_stream
 
-_GRACE: Final = 4.0
-"""Seconds until connections that do not end are cut."""
+_FAREWELL: Final = 1.0
+"""Seconds that a front has to take the goodbye."""
 
 
 def access_lines(app: App, authenticator: Authenticator) -> list[str]:
@@ -91,7 +91,7 @@ class Sessions:
         if isinstance(found, Failure):
             await connection.send(Welcome(found.code, found.message, found.data))
             return
-        await connection.send(Welcome())
+        await connection.send(Welcome(data={"repeatable": found.repeatable()}))
         connection.begin(self.answered.set)
         await serve_stream(
             found,
@@ -102,13 +102,13 @@ class Sessions:
             large=self._large,
         )
 
-    async def end(self) -> None:
-        """Let running calls finish, say goodbye, and end all connections."""
+    async def end(self, grace: float) -> None:
+        """Let running calls finish within ``grace`` seconds, say goodbye, end all connections."""
         self._ending = True
         for connection in self._running.values():
-            connection.end()
+            connection.end(grace)
         if self._running:
-            await asyncio.wait(self._running, timeout=_GRACE)
+            await asyncio.wait(self._running, timeout=grace + _FAREWELL)
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)

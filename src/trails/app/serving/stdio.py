@@ -30,7 +30,7 @@ from trails.app.startup import uncollected
 from trails.errors import LockedError, TrailsError
 
 _PATIENCE: Final = 20.0
-"""Seconds without an owner until waiting requests are refused."""
+"""Seconds without an owner until waiting requests are refused, beside those in which one ends."""
 _GRACE: Final = 5.0
 """Seconds that running requests have when the client has closed its side."""
 _BACKLOG: Final = MAX_LINE
@@ -44,7 +44,15 @@ _INVALID_REQUEST: Final = -32600
 class StdioFront:
     """The client's side of one session."""
 
-    def __init__(self, folder: Path, hello: Hello, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        hello: Hello,
+        tell: Callable[[str], None],
+        drain_seconds: float = 5.0,
+    ) -> None:
+        """``drain_seconds``: how long an owner lets running calls end."""
+        self._patience = _PATIENCE + drain_seconds
         self._folder = folder
         self._hello = hello
         self._tell = tell
@@ -156,6 +164,9 @@ class StdioFront:
         listening = Listening(gate.authenticator, HostPolicy.for_bind("localhost"))
         serving = serve_folder(self._folder, ownership, listening, self._tell)
         owned = await stack.enter_async_context(serving)
+        for line in owned.access:
+            if "read-only" in line:
+                self._tell(line)
         return await self._connect(owned.address)
 
     async def _connect(self, address: OwnerAddress) -> Link:
@@ -163,13 +174,14 @@ class StdioFront:
 
     async def _wait(self, seconds: float, locked: LockedError) -> None:
         """There is no owner to talk to yet."""
-        if seconds > _PATIENCE:
+        if seconds > self._patience:
             await self._refuse(locked)
 
     async def _talk(self, link: Link) -> None:
         """Until the owner ends."""
         # What is sent is written before anything is waited for, so lines keep their order.
         self._link = link
+        self._conversation.know(link.welcome.data.get("repeatable"))
         with suppress(OSError):
             await link.send(self._conversation.attach())
         self._moved.set()

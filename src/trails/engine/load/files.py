@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path, PurePath
 from typing import IO, Final
 
 import msgspec
 
-from trails.engine.load.load import Loaded, load_lines
+from trails.engine.load.load import Loaded, put_staged, stage_lines
 from trails.engine.load.rdf import FORMATS as RDF_FORMATS
-from trails.engine.load.rdf import Parse, load_rdf, parse_here
-from trails.engine.load.source import Progress, no_progress
-from trails.engine.load.table import load_table
+from trails.engine.load.rdf import Parse, parse_here, stage_rdf
+from trails.engine.load.source import Progress, Source, no_progress
+from trails.engine.load.staged import Staged
+from trails.engine.load.table import stage_table
 from trails.engine.write.write import Write
 from trails.errors import QueryError
 from trails.model.iris import Names
@@ -61,6 +63,30 @@ class How(msgspec.Struct, frozen=True, kw_only=True):
     """For CSV: what stands between the values of a list."""
 
 
+@contextmanager
+def staging(
+    schema: Schema, names: Names, source: Source, how: How, parse: Parse = parse_here
+) -> Iterator[Staged]:
+    """Read a file; what is wrong with its lines is noted.
+
+    ``parse`` reads RDF text; give one that is confined where the text is not trusted.
+    """
+    if how.mode not in _MODES:
+        raise QueryError(f"there is no mode {how.mode!r}; {suggest(how.mode, _MODES)}")
+    if how.format not in FORMATS:
+        raise QueryError(f"there is no format {how.format!r}; {suggest(how.format, FORMATS)}")
+    rows, statements = how.format == "csv", how.format in RDF_FORMATS
+    place = "row" if rows else "line"
+    with Staged(schema, names, place=place, statements=statements) as staged:
+        if rows:
+            stage_table(staged, source, how.type_name, how.separator)
+        elif statements:
+            stage_rdf(staged, source, how.format, parse)
+        else:
+            stage_lines(staged, source)
+        yield staged
+
+
 def load(
     write: Write,
     schema: Schema,
@@ -71,36 +97,9 @@ def load(
     parse: Parse = parse_here,
     progress: Progress = no_progress,
 ) -> Loaded:
-    """Load into a write that has begun; raises what is wrong with the file.
-
-    ``parse`` reads RDF text; give one that is confined where the text is not trusted.
-    """
-    if how.mode not in _MODES:
-        raise QueryError(f"there is no mode {how.mode!r}; {suggest(how.mode, _MODES)}")
-    if how.format == "ndjson":
-        return load_lines(write, schema, names, given, mode=how.mode, progress=progress)
-    if how.format == "csv":
-        if how.type_name is None:
-            raise QueryError("a CSV file does not tell the type of its rows; say which it is")
-        return load_table(
-            write,
-            schema,
-            names,
-            given,
-            type_name=how.type_name,
-            separator=how.separator,
-            mode=how.mode,
-            progress=progress,
-        )
-    if how.format not in FORMATS:
-        raise QueryError(f"there is no format {how.format!r}; {suggest(how.format, FORMATS)}")
-    return load_rdf(
-        write,
-        schema,
-        names,
-        given,
-        format=how.format,
-        mode=how.mode,
-        parse=parse,
-        progress=progress,
-    )
+    """Load into a write that has begun; raises what is wrong with the file."""
+    with (
+        closing(Source(given, progress)) as source,
+        staging(schema, names, source, how, parse) as staged,
+    ):
+        return put_staged(write, staged, how.mode)

@@ -13,6 +13,7 @@ import msgspec
 from trails.engine.load.files import format_of
 from trails.engine.load.source import Source
 from trails.errors import FieldError, QueryError, ValidationError
+from trails.model.loads import LOAD_LIMITS, LoadLimits
 
 _JOINABLE: Final = ("ndjson", "ntriples", "nquads")
 _place = re.compile(r"line ([0-9]+)")
@@ -45,15 +46,16 @@ def common_format(files: Sequence[Given], given: str | None) -> str:
 class Joined:
     """The blocks of several files, and which line of which file a line is."""
 
-    def __init__(self, files: Sequence[Given]) -> None:
+    def __init__(self, files: Sequence[Given], limits: LoadLimits = LOAD_LIMITS) -> None:
         self._files = files
+        self._limits = limits
         self._starts = [0]
 
     def blocks(self) -> Iterator[bytes]:
         """Everything, each file ended by a line's end."""
         lines = 0
         for given in self._files:
-            source = Source(given)
+            source = Source(given, limits=self._limits)
             try:
                 last = b""
                 for block in source.blocks():

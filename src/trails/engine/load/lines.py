@@ -21,6 +21,7 @@ from trails.engine.load.fast import fast_lines, named_keys
 from trails.engine.load.items import Item, Problems
 from trails.engine.load.source import Source
 from trails.engine.load.spool import Reference, Spool
+from trails.errors import LimitError
 from trails.model.constraints import shorten
 from trails.model.facets import ENDS
 from trails.model.iris import Names, id_problem, normal_id
@@ -54,7 +55,7 @@ class LineError(ValueError):
 
 def numbered(source: Source) -> Iterator[tuple[int, bytes | None]]:
     """(number, line) of all lines; None for a line that is too long to be read."""
-    number, rest, skipping = 1, b"", False
+    number, rest, skipping, blank = 1, b"", False, 0
     for block in source.blocks():
         lines = (rest + block).split(b"\n") if rest else block.split(b"\n")
         rest = lines.pop()
@@ -62,6 +63,10 @@ def numbered(source: Source) -> Iterator[tuple[int, bytes | None]]:
             del lines[0]
             number, skipping = number + 1, False
         for line in lines:
+            if not line or line.isspace():
+                blank += 1
+                if blank > source.limits.blank_lines:
+                    raise _too_blank(source.limits.blank_lines)
             yield number, line if len(line) <= MAX_LINE else None
             number += 1
         if skipping:
@@ -71,6 +76,15 @@ def numbered(source: Source) -> Iterator[tuple[int, bytes | None]]:
             rest, skipping = b"", True
     if rest:
         yield number, rest
+
+
+def _too_blank(most: int) -> LimitError:
+    return LimitError(
+        f"the file has more than {most:,} blank lines; remove them, or raise "
+        "'[loads] blank_lines' in trails.toml",
+        limit="blank_lines",
+        value=most,
+    )
 
 
 class Lines:

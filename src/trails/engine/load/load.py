@@ -1,5 +1,8 @@
 """Load a file into a graph: one write, every bad line told with its number, or one commit.
 
+A file is *staged* first: decompressed, parsed and checked as far as that needs no graph. What
+is left, finding and putting its nodes, is done in a write.
+
 What a mode means for a node that the file gives:
 
 ``merge``      the node gets the given fields and keeps the others (null clears one);
@@ -17,21 +20,24 @@ known about all of it is in a temporary database.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from typing import IO, Literal, Self
+from typing import IO, Literal
 
 import msgspec
 
-from trails.engine.load.ends import OPEN, Ends
-from trails.engine.load.items import Item, Problems
+from trails.engine.load.ends import OPEN
+from trails.engine.load.items import Item
 from trails.engine.load.lines import Lines
 from trails.engine.load.source import Progress, Source, no_progress
-from trails.engine.load.spool import Reference, Spool
+from trails.engine.load.spool import Reference
+from trails.engine.load.staged import Staged
 from trails.engine.puts import Put
 from trails.engine.rules import RuleError
 from trails.engine.validate import reference_coercer
 from trails.engine.write.bulk import MAX_ERRORS, put_all, remove_all
+from trails.engine.write.draft import Draft
 from trails.engine.write.pending import CHUNK
 from trails.engine.write.write import Write
 from trails.errors import ValidationError
@@ -52,6 +58,13 @@ class Loaded(msgspec.Struct, frozen=True):
     deleted: int = 0
 
 
+def stage_lines(staged: Staged, source: Source) -> None:
+    """Read NDJSON."""
+    lines = Lines(staged.schema, staged.names, staged.ends, staged.problems)
+    lines.note_references(source, staged.spool)
+    staged.fill(lines.items(source))
+
+
 def load_lines(
     write: Write,
     schema: Schema,
@@ -62,37 +75,32 @@ def load_lines(
     progress: Progress = no_progress,
 ) -> Loaded:
     """Load NDJSON into a write that has begun; raises what is wrong with the file."""
-    source = Source(given, progress)
-    try:
-        with Loading(write, schema, names, mode) as loading:
-            lines = Lines(schema, names, loading.ends, loading.problems)
-            lines.note_references(source, loading.spool)
-            loading.take(lines.items(source))
-            return loading.finish()
-    finally:
-        source.close()
+    with closing(Source(given, progress)) as source, Staged(schema, names) as staged:
+        stage_lines(staged, source)
+        return put_staged(write, staged, mode)
 
 
-class Loading:
+def put_staged(write: Write | Draft, staged: Staged, mode: Mode) -> Loaded:
+    """Put the nodes of a file into a write that has begun; raises what is wrong with them."""
+    loading = _Loading(write, staged, mode)
+    for chunk in staged.chunks():
+        if loading.problems.full:
+            break
+        loading.take(chunk)
+    return loading.finish()
+
+
+class _Loading:
     """A load in progress, whatever the format: items in, puts out."""
 
-    def __init__(
-        self,
-        write: Write,
-        schema: Schema,
-        names: Names,
-        mode: Mode,
-        *,
-        place: str = "line",
-        statements: bool = False,
-    ) -> None:
-        """``statements``: the items are RDF, so sets are united and defaults stay out."""
+    def __init__(self, write: Write | Draft, staged: Staged, mode: Mode) -> None:
+        schema = staged.schema
         self._nodes = write.nodes
         self._schema = schema
         self._mode = mode
-        self._place = place
-        self._statements = statements
-        self._refer = reference_coercer(schema, names)
+        self._place = staged.place
+        self._statements = staged.statements
+        self._refer = reference_coercer(schema, staged.names)
         self._touched: set[str] = set()
         self._count = 0
         self._defaults = {
@@ -101,25 +109,14 @@ class Loading:
             ]
             for each in schema.types
         }
-        self.ends = Ends(schema, names)
-        self.problems = Problems()
-
-    def __enter__(self) -> Self:
-        self.spool = Spool()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.spool.close()
+        self.ends = staged.ends
+        self.spool = staged.spool
+        self.problems = staged.problems
 
     # --- taking nodes ----------------------------------------------------------------------
 
-    def take(self, items: Iterable[Item]) -> None:
-        """Put nodes, as long as the list of what is wrong is not full."""
-        stream = iter(items)
-        while not self.problems.full and (chunk := list(islice(stream, CHUNK))):
-            self._take(chunk)
-
-    def _take(self, chunk: list[Item]) -> None:
+    def take(self, chunk: list[Item]) -> None:
+        """Put some nodes."""
         for item in chunk:
             self._touched.add(item.type)
             made_of_ends = self._schema.by_name[item.type].edge is not None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from itertools import groupby, islice
 from pathlib import Path
 from typing import IO, Final
@@ -18,9 +19,10 @@ from typing import IO, Final
 import pyoxigraph as ox
 
 from trails.engine.load.items import Item, Problems
-from trails.engine.load.load import Loaded, Loading
+from trails.engine.load.load import Loaded, put_staged
 from trails.engine.load.sort import sorted_lines
 from trails.engine.load.source import Progress, Source, no_progress
+from trails.engine.load.staged import Staged
 from trails.engine.load.texts import read_text
 from trails.engine.write.write import Write
 from trails.errors import FieldError, QueryError, ValidationError
@@ -83,6 +85,15 @@ def parse_here(blocks: Iterator[bytes], format: str, base_iri: str) -> Iterator[
         raise ValidationError([FieldError("source", "datatype", message)]) from None
 
 
+def stage_rdf(staged: Staged, source: Source, format: str, parse: Parse = parse_here) -> None:
+    """Read RDF; ``staged`` is one of statements."""
+    if format not in FORMATS:
+        raise QueryError(f"there is no RDF format {format!r}; {suggest(format, FORMATS)}")
+    nquads = parse(source.blocks(), format, staged.names.nodes)
+    statements = Statements(staged.schema, staged.names, staged.problems)
+    staged.fill(statements.items(sorted_lines(nquads)))
+
+
 def load_rdf(
     write: Write,
     schema: Schema,
@@ -95,17 +106,12 @@ def load_rdf(
     progress: Progress = no_progress,
 ) -> Loaded:
     """Load RDF into a write that has begun; raises what is wrong with the file."""
-    if format not in FORMATS:
-        raise QueryError(f"there is no RDF format {format!r}; {suggest(format, FORMATS)}")
-    source = Source(given, progress)
-    try:
-        with Loading(write, schema, names, mode, statements=True) as loading:
-            nquads = parse(source.blocks(), format, names.nodes)
-            statements = Statements(schema, names, loading.problems)
-            loading.take(statements.items(sorted_lines(nquads)))
-            return loading.finish()
-    finally:
-        source.close()
+    with (
+        closing(Source(given, progress)) as source,
+        Staged(schema, names, statements=True) as staged,
+    ):
+        stage_rdf(staged, source, format, parse)
+        return put_staged(write, staged, mode)
 
 
 class _Fields:

@@ -15,11 +15,14 @@ from tempfile import TemporaryFile
 from time import monotonic
 from typing import IO, Final, Protocol
 
-from trails.errors import FieldError, NotFoundError, StorageError, ValidationError
+from trails.errors import FieldError, LimitError, NotFoundError, StorageError, ValidationError
 from trails.log.compression import zstd
+from trails.model.loads import LOAD_LIMITS, LoadLimits
 
 BLOCK: Final = 1 << 20
 _INTERVAL: Final = 0.1
+_FREE: Final = 64 << 20
+"""Bytes that any file may grow to, however small it is."""
 
 Progress = Callable[[int, int | None], None]
 """(bytes done, bytes in all where known); told ten times a second at most."""
@@ -41,9 +44,13 @@ class Source:
     """A file or stream of bytes. Close it to drop the copy that was made of a stream."""
 
     def __init__(
-        self, given: Path | IO[bytes] | Iterable[bytes], progress: Progress = no_progress
+        self,
+        given: Path | IO[bytes] | Iterable[bytes],
+        progress: Progress = no_progress,
+        limits: LoadLimits = LOAD_LIMITS,
     ) -> None:
         self._progress = progress
+        self.limits = limits
         self._told = monotonic()
         self._stack = ExitStack()
         self._path = given if isinstance(given, Path) else None
@@ -79,8 +86,10 @@ class Source:
             raw = self._copy if self._path is None else stack.enter_context(self._path.open("rb"))
             raw.seek(0)
             try:
-                opened = self._decompressed(raw, stack)
+                opened, size = self._decompressed(raw, stack), 0
                 while block := opened.read(BLOCK):
+                    size += len(block)
+                    self._check_size(size, raw)
                     self._tell(raw.tell(), self.total)
                     yield block
             except (OSError, EOFError, zlib.error, zstd.ZstdError) as error:
@@ -88,6 +97,24 @@ class Source:
                 raise ValidationError([FieldError("source", "datatype", message)]) from None
         self._told = 0.0
         self._tell(self.total or 0, self.total)
+
+    def _check_size(self, size: int, raw: IO[bytes]) -> None:
+        """Refuse a file that is too large, or grows too much by being decompressed."""
+        limits = self.limits
+        if size > limits.expanded:
+            raise LimitError(
+                f"the file has more than {limits.expanded >> 20} MiB once it is decompressed; "
+                "split it, or raise '[loads] expanded_mb' in trails.toml",
+                limit="expanded_mb",
+                value=limits.expanded >> 20,
+            )
+        if size > _FREE and size > limits.ratio * raw.tell():
+            raise LimitError(
+                f"the file grows to more than {limits.ratio} times its size by being decompressed; "
+                "load it without compression, or raise '[loads] ratio' in trails.toml",
+                limit="ratio",
+                value=limits.ratio,
+            )
 
     def _decompressed(self, raw: IO[bytes], stack: ExitStack) -> Readable:
         suffix = "" if self._path is None else self._path.suffix

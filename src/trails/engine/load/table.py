@@ -8,15 +8,18 @@ have a column ``id``.
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import IO
 
 from trails.engine.load.ends import OPEN, EndError, Ends
 from trails.engine.load.items import Item, Problems
 from trails.engine.load.lines import MAX_LINE, numbered
-from trails.engine.load.load import Loaded, Loading
+from trails.engine.load.load import Loaded, put_staged
 from trails.engine.load.source import Progress, Source, no_progress
+from trails.engine.load.staged import Staged
 from trails.engine.load.texts import read_text
 from trails.engine.write.write import Write
 from trails.errors import NotFoundError, QueryError
@@ -26,6 +29,25 @@ from trails.model.names import suggest
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
 
 _ID = "id"
+_WIDEST = 10
+"""Columns for each field of the type, beyond which a header is not looked at one by one."""
+
+
+def stage_table(
+    staged: Staged, source: Source, type_name: str | None, separator: str = "|"
+) -> None:
+    """Read CSV; ``staged`` is one of rows."""
+    if type_name is None:
+        raise QueryError("a CSV file does not tell the type of its rows; say which it is")
+    by_name = staged.schema.by_name
+    descriptor = by_name.get(type_name)
+    if descriptor is None:
+        hint = suggest(type_name, by_name)
+        raise NotFoundError(f"there is no type {type_name!r} to load rows as; {hint}")
+    if not separator:
+        raise QueryError("the separator of lists must not be empty")
+    table = Table(descriptor, staged.ends, separator, staged.problems)
+    staged.fill(table.items(source))
 
 
 def load_table(
@@ -40,20 +62,9 @@ def load_table(
     progress: Progress = no_progress,
 ) -> Loaded:
     """Load CSV into a write that has begun; raises what is wrong with the file."""
-    descriptor = schema.by_name.get(type_name)
-    if descriptor is None:
-        hint = suggest(type_name, schema.by_name)
-        raise NotFoundError(f"there is no type {type_name!r} to load rows as; {hint}")
-    if not separator:
-        raise QueryError("the separator of lists must not be empty")
-    source = Source(given, progress)
-    try:
-        with Loading(write, schema, names, mode, place="row") as loading:
-            table = Table(descriptor, loading.ends, separator, loading.problems)
-            loading.take(table.items(source))
-            return loading.finish()
-    finally:
-        source.close()
+    with closing(Source(given, progress)) as source, Staged(schema, names, place="row") as staged:
+        stage_table(staged, source, type_name, separator)
+        return put_staged(write, staged, mode)
 
 
 class Table:
@@ -99,13 +110,17 @@ class Table:
         known = list(self._type.by_name)
         if self._type.key is None and self._type.edge is None and _ID not in known:
             known.append(_ID)
-        good = True
+        if len(header) > _WIDEST * len(known):
+            message = f"it has {len(header)} columns, and {self._type.name} has {len(known)} fields"
+            self._problems.add("row 1: ", message, "unknown_field")
+            return False
+        good, times = True, Counter(header)
         for name in header:
             if name not in known:
                 message = f"{name!r} is not a field of {self._type.name}; {suggest(name, known)}"
                 self._problems.add("row 1: ", message, "unknown_field", name)
                 good = False
-            elif header.count(name) > 1:
+            elif times[name] > 1:
                 self._problems.add("row 1: ", f"the column {name!r} appears twice")
                 good = False
         return good

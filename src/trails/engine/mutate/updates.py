@@ -12,6 +12,7 @@ read, which the comparison notices, never of an older one.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import pyoxigraph as ox
@@ -19,7 +20,7 @@ import pyoxigraph as ox
 from trails.engine.graph import Graph
 from trails.engine.lines import Line
 from trails.engine.statements import apply_statements
-from trails.engine.write.opened import Opening
+from trails.engine.write.opened import Opening, OutdatedError
 from trails.errors import QueryError
 from trails.model.mutations import Mutation
 from trails.model.sparql import tokenize
@@ -43,8 +44,7 @@ def mutate_sparql(
         locked = attempt == _ROUNDS
         at = line.head.commit
         delta = (b"", b"") if locked else effect(text)
-        moved = False
-        with opening(request=["update", text]) as opened:
+        with suppress(OutdatedError), opening(request=["update", text]) as opened:
             nodes = opened.write.nodes
             if nodes.changed:
                 raise QueryError(
@@ -52,12 +52,11 @@ def mutate_sparql(
                     "not; update before the first change"
                 )
             if not opened.replayed:
-                moved = not locked and graph.log_head(line.name).commit != at
+                if not locked and graph.log_head(line.name).commit != at:
+                    raise OutdatedError
                 if locked:
                     delta = effect(text)
-                if not moved:
-                    apply_statements(opened.write, *delta, validate=True, alone=True)
-        if not moved:
+                apply_statements(opened.write, *delta, validate=True, alone=True)
             break
     return Mutation(opened.commit_id, (), replayed=opened.replayed)
 
@@ -68,17 +67,17 @@ def local_effect(graph: Graph, line: Line) -> Effect:
     Only an update of several operations changes the store while it is computed, so only
     that one gets a copy.
     """
-    prefixes, base = {"": graph.names.vocabulary}, graph.names.base
+    names = graph.names
 
     def effect(text: str) -> tuple[bytes, bytes]:
         alone = len(update_form(tokenize(text))) == 1
 
         def read(quads: QuadsView) -> tuple[bytes, bytes]:
             if alone:
-                return effect_of(quads.store, text, prefixes, base=base)
+                return effect_of(quads.store, text, names.prefixes, base=names.nodes)
             copy = ox.Store()
             copy.bulk_extend(quads.data())
-            return effect_of(copy, text, prefixes, base=base)
+            return effect_of(copy, text, names.prefixes, base=names.nodes)
 
         return graph.reading_quads(line, read)
 

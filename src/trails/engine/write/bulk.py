@@ -33,6 +33,7 @@ def put_all(
     count = 0
     stream = iter(changes)
     while chunk := list(islice(stream, CHUNK)):
+        nodes.go_on()
         count += len(chunk)
         _put_chunk(nodes, chunk, errors, done)
         if len(errors) >= MAX_ERRORS:
@@ -97,6 +98,7 @@ def remove_all(nodes: PendingNodes, handles: Iterable[str]) -> int:
     count = 0
     stream = iter(handles)
     while chunk := list(islice(stream, CHUNK)):
+        nodes.go_on()
         there = nodes.index.find_all(nodes.db, chunk)
         for stored in there.values():
             nodes.check(stored.state, None)

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from trails.engine.access import Access
+from trails.engine.activities import Call
 from trails.engine.graph import Graph
 from trails.engine.guards import guard_of
 from trails.engine.lines import Line
+from trails.engine.standing import check_wanted
 from trails.engine.write.delta import Delta
 from trails.engine.write.news import News
 from trails.engine.write.pending import PendingNodes
@@ -25,16 +28,22 @@ from trails.views.nodes.index import DraftIndex
 
 
 @contextmanager
-def drafting(graph: Graph, line: Line, access: Access) -> Iterator[Draft]:
+def drafting(graph: Graph, line: Line, access: Access, call: Call | None = None) -> Iterator[Draft]:
     """Draft a write of a branch, as one actor may write it; not for graphs in memory."""
     with graph.file.draft() as file:
-        yield Draft(graph, file, line, access)
+        draft = Draft(graph, file, line, access, call)
+        try:
+            yield draft
+        finally:
+            draft.nodes.delta.discard()
 
 
 class Draft:
     """A write that only says what it would do."""
 
-    def __init__(self, graph: Graph, file: DraftFile, line: Line, access: Access) -> None:
+    def __init__(
+        self, graph: Graph, file: DraftFile, line: Line, access: Access, call: Call | None
+    ) -> None:
         self._graph = graph
         self._file = file
         self._access = access
@@ -51,6 +60,7 @@ class Draft:
             guard=guard_of(access, line.name, self.line.compiled),
             delta=Delta(graph, self.line),
             news=News(graph, self.line),
+            go_on=partial(check_wanted, call),
         )
 
     def read(self, line: Line) -> Line:

@@ -10,6 +10,10 @@ from trails.engine.write.write import Write
 from trails.model.history import Commit
 
 
+class OutdatedError(Exception):
+    """What was worked out before the lock does not fit any more; nothing is kept of the write."""
+
+
 class Opened:
     """A write in progress and, once its block has ended, its commit."""
 

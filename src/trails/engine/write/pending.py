@@ -7,7 +7,7 @@ actor does, and what is not the actor's to change is refused here, whichever way
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Final
@@ -38,8 +38,13 @@ class PendingNodes:
         guard: Guard | None,
         delta: Delta,
         news: News,
+        go_on: Callable[[], None],
     ) -> None:
-        """``guard`` is None where the actor may see and change everything."""
+        """``guard`` is None where the actor may see and change everything.
+
+        ``go_on`` is called between many changes; it raises where there shall be no more.
+        """
+        self.go_on = go_on
         self.line = line
         self.index = line.nodes
         self.db = db

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from time import monotonic
 
 import msgspec
 
@@ -14,12 +15,12 @@ from trails.engine.graph import Graph, now
 from trails.engine.guards import Guard, check_change, guard_of
 from trails.engine.idempotency import IdempotencyKey
 from trails.engine.lines import Line
-from trails.engine.standing import check_standing
+from trails.engine.standing import check_standing, check_wanted, most_seconds
 from trails.engine.write.delta import Delta
 from trails.engine.write.landing import land
 from trails.engine.write.news import News
 from trails.engine.write.pending import PendingNodes
-from trails.errors import FieldError, TransactionError, ValidationError
+from trails.errors import FieldError, LimitError, TransactionError, ValidationError
 from trails.log.append import append
 from trails.log.protocol import head_moved
 from trails.model.history import Commit, Draft
@@ -84,7 +85,8 @@ class Write:
     def begin(self) -> None:
         """Take the lock, check the expected head, open the index's transaction."""
         graph, line = self._graph, self._line
-        self._stack.enter_context(graph.writing())
+        self._stack.enter_context(graph.writing(self._draft.actor))
+        self._begun = monotonic()
         try:
             graph.prepare(line)
             head = graph.log_head(line.name)
@@ -107,7 +109,26 @@ class Write:
             raise
         with graph.file.writer() as db:
             self.nodes = PendingNodes(
-                line, db, seq, guard=guard, delta=self._delta, news=self._news
+                line,
+                db,
+                seq,
+                guard=guard,
+                delta=self._delta,
+                news=self._news,
+                go_on=self._go_on,
+            )
+
+    def _go_on(self) -> None:
+        """Stop a write that nobody wants any more, or that keeps others waiting for too long."""
+        check_wanted(self._call)
+        most = most_seconds(self._graph, self._call)
+        if most and monotonic() - self._begun > most:
+            raise LimitError(
+                f"this write has kept others waiting for {most:g} s, and one may for no longer; "
+                "nothing was written. Split it, or raise "
+                f"'[graphs.{self._graph.name}.budgets] write_seconds' in trails.toml",
+                limit="write_seconds",
+                value=most,
             )
 
     def _guard(self) -> Guard | None:
@@ -119,6 +140,7 @@ class Write:
         line = self._line
         self._news.add_everything()
         self._former_schema = line.schema
+        self._delta.change_types(line.terms)
         line.nodes.adopt(schema)
         line.use(self._graph.compile(schema))
         self._draft = msgspec.structs.replace(self._draft, schema=schema.digest)

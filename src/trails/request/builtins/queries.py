@@ -52,10 +52,12 @@ GRAPH_QUERY: Final = Builtin(
         "Run a SPARQL 1.1 query (SELECT, ASK, CONSTRUCT or DESCRIBE) and get the rows. The empty "
         "prefix stands for this graph's own classes and fields, so no PREFIX line is needed: "
         "'SELECT ?x ?found WHERE { ?x a :TypeName ; :a_field ?found ; :another $value } LIMIT 20' "
-        'with params {"value": "…"}. Call schema_get first to learn classes and fields. '
+        'with params {"value": "…"}. rdf:, rdfs:, xsd:, owl: and skos: are declared too, and '
+        "<TypeName/id> is an instance. Call schema_get first to learn classes and fields. "
         "Pass values in params, never glued into the text. Only reads; SERVICE and FROM are not "
         "available; time, memory and rows are limited. Returns columns and rows; when rows were "
-        "cut off, truncated is true and notice says how to go on."
+        "cut off, truncated is true and notice says how to go on; notice also names what in "
+        "the text can't match anything."
     ),
     fields=(
         field("query", "The SPARQL text.", required=True, min_length=1),

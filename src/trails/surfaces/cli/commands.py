@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from trails.surfaces.cli.backups import add_backup_commands
 from trails.surfaces.cli.branches import add_branch_commands
 from trails.surfaces.cli.calls import add_call_commands
 from trails.surfaces.cli.clients import add_client_commands
@@ -15,6 +16,7 @@ from trails.surfaces.cli.operations import Operations
 from trails.surfaces.cli.policies import add_policy_commands
 from trails.surfaces.cli.project import add_project_commands
 from trails.surfaces.cli.queries import add_query_commands
+from trails.surfaces.cli.recovery import add_recover_command
 from trails.surfaces.cli.root import build_root
 from trails.surfaces.cli.serving import add_serve_command
 from trails.surfaces.cli.tokens import add_token_commands
@@ -34,6 +36,8 @@ def build_cli(operations: Operations, version: str) -> typer.Typer:
     add_branch_commands(cli, operations)
     add_commit_commands(cli, operations)
     add_upkeep_commands(cli, operations)
+    add_backup_commands(cli, operations)
+    add_recover_command(cli, operations)
     add_client_commands(cli, operations)
     add_token_commands(cli, operations)
     add_policy_commands(cli, operations)

@@ -20,6 +20,7 @@ from trails.model.actors import LOCAL, Actor
 from trails.model.outages import tell_outage
 from trails.model.outcomes import Failure
 from trails.surfaces.rest.backend import Backend
+from trails.surfaces.rest.leaving import Leaving
 from trails.surfaces.rest.replies import Refused, refuse, refused
 
 CHALLENGE: Final = "trails.challenge"
@@ -103,13 +104,16 @@ class Methods:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        request = Request(scope, receive, send)
+        leaving = Leaving(receive)
+        request = Request(scope, leaving.receive, send)
         if not self._exists(actor_of(request)):
             raise HTTPException(404)
         try:
             response = await self._answer(request)
         except Refused as refused:
             response = refuse(refused.failure, _challenge(scope, refused.failure))
+        finally:
+            leaving.end()
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:

@@ -1,0 +1,189 @@
+"""Values in a SPARQL text that no stored value can match.
+
+SPARQL compares terms: a date is never equal to a plain text, and a field that allows three
+values never holds a fourth. Such a query is legal and finds nothing. The notices here say
+so and what to write; they are made from the text and the schema alone, never from data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from trails.engine.query_terms import Bound, Piece
+from trails.model.iris import COMMON_PREFIXES, XSD
+from trails.model.types import PredicateDescriptor
+
+_COMPARES: Final = frozenset({"=", "!=", "<", ">", "<=", ">="})
+_NUMBERS: Final = frozenset(
+    XSD + name
+    for name in ("integer", "decimal", "double", "float", "int", "long", "short", "byte",
+                 "nonNegativeInteger", "positiveInteger", "unsignedInt", "unsignedLong")
+)  # fmt: skip
+_LANGUAGE: Final = COMMON_PREFIXES["rdf"] + "langString"
+_SHOWN: Final = 8
+Fields = Mapping[str, list[PredicateDescriptor]]
+"""The fields of a graph by IRI; several types may use one IRI."""
+
+
+class Value(msgspec.Struct, frozen=True):
+    """A literal or an IRI as a text writes it; ``datatype`` is empty for an IRI."""
+
+    lexical: str
+    datatype: str
+    written: str
+
+
+def impossible_values(
+    pieces: list[Piece], bound: Iterable[Bound], fields: Fields, prefixes: Mapping[str, str]
+) -> Iterator[str]:
+    """One notice for each value that its field can't hold."""
+    variables: dict[str, set[str]] = {}
+    for each in bound:
+        piece = pieces[each.at]
+        if piece.kind == "variable":
+            variables.setdefault(piece.text[1:], set()).add(each.verb)
+        elif value := read_value(pieces, each.at, prefixes):
+            yield from _explain(fields.get(each.verb, []), value, exact=True)
+    assigned = _assigned(pieces)
+    for name, value in _compared(pieces, prefixes):
+        verbs = variables.get(name, set())
+        if name not in assigned and verbs and all(verb in fields for verb in verbs):
+            wanted = [field for verb in sorted(verbs) for field in fields[verb]]
+            yield from _explain(wanted, value, exact=False)
+
+
+def read_value(pieces: list[Piece], at: int, prefixes: Mapping[str, str]) -> Value | None:
+    """The literal or IRI that begins at a place; None for anything else."""
+    piece = pieces[at]
+    if piece.kind == "iri":
+        return Value(piece.text[1:-1], "", piece.text)
+    if piece.kind == "number":
+        kind = "double" if "e" in piece.text.lower() else "decimal" if "." in piece.text else ""
+        return Value(piece.text, XSD + (kind or "integer"), piece.text)
+    if piece.word in {"TRUE", "FALSE"}:
+        return Value(piece.text.lower(), XSD + "boolean", piece.text)
+    if piece.kind != "string" or "\\" in piece.text:
+        return None
+    lexical = piece.text[3:-3] if piece.text[:3] in {'"""', "'''"} else piece.text[1:-1]
+    after = pieces[at + 1] if at + 1 < len(pieces) else None
+    if after is not None and after.kind == "tag":
+        return Value(lexical, _LANGUAGE, piece.text + after.text)
+    if after is None or after.text != "^^" or at + 2 >= len(pieces):
+        return Value(lexical, XSD + "string", piece.text)
+    datatype = _iri_of(pieces[at + 2], prefixes)
+    return Value(lexical, datatype, f"{piece.text}^^{pieces[at + 2].text}") if datatype else None
+
+
+def _iri_of(piece: Piece, prefixes: Mapping[str, str]) -> str:
+    if piece.kind == "iri":
+        return piece.text[1:-1]
+    prefix, colon, local = piece.text.partition(":")
+    return prefixes[prefix] + local if colon and prefix in prefixes else ""
+
+
+def _assigned(pieces: list[Piece]) -> set[str]:
+    """Variables that get a value from BIND, SELECT or VALUES, and so hold more than a field."""
+    found, table = set(), False
+    for before, piece in pairwise(pieces):
+        table = (table or before.word == "VALUES") and piece.text != "{"
+        if piece.kind == "variable" and (table or before.word == "AS"):
+            found.add(piece.text[1:])
+    return found
+
+
+def _compared(pieces: list[Piece], prefixes: Mapping[str, str]) -> Iterator[tuple[str, Value]]:
+    """Each variable that is compared with a value: ``?x < 1``, ``1 > ?x``, ``?x IN (1, 2)``."""
+    for at in range(len(pieces) - 2):
+        first, middle, last = pieces[at : at + 3]
+        if middle.text in _COMPARES and first.kind == "variable":
+            if value := read_value(pieces, at + 2, prefixes):
+                yield first.text[1:], value
+        elif middle.text in _COMPARES and last.kind == "variable":
+            if value := _ending_at(pieces, at, prefixes):
+                yield last.text[1:], value
+        elif first.kind == "variable" and (middle.word == "IN" or last.word == "IN"):
+            for value in _listed(pieces, at + 2 + (last.word == "IN"), prefixes):
+                yield first.text[1:], value
+
+
+def _ending_at(pieces: list[Piece], at: int, prefixes: Mapping[str, str]) -> Value | None:
+    if at >= 2 and pieces[at - 1].text == "^^":
+        return read_value(pieces, at - 2, prefixes)
+    return read_value(pieces, at - (pieces[at].kind == "tag"), prefixes)
+
+
+def _listed(pieces: list[Piece], at: int, prefixes: Mapping[str, str]) -> Iterator[Value]:
+    """The values of a list in parentheses, where it holds nothing else."""
+    if at >= len(pieces) or pieces[at].text != "(":
+        return
+    for place in range(at + 1, len(pieces)):
+        if pieces[place].text == ")":
+            return
+        if pieces[place - 1].text in {"(", ","} and (value := read_value(pieces, place, prefixes)):
+            yield value
+
+
+def _explain(fields: list[PredicateDescriptor], value: Value, *, exact: bool) -> Iterator[str]:
+    """Say what is wrong, if the value fits none of the fields."""
+    if not fields:
+        return
+    fitting = [field for field in fields if _fits(field, value, exact=exact)]
+    if not fitting:
+        yield _misfit(fields[0], value)
+    elif all(field.one_of is not None and not _allowed(field, value) for field in fitting):
+        yield _outside(fitting[0], value)
+
+
+def _fits(field: PredicateDescriptor, value: Value, *, exact: bool) -> bool:
+    """Whether the types can match; a pattern wants the very type, a comparison any number."""
+    row = field.type.scalar.row
+    if row is None or not value.datatype:
+        return row is None and not value.datatype
+    if not exact and {row.datatype, value.datatype} <= _NUMBERS:
+        return True
+    return row.datatype == value.datatype
+
+
+def _allowed(field: PredicateDescriptor, value: Value) -> bool:
+    return value.lexical in _choices(field)
+
+
+def _choices(field: PredicateDescriptor) -> list[str]:
+    row = field.type.scalar.row
+    spell = str if row is None else row.lexical
+    return [spell(each) for each in field.one_of or ()]
+
+
+def _misfit(field: PredicateDescriptor, value: Value) -> str:
+    row = field.type.scalar.row
+    if row is None:
+        return (
+            f":{field.name} holds references to {field.target}, so it never equals "
+            f"{value.written}; write an IRI such as <{field.target}/…>"
+        )
+    told = f":{field.name} holds {_spell(row.datatype)}, so it never equals {value.written}"
+    try:
+        row.parse(value.lexical)
+    except (ValueError, ArithmeticError):
+        return told
+    return f'{told}; write "{value.lexical}"^^{_spell(row.datatype)}'
+
+
+def _outside(field: PredicateDescriptor, value: Value) -> str:
+    choices = _choices(field)
+    near = get_close_matches(value.lexical, choices, n=1)
+    if near:
+        hint = f'did you mean "{near[0]}"?'
+    else:
+        listed = ", ".join(f'"{each}"' for each in choices[:_SHOWN])
+        hint = f"its values are {listed}{', …' if len(choices) > _SHOWN else ''}"
+    return f":{field.name} is never {value.written}; {hint}"
+
+
+def _spell(datatype: str) -> str:
+    return f"xsd:{datatype.removeprefix(XSD)}" if datatype.startswith(XSD) else f"<{datatype}>"

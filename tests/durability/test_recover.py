@@ -1,0 +1,201 @@
+"""What a log has lost is put back: exactly from its tail, else from the views."""
+
+import json
+import random
+import shutil
+
+import pytest
+from tests.durability.campaign import assert_sound, fresh_seed, items_of
+from tests.durability.damage import crash, cut, delete, files_of, flip, wal_damages
+from tests.durability.operations import graph_folder
+from tests.serving.commands import run_command
+
+from trails import App
+from trails.app.local import LocalOperations
+from trails.engine.verify import verify
+from trails.errors import CorruptionError
+from trails.log.tail import look_at_tail
+
+
+@pytest.fixture(scope="module")
+def crashed(tmp_path_factory):
+    """A project whose writer was killed after forty acknowledged commits."""
+    return crash(tmp_path_factory.mktemp("crashed") / "project", commits=40)
+
+
+def recover(project, *, dry_run=False, accept_loss=False):
+    """Run the command's work on a project with one graph."""
+    (found,) = LocalOperations().recover(
+        project, None, lambda text: None, dry_run=dry_run, accept_loss=accept_loss
+    )
+    return found
+
+
+def assert_recovered(project, crashed):
+    """Everything acknowledged is there, everything is proven, and writing goes on."""
+    with App.open(project) as app:
+        assert app.graph().status == "ok"
+        assert items_of(app) in crashed.states
+        assert_sound(app)
+        app.registry().classes["Item"](code="later", value=1).save(app.context())
+        return list(app.graph().log.commits())
+
+
+def halve_the_wal(project, crashed):
+    """Flip a byte in the middle of the WAL."""
+    size = (graph_folder(crashed.project) / "log.db-wal").stat().st_size
+    flip("log.db-wal", size // 2).apply(project)
+
+
+def test_commits_come_back_exactly_from_the_tail(crashed, tmp_path):
+    """With the same ids; the damaged files stay under another name."""
+    project = crashed.copy(tmp_path / "project")
+    halve_the_wal(project, crashed)
+    damaged = files_of(graph_folder(project))
+    planned = recover(project, dry_run=True)
+    assert files_of(graph_folder(project)) == damaged
+    found = recover(project)
+    assert found.status == "recovered"
+    assert found.restored == planned.restored
+    assert not found.rebuilt
+    assert not found.lost
+    kept = graph_folder(project).with_name(found.copy.rpartition("/")[2])
+    assert files_of(kept) == damaged
+    commits = [commit.id for commit in assert_recovered(project, crashed)]
+    assert commits[: len(crashed.commits)] == crashed.commits
+    assert recover(project).status == "sound"
+
+
+@pytest.mark.parametrize("source", ["the node index", "the quads view"])
+def test_data_comes_back_from_a_view_without_the_tail(crashed, tmp_path, source):
+    """One commit holds it, and says who made it and why."""
+    project = crashed.copy(tmp_path / "project")
+    graph = graph_folder(project)
+    halve_the_wal(project, crashed)
+    delete("tail").apply(project)
+    if source == "the quads view":
+        for path in graph.glob("nodes.db*"):
+            path.unlink()
+    found = recover(project)
+    assert found.status == "recovered"
+    assert not found.restored
+    commit = assert_recovered(project, crashed)[-2]
+    assert found.rebuilt == {"main": commit.id}
+    assert commit.actor == "trails-recovery"
+    assert source in commit.message
+
+
+@pytest.mark.parametrize("tail", ["kept", "gone"])
+def test_a_lost_log_is_rebuilt(crashed, tmp_path, tail):
+    """From the tail with its whole history, or from the views with the present state."""
+    project = crashed.copy(tmp_path / "project")
+    for each in ("log.db", "log.db-wal", "log.db-shm"):
+        delete(each).apply(project)
+    if tail == "gone":
+        delete("tail").apply(project)
+    with pytest.raises(CorruptionError, match="trails recover"):
+        App.open(project)
+    found = recover(project)
+    assert found.status == "recovered"
+    commits = assert_recovered(project, crashed)
+    if tail == "kept":
+        assert [commit.id for commit in commits][: len(crashed.commits)] == crashed.commits
+    else:
+        assert found.rebuilt == {"main": commits[0].id}
+
+
+def test_what_nothing_is_left_of_is_given_up_only_when_asked(crashed, tmp_path):
+    """It is named, nothing changes, and a later command accepts it."""
+    project = crashed.copy(tmp_path / "project")
+    graph = graph_folder(project)
+    halve_the_wal(project, crashed)
+    size = (graph / "tail").stat().st_size
+    with (graph / "tail").open("r+b") as file:  # frames are named, but what they hold is gone
+        for at in range(0, size, 4096):
+            file.seek(at + 2000)
+            file.write(bytes(500))
+    for path in graph.glob("nodes.db*"):
+        path.unlink()
+    shutil.rmtree(graph / "branches")
+    before = files_of(graph)
+    found = recover(project)
+    assert found.status == "lost"
+    assert found.lost
+    assert found.copy is None
+    assert files_of(graph) == before
+    assert recover(project, accept_loss=True).copy is not None
+    with App.open(project) as app:
+        assert app.graph().status == "ok"
+        assert_sound(app)
+
+
+def test_branches_come_back(tmp_path):
+    """Made, written, moved and deleted ones, as they were; from the tail and from the index."""
+    for kept in ("tail", "index"):
+        project = crash(tmp_path / kept, commits=2).project
+        with App.open(project) as app:
+            item_type = app.registry().classes["Item"]
+            versions = app.versions()
+            for name in ("side", "gone"):
+                versions.create_branch(name)
+                item_type(code=name, value=1).save(app.context(branch=name))
+            versions.delete_branch("gone", force=True)
+            item_type(code="main", value=1).save(app.context())
+            without_stores = shutil.ignore_patterns("quads*")  # whose files come and go
+            copy = shutil.copytree(project, tmp_path / f"{kept}-copy", ignore=without_stores)
+        delete("log.db-wal").apply(copy)
+        if kept == "index":
+            delete("tail").apply(copy)
+        found = recover(copy)
+        assert found.status == "recovered"
+        with App.open(copy) as app:
+            assert sorted(app.graph().log.branches()) == ["main", "side"]
+            side = app.context(branch="side")
+            codes = {item.code for item in app.registry().classes["Item"].objects(side)}
+            assert "side" in codes
+            assert "main" in items_of(app)
+            assert all(each.status == "ok" for each in verify(app.graph(), lambda text: None))
+
+
+def test_the_command_says_what_it_did(crashed, tmp_path):
+    """As text and as JSON; it ends with 1 while something is lost."""
+    project = crashed.copy(tmp_path / "project")
+    halve_the_wal(project, crashed)
+    verified = run_command(("verify",), project)
+    assert verified.returncode == 1
+    assert "trails recover" in verified.stdout
+    planned = run_command(("recover", "--dry-run"), project)
+    assert "would be put back exactly" in planned.stdout
+    done = run_command(("recover", "--json"), project)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["graphs"]["main"]["status"] == "recovered"
+    assert "nothing is missing" in run_command(("recover",), project).stdout
+    assert run_command(("verify",), project).returncode == 0
+
+
+@pytest.mark.long
+def test_every_damage_of_a_wal_is_recovered(tmp_path):
+    """Whatever was done to the WAL, the tail has it all."""
+    rng = random.Random(fresh_seed())
+    crashed = crash(tmp_path / "crashed", commits=120, seed=rng.randrange(2**32))
+    for damage in wal_damages(graph_folder(crashed.project) / "log.db-wal", rng, 100):
+        project = crashed.copy(tmp_path / "project")
+        damage.apply(project)
+        assert not recover(project).lost, str(damage)
+        assert_recovered(project, crashed)
+        shutil.rmtree(project)
+
+
+def test_a_cut_tail_is_no_loss(crashed, tmp_path):
+    """It may lag: opening fills it up."""
+    project = crashed.copy(tmp_path / "project")
+    cut("tail", 1000).apply(project)
+    assert_recovered(project, crashed)
+    assert was_whole(project)
+
+
+def was_whole(project):
+    """Whether the tail ends where the log does, and says that it was closed."""
+    trail = look_at_tail(graph_folder(project))
+    with App.open(project) as app:
+        return trail.closed and trail.commits[-1][0] == app.graph().log.last_seq()
