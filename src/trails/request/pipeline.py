@@ -85,6 +85,10 @@ class Kernel:
         """The tools that an actor may use."""
         return self._pin().tools(actor)
 
+    def repeatable(self) -> list[str]:
+        """Names of tools that may be called again when nobody knows what came of a call."""
+        return self._pin().repeatable()
+
     def schema_of(self, name: str) -> Mapping[str, object] | None:
         """What a tool takes, whoever may use it; None where there is none. Told to nobody."""
         entry = self._pin().find(name)
