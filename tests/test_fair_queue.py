@@ -73,3 +73,16 @@ def test_who_gives_up_leaves_no_trace() -> None:
     assert not queue._waiting
     assert not queue._taken
     assert queue.acquire("bob", 0)
+
+
+def test_those_who_used_much_leave_a_place() -> None:
+    """Together they have every place but one; where there is one place only, they may have it."""
+    queue = FairQueue(2, is_heavy={"eve", "mal"}.__contains__)
+    assert queue.acquire("eve", 0)
+    assert not queue.acquire("mal", 0)
+    assert queue.acquire("ann", 0)
+    queue.release("ann")
+    assert not queue.acquire("mal", 0.01)
+    queue.release("eve")
+    assert queue.acquire("mal", 0)
+    assert FairQueue(1, is_heavy={"eve"}.__contains__).acquire("eve", 0)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from trails import App, node_type, predicate
-from trails.engine.maintenance import backup, cleanup, optimize, read_manifest, restore
+from trails.app.backups import backup_project, restore_project
+from trails.engine.maintenance import cleanup, optimize
 from trails.engine.verify import verify
 from trails.errors import (
-    CorruptionError,
     NotFoundError,
     QueryError,
     StorageError,
@@ -19,6 +19,7 @@ from trails.errors import (
 )
 from trails.log.storage import files_below
 from trails.model.merges import MergeRequest
+from trails.model.upkeep import RestoreRequest
 
 
 @node_type
@@ -243,10 +244,13 @@ class TestUpkeep:
         with App.open(project) as app:
             heads = {each.name: each.commit for each in app.versions().branches()}
             expected = masses(app), masses(app, branch="kept")
-            manifest = backup(app.graph(), tmp_path / "copy", print)
+            manifest = backup_project(app, tmp_path / "copy", print)["main"]
+            assert manifest is not None
             assert manifest.heads == heads
         shutil.rmtree(project / ".trails")
-        assert restore(tmp_path / "copy", project / ".trails/graphs/main") is None
+        with App.open(project, declarations=False) as app:
+            done = restore_project(app, tmp_path / "copy", print, RestoreRequest())
+            assert done == {"main": None}
         with App.open(project) as app:
             assert {each.name: each.commit for each in app.versions().branches()} == heads
             assert (masses(app), masses(app, branch="kept")) == expected
@@ -255,32 +259,16 @@ class TestUpkeep:
     def test_restoring_over_data_needs_force_and_keeps_it(
         self, project: Path, tmp_path: Path
     ) -> None:
-        """What stood there is moved aside, never deleted."""
+        """What was there is moved aside, never deleted."""
         with App.open(project) as app:
-            backup(app.graph(), tmp_path / "copy", print)
-        target = project / ".trails/graphs/main"
-        with pytest.raises(StorageError, match="by force"):
-            restore(tmp_path / "copy", target)
-        aside = restore(tmp_path / "copy", target, force=True)
+            backup_project(app, tmp_path / "copy", print)
+        with App.open(project, declarations=False) as app:
+            with pytest.raises(StorageError, match="by force"):
+                restore_project(app, tmp_path / "copy", print, RestoreRequest())
+            done = restore_project(app, tmp_path / "copy", print, RestoreRequest(force=True))
+        aside = done["main"]
         assert aside is not None
         assert (aside / "log.db").is_file()
-
-    def test_a_damaged_backup_is_refused(self, project: Path, tmp_path: Path) -> None:
-        """A changed, missing or foreign file is found before anything is touched."""
-        copy = tmp_path / "copy"
-        with App.open(project) as app:
-            backup(app.graph(), copy, print)
-            with pytest.raises(StorageError, match="not empty"):
-                backup(app.graph(), copy, print)
-        with (copy / "log.db").open("r+b") as file:
-            file.seek(5000)
-            file.write(b"!!!!")
-        target = project / ".trails/graphs/main"
-        with pytest.raises(CorruptionError, match=r"log\.db"):
-            restore(copy, target, force=True)
-        assert (target / "log.db").is_file()
-        with pytest.raises(StorageError, match="not a backup"):
-            read_manifest(tmp_path)
 
 
 class TestStaleContexts:

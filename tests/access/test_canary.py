@@ -464,6 +464,36 @@ def test_a_token_of_any_form_is_refused_in_the_session_that_it_began(tmp_path):
     assert FOREIGN[8:40].encode() not in b"".join(data for _, data in written(folder / ".trails"))
 
 
+def test_the_secret_part_of_a_token_is_a_token(tmp_path):
+    """Its id is in every list of tokens, so that part alone is refused like the whole."""
+    folder = make_workshop(tmp_path / "p")
+    token = give_token(folder)
+    secret = token[-43:]
+    with App.open(folder) as app:
+        kernel = kernel_of(app)
+        gate = access_of(folder, app.settings, {})
+        policy = HostPolicy.for_bind("127.0.0.1")
+        interface = HttpInterface({"main": kernel}, app.settings.graphs, gate.authenticator, policy)
+
+        async def visit():
+            async with interface.run():
+                common = [(b"host", b"localhost"), *headers_for(token)]
+                plain = [*common, (b"content-type", b"application/json")]
+                for path, query, headers, parts in again(secret):
+                    given = [*(common if b"content-type" in dict(headers) else plain), *headers]
+                    reply = await ask_app(interface, given, parts, path=path, query_string=query)
+                    assert reply.status == 400, (path, parts, reply)
+
+        asyncio.run(visit())
+        kernel.close()
+    with Client(folder) as client:
+        call = {"name": "notes.add", "arguments": {"text": f"a {secret}"}}
+        assert code_of(client.new("tools/call", token, **call)) == -32600
+        assert "result" in client.begin(token)
+        assert code_of(client.old("tools/call", **call)) == -32600
+    assert secret.encode() not in b"".join(data for _, data in written(folder / ".trails"))
+
+
 def test_a_short_token_is_not_looked_for():
     """It may stand anywhere by chance."""
     assert not Secret("open sesame").stands_in(b"open sesame")

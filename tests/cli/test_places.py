@@ -166,17 +166,18 @@ def test_versions_are_made_compared_and_merged(place):
     assert "not_found" in place.out("commit", "show", "deadbeef", "--json", code=2)
 
 
-def test_what_needs_the_files_says_who_has_them(place):
-    """Upkeep of a folder that is served is refused with the process that serves it."""
+def test_upkeep_goes_through_the_process_that_serves_the_folder(place):
+    """All of it but a restore, which needs the files for itself and says who has them."""
     if place.kind == "server":
         assert "No such option: --server" in place.run("verify", code=2).stderr
         return
     if place.kind == "local":
         assert "main" in place.out("cleanup")
         return
-    for command in (["verify"], ["cleanup"], ["backup", "elsewhere"], ["doctor"]):
-        said = place.error(*command)
-        assert f"process {place.served.process.pid} has this project open" in said
+    for command in (["verify"], ["cleanup"], ["backup", "../elsewhere"], ["doctor"]):
+        assert "main" in place.out(*command)
+    said = place.error("restore", "../elsewhere")
+    assert f"process {place.served.process.pid} has this project open" in said
 
 
 def test_a_graph_that_is_not_served_says_why(shell):

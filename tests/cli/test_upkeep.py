@@ -27,8 +27,10 @@ def test_cleanup_drops_what_can_be_made_again(shell):
 def test_a_backup_is_restored(shell):
     """Every graph into its place; data that was there is moved aside, and only by force."""
     before = shell.out(*ASK)
-    assert "1 branch and" in shell.out("backup", "../saved")
-    assert "not an empty folder" in shell.error("backup", "../saved")
+    assert "backup 1, 1 branch, at commit" in shell.out("backup", "../saved")
+    assert "nothing new since the last backup" in shell.out("backup", "--to", "../saved")
+    assert "000001" in shell.out("backup", "list", "../saved", "--check")
+    assert "is not a backup" in shell.error("backup", ".")
     shell.update("Task/t1", title="Something else")
     assert "--force" in shell.error("restore", "../saved")
     assert "Something else" in shell.out(*ASK)
@@ -44,9 +46,9 @@ def test_a_backup_is_restored(shell):
 def test_a_damaged_backup_is_refused_before_anything_moves(shell):
     """All digests are compared first."""
     shell.run("backup", "../saved")
-    log = shell.project.parent / "saved/main/log.db"
+    log = shell.project.parent / "saved/main/000001/rows.db"
     log.write_bytes(log.read_bytes()[:-1] + b"x")
-    assert "damaged: log.db" in shell.error("restore", "../saved", "--force")
+    assert "rows.db was changed" in shell.error("restore", "../saved", "--force")
     assert "is not a backup" in shell.error("restore", ".", "--force")
     assert len(shell.json(*ASK)["rows"]) == 2
     assert [each.name for each in (shell.project / ".trails/graphs").iterdir()] == ["main"]
@@ -74,7 +76,7 @@ def test_graphs_are_chosen(shell):
 
 
 @pytest.mark.parametrize(
-    "command", ["branch list", "commit list", "diff", "query", "load", "backup"]
+    "command", ["branch list", "commit list", "diff", "query", "load", "backup create"]
 )
 def test_help_has_an_example(shell, command):
     """Every command shows how it is used."""

@@ -10,7 +10,7 @@ from tests.sandbox.branches import EX, Branch, statements
 from tests.sandbox.deadly import FILES, QUERIES
 from tests.sandbox.processes import kill_workers_of
 
-from trails.errors import BusyError, LimitError, QueryError, TrailsError
+from trails.errors import BudgetError, BusyError, LimitError, QueryError, TrailsError
 from trails.sandbox.limits import Limits
 from trails.sandbox.pool import Sandbox
 
@@ -140,7 +140,7 @@ def test_good_queries_stay_fast_under_a_stream_of_deadly_ones(branch, sandbox):
         while not ended.is_set():
             try:
                 sandbox.query(branch, CARTESIAN, caller="eve", limits=short)
-            except (LimitError, BusyError) as error:
+            except (LimitError, BusyError, BudgetError) as error:
                 outcomes.append(error.code)
 
     def p99(count):

@@ -2,14 +2,15 @@
 
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pyoxigraph as ox
 import pytest
 from tests.sandbox.branches import EX, Branch, bare, statements
 from tests.sandbox.processes import kill_workers_of
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
-from trails.errors import BusyError, LimitError, QueryError, TrailsError
+from trails.errors import BudgetError, LimitError, QueryError, TrailsError
 from trails.model.history import Position
 from trails.sandbox.limits import Limits
 from trails.sandbox.pool import Sandbox
@@ -213,8 +214,11 @@ def test_lines_do_not_mix(tmp_path):
     sandbox.close()
 
 
-def test_a_caller_has_one_query_at_a_time(branch, sandbox):
-    """The second waits a moment, then hears that it should come back; others go on."""
+def test_a_caller_has_some_queries_at_a_time(branch, tmp_path):
+    """The next one waits for its turn, then hears that it should come back; others go on."""
+    sandbox = Sandbox(
+        tmp_path / "scratch", Limits(seconds=60, memory=400 << 20, per_caller=1, patience=0.1)
+    )
     slow = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l }"
     ended = []
 
@@ -229,8 +233,9 @@ def test_a_caller_has_one_query_at_a_time(branch, sandbox):
     thread.start()
     wait_until(lambda: sandbox._lines["main"]._running)
     for _ in range(3):
-        with pytest.raises(BusyError):
+        with pytest.raises(BudgetError, match=r"'\[sandbox\] per_caller'") as caught:
             sandbox.query(branch, "ASK {}", caller="eve")
+        assert caught.value.data["retry_after"] == 1
         assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="ann").truth
     assert not ended
     while thread.is_alive():
@@ -238,6 +243,44 @@ def test_a_caller_has_one_query_at_a_time(branch, sandbox):
         thread.join(0.05)
     assert ended
     assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="eve").truth
+    sandbox.close()
+
+
+def test_parallel_queries_of_one_caller_wait_for_their_turn(branch, sandbox):
+    """Four at once are all answered, two at a time."""
+    text = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f }"
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(sandbox.query, branch, text, caller="ann") for _ in range(4)]
+        assert len({each.result(PATIENCE).rows for each in asked}) == 1
+
+
+def test_who_used_much_leaves_a_worker_to_the_others(branch, sandbox):
+    """Two callers whose queries loop share one worker, so that others are answered."""
+    slow = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l }"
+    failed = []
+
+    def loop(caller):
+        try:
+            sandbox.query(branch, slow, caller=caller)
+        except TrailsError as error:
+            failed.append(error)
+
+    sandbox.query(branch, "ASK {}", caller="ann")
+    for caller in ("eve", "mal"):
+        sandbox._recent.add(caller, 10.0)
+    loops = [threading.Thread(target=loop, args=(caller,)) for caller in ("eve", "mal")]
+    for each in loops:
+        each.start()
+    line = sandbox._lines["main"]
+    wait_until(lambda: line._running and line._places._waiting)
+    for _ in range(3):
+        assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="ann").truth
+    assert not failed
+    while any(each.is_alive() for each in loops):
+        kill_workers_of(sandbox)
+        for each in loops:
+            each.join(0.05)
+    assert len(failed) == 2
 
 
 def test_many_callers_at_once(branch, sandbox):

@@ -12,10 +12,11 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Self
 
-from trails.app.data_folder import GRAPHS, prepare_data
+from trails.app.data_folder import prepare_data
 from trails.app.modules import load_module, queries_folder
 from trails.app.ownership import Ownership
 from trails.app.policies import ProjectPolicies, undeclared, unguarded
+from trails.app.restores import GRAPHS
 from trails.app.settings import DATA_FOLDER, GraphSettings, Project, Settings, read_settings
 from trails.engine.context import GraphContext
 from trails.engine.evolve import adopt_schema
@@ -75,6 +76,8 @@ class App:
             self.settings.project.env == "development" if apply_schema is None else apply_schema
         )
         self._progress = progress
+        self.serving = False
+        """Whether other processes and clients use it through this one."""
         self.quarantined: dict[str, TrailsError] = {}
         """The graphs that are not served, each with the reason."""
         self._services: dict[str, GraphService] = {}
@@ -86,7 +89,7 @@ class App:
         self._ownership = ownership
         try:
             if folder is not None:
-                prepare_data(folder / DATA_FOLDER)
+                prepare_data(folder / DATA_FOLDER, progress)
             for graph in self.settings.graphs:
                 self._cells[graph] = RegistryCell(collect(META).capabilities)
             given = collect((*declarations, *types, *capabilities))
@@ -243,7 +246,14 @@ class App:
 
     def service(self, graph: str = "main") -> GraphService:
         """A graph with all that can be asked of it, opened when first asked for."""
-        cell = self._cell(graph)
+        self._cell(graph)
+        return self._service(graph)
+
+    def stored_graph(self, name: str) -> Graph:
+        """The data of a graph, also of one that is not served: for upkeep."""
+        return self._service(name).graph
+
+    def _service(self, graph: str) -> GraphService:
         found = self._services.get(graph)
         if found is None:
             folder = None if self.folder is None else self.folder / DATA_FOLDER / GRAPHS / graph
@@ -257,7 +267,10 @@ class App:
                 progress=self._progress,
             )
             found = self._services[graph] = GraphService(
-                opened, cell, partial(self._make_sandbox, opened), self.settings.loads.limits()
+                opened,
+                self._cells[graph],
+                partial(self._make_sandbox, opened),
+                self.settings.loads.limits(),
             )
         return found
 

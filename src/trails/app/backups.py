@@ -1,77 +1,138 @@
-"""Backups of a whole project: the log of every graph in a folder of its own.
-
-A backup is there completely or not at all, and a restore begins only when every
-digest was compared.
-"""
+"""Backups of a whole project: a folder with a set of backups for each graph."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from trails.app.app import App
-from trails.app.settings import DATA_FOLDER
-from trails.engine.maintenance import MANIFEST, backup, read_manifest, restore
-from trails.errors import NotFoundError, StorageError
+from trails.app.restores import GRAPHS, commit_restore, discard_restore, prepare_restore
+from trails.app.settings import DATA_FOLDER, choose_graph
+from trails.engine.backups import MANIFEST, Part, back_up, check_digests, read_parts, rebuild
+from trails.engine.graph import now
+from trails.errors import NotFoundError, QueryError, StorageError
+from trails.files import make_folder, sync_folder
 from trails.log.storage import storage_errors
-from trails.model.upkeep import Manifest
+from trails.model.upkeep import Manifest, RestoreRequest
+
+Tell = Callable[[str], None]
 
 
-def backup_project(app: App, target: Path, progress: Callable[[str], None]) -> dict[str, Manifest]:
-    """Copy the logs of all graphs while they are in use; what was copied, by graph."""
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise StorageError(f"{target} is not an empty folder; give one that does not exist yet")
+def backup_project(app: App, target: Path, tell: Tell) -> dict[str, Manifest | None]:
+    """Add what is new to the backups in a folder; by graph, what was, or None for nothing.
+
+    A folder that does not exist yet gets whole backups, of all graphs or of none.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        find_sets(target)  # it must be what it is taken for
+        return _add(app, target, tell)
     partial = target.with_name(f".{target.name}.partial")
     with storage_errors("write the backup"):
         shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+        make_folder(partial)
         try:
-            made = {
-                name: backup(app.graph(name), partial / name, progress)
-                for name in app.settings.graphs
-            }
+            made = _add(app, partial, tell)
             if target.exists():
                 target.rmdir()
             partial.rename(target)
+            sync_folder(target.parent)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
     return made
 
 
+def _add(app: App, folder: Path, tell: Tell) -> dict[str, Manifest | None]:
+    return {
+        name: back_up(app.stored_graph(name).log, folder / name, tell)
+        for name in app.settings.graphs
+    }
+
+
+def find_sets(source: Path) -> dict[str, list[Part]]:
+    """The backups in a folder, by graph, complete and in order."""
+    if not source.is_dir():
+        raise StorageError(f"{source} is not a backup: there is no such folder")
+    folders = sorted(
+        each for each in source.iterdir() if each.is_dir() and not each.name.startswith(".")
+    )
+    found = [each for each in folders if (each / MANIFEST).exists() or any(each.glob("[0-9]" * 6))]
+    if not found or len(found) < len(folders):
+        other = next((each for each in folders if each not in found), source)
+        raise StorageError(
+            f"{source} is not a backup: {other} has neither a {MANIFEST} nor numbered folders"
+        )
+    sets = {}
+    for folder in found:
+        parts = read_parts(folder)
+        sets[parts[-1].manifest.graph] = parts
+    return sets
+
+
+def list_backups(source: Path, tell: Tell, *, check: bool) -> dict[str, list[Manifest]]:
+    """What the backups in a folder hold; with ``check``, every file is read and compared."""
+    sets = find_sets(source)
+    if check:
+        for parts in sets.values():
+            check_digests(parts, tell)
+    return {name: [part.manifest for part in parts] for name, parts in sets.items()}
+
+
 def restore_project(
-    app: App, source: Path, progress: Callable[[str], None], *, force: bool = False
+    app: App, source: Path, tell: Tell, wanted: RestoreRequest
 ) -> dict[str, Path | None]:
-    """Put every graph of a backup in its place; by graph, where its old data was moved to.
+    """Put graphs of a backup in their place; by graph, where its old data was moved to.
 
     None of the graphs may have been opened by ``app`` before.
     """
+    done = put_back(app, source, tell, wanted)
+    for name in done:
+        tell(f"opening {name}, which makes its views")
+        app.stored_graph(name)
+    return done
+
+
+def put_back(app: App, source: Path, tell: Tell, wanted: RestoreRequest) -> dict[str, Path | None]:
+    """The same, without opening the graphs."""
     if app.folder is None:
         raise StorageError("a project in memory can't be restored; open one in a folder")
-    found = sorted(path.parent for path in source.glob(f"*/{MANIFEST}"))
-    if not found:
-        raise StorageError(f"{source} is not a backup: no folder in it has a {MANIFEST}")
-    graphs = app.folder / DATA_FOLDER / "graphs"
-    names = {}
-    for folder in found:
-        progress(f"comparing the digests of {folder.name}")
-        name = names[folder] = read_manifest(folder).graph
+    sets, at = find_sets(source), wanted.at
+    if wanted.graph is not None:
+        name = choose_graph(sets, wanted.graph)
+        sets = {name: sets[name]}
+    if at is not None and len(sets) > 1 and "-" not in at:
+        raise QueryError(
+            f"--at {at} is a commit of one graph, and the backup has {', '.join(sets)}; say which "
+            "with --graph"
+        )
+    data = app.folder / DATA_FOLDER
+    _check_places(app, data, sets, force=wanted.force)
+    for parts in sets.values():
+        check_digests(parts, tell)
+    with storage_errors("restore the backup"):
+        home = prepare_restore(data)
+    try:
+        for name, parts in sets.items():
+            tell(f"restoring {name}")
+            rebuild(parts, home / name, at)
+    except BaseException:
+        discard_restore(data)
+        raise
+    stamp = now().replace(":", "").replace(".", "")
+    return commit_restore(data, [*sets], stamp, tell)
+
+
+def _check_places(app: App, data: Path, sets: Mapping[str, Sequence[Part]], *, force: bool) -> None:
+    for name in sets:
         if name not in app.settings.graphs:
             raise NotFoundError(
                 f"the backup has a graph {name!r}, and this project has none of that name; "
                 f"add [graphs.{name}] to trails.toml"
             )
-        place = graphs / name
+        place = data / GRAPHS / name
         if not force and place.exists() and any(place.iterdir()):
             raise StorageError(
                 f"graph {name!r} has data here already; restore by force (--force) to move it "
                 "aside and put the backup in its place"
             )
-    done: dict[str, Path | None] = {}
-    for folder, name in names.items():
-        progress(f"restoring {name}")
-        done[name] = restore(folder, graphs / name, force=force)
-        progress(f"opening {name}, which makes its views")
-        app.graph(name)
-    return done

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from trails.app.restores import GRAPHS, finish_restore
 from trails.engine.graph import TEMPORARY
 from trails.files import make_private, open_to_others
 from trails.model.reports import Finding
 
-GRAPHS: Final = "graphs"
 _SHOWN: Final = 3
 
 
-def prepare_data(data: Path) -> None:
-    """Close the folder to other users, and remove what a process left that was killed."""
+def prepare_data(data: Path, tell: Callable[[str], None]) -> None:
+    """Close the folder to other users, and finish or remove what a killed process left."""
     make_private(data)
+    finish_restore(data, tell)
     for each in data.glob(f"{GRAPHS}/*/{TEMPORARY}"):
         shutil.rmtree(each, ignore_errors=True)
 

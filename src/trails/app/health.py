@@ -29,11 +29,10 @@ _MODES: Final = {
 def examine_project(app: App) -> list[Report]:
     """Everything that ``trails doctor`` looks at."""
     title = f"Project {app.settings.project.name}"
-    settings = Finding("settings", "ok", f"env is {app.settings.project.env}")
     first = next((each for each in app.settings.graphs if each not in app.quarantined), "main")
     reports = [
         Report("This machine", (*examine_machine(), _sandbox(app, first))),
-        Report(title, (settings, _tokens(app), *_permissions(app))),
+        Report(title, (_settings(app), _tokens(app), *_permissions(app))),
     ]
     for name in app.settings.graphs:
         declared, findings = _declarations(app, name)
@@ -42,23 +41,46 @@ def examine_project(app: App) -> list[Report]:
     return reports
 
 
+def examine_serving(app: App) -> list[Report]:
+    """The same while the project is served: what is declared is what was read at its start."""
+    title = f"Project {app.settings.project.name}"
+    served = [each for each in app.settings.graphs if each not in app.quarantined]
+    sandbox = [_sandbox(app, served[0])] if served else []
+    reports = [
+        Report("This machine", (*examine_machine(), *sandbox)),
+        Report(title, (_settings(app), _tokens(app), *_permissions(app))),
+    ]
+    for name in app.settings.graphs:
+        reason = app.quarantined.get(name)
+        if reason is None:
+            findings = _examine_graph(app, name)
+        else:
+            fix = "correct that and start the server again"
+            problem = Finding("declarations", "problem", reason.message, fix)
+            findings = (problem, *examine(app.stored_graph(name), None))
+        reports.append(Report(f"Graph {name}", findings))
+    return reports
+
+
 def examine_served(app: App, graph: str) -> Report:
     """One graph while it is served: its tools, its sandbox and its data."""
+    common = (_settings(app), _tokens(app), *_permissions(app), _sandbox(app, graph))
+    return Report(f"Graph {graph}", (*common, *_examine_graph(app, graph)))
+
+
+def _settings(app: App) -> Finding:
+    return Finding("settings", "ok", f"env is {app.settings.project.env}")
+
+
+def _examine_graph(app: App, graph: str) -> tuple[Finding, ...]:
     registry = app.registry(graph)
     detail = f"{count(len(registry.types), 'type')}, {count(len(registry.tools), 'tool')}"
-    return Report(
-        f"Graph {graph}",
-        (
-            Finding("settings", "ok", f"env is {app.settings.project.env}"),
-            Finding("declarations", "ok", detail),
-            _tokens(app),
-            *_permissions(app),
-            Finding("policies", "ok", _MODES[app.policies.judge(graph).mode]),
-            *examine_tools(registry),
-            *examine_costs(app.graph(graph), registry),
-            _sandbox(app, graph),
-            *examine(app.graph(graph), registry.schema),
-        ),
+    return (
+        Finding("declarations", "ok", detail),
+        Finding("policies", "ok", _MODES[app.policies.judge(graph).mode]),
+        *examine_tools(registry),
+        *examine_costs(app.graph(graph), registry),
+        *examine(app.graph(graph), registry.schema),
     )
 
 

@@ -8,39 +8,57 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from trails.app.access import access_of
-from trails.app.app import App, silent
-from trails.app.backups import backup_project, restore_project
+from trails.app.app import App
+from trails.app.backups import list_backups, restore_project
 from trails.app.clients.requests import install_client, list_clients, uninstall_client
-from trails.app.health import examine_project
 from trails.app.ownership import Ownership
 from trails.app.policies import unguarded
 from trails.app.policy_commands import LocalPolicies
+from trails.app.restores import GRAPHS
 from trails.app.serving.attaching import own_or_find
 from trails.app.serving.commands import LocalServer
 from trails.app.serving.owners import OwnerAddress
 from trails.app.sessions.connection import Address, Connection, chosen_token, parse_address
 from trails.app.sessions.failures import error_of
-from trails.app.sessions.local import LocalDoor, LocalUpkeep
+from trails.app.sessions.local import LocalDoor
+from trails.app.sessions.operator import ask_owner
 from trails.app.sessions.remote import RemoteDoor, explain_absence, list_graphs
 from trails.app.sessions.session import GraphSession
 from trails.app.settings import DATA_FOLDER, Settings, choose_graph, read_settings
+from trails.app.upkeep import (
+    BACKUP,
+    CLEANUP,
+    DOCTOR,
+    OPTIMIZE,
+    VERIFY,
+    BackupArguments,
+    CleanupArguments,
+    DoctorArguments,
+    Operation,
+    OptimizeArguments,
+    VerifyArguments,
+)
 from trails.engine.recover import Recovering, recover
 from trails.engine.scaffold import scaffold_project
-from trails.engine.verify import verify, verify_and_repair
-from trails.errors import LockedError, NotFoundError, StorageError, TrailsError, UnreachableError
+from trails.errors import LockedError, NotFoundError, TrailsError, UnreachableError
 from trails.files import set_private_umask
 from trails.identity.token_files import TokenFile
 from trails.model.actors import OPERATOR, Actor
 from trails.model.clients import ClientPlace, Installation, InstallRequest
 from trails.model.outcomes import Failure
-from trails.model.reports import Finding, Report
+from trails.model.reports import Report
 from trails.model.tokens import IssuedToken, TokenRecord, TokenRequest
 from trails.model.types import Schema
-from trails.model.upkeep import Manifest, Recovery
-from trails.surfaces.cli.operations import Place, Session, Tell, Upkeep
+from trails.model.upkeep import Cleaned, Manifest, Optimized, Recovery, RestoreRequest
+from trails.surfaces.cli.operations import Place, Session, Tell
+
+_A = TypeVar("_A", bound=msgspec.Struct)
+_R = TypeVar("_R")
 
 
 class LocalOperations(LocalServer, LocalPolicies):
@@ -50,18 +68,13 @@ class LocalOperations(LocalServer, LocalPolicies):
         """Make a project folder."""
         return scaffold_project(folder, name)
 
-    def doctor(self, folder: Path) -> list[Report]:
+    def doctor(self, folder: Path, tell: Tell) -> list[Report]:
         """Examine the machine, the declarations and every graph."""
-        with _alone(folder, "doctor") as app:
-            return examine_project(app)
+        return _perform(folder, DOCTOR, DoctorArguments(), tell)
 
     def verify(self, folder: Path, *, repair: bool, progress: Tell) -> list[Report]:
         """Prove every graph; with ``repair``, rebuild views that differ and prove again."""
-        with _alone(folder, "verify", progress) as app:
-            return [
-                Report(f"Graph {name}", _verify(app, name, progress, repair=repair))
-                for name in app.settings.graphs
-            ]
+        return _perform(folder, VERIFY, VerifyArguments(repair), progress)
 
     def recover(
         self, folder: Path, graph: str | None, tell: Tell, *, dry_run: bool, accept_loss: bool
@@ -71,7 +84,7 @@ class LocalOperations(LocalServer, LocalPolicies):
             names = app.settings.graphs
             if graph is not None:
                 names = {(name := choose_graph(names, graph)): names[name]}
-            place = folder.resolve() / DATA_FOLDER / "graphs"
+            place = folder.resolve() / DATA_FOLDER / GRAPHS
             return [
                 recover(
                     Recovering(
@@ -122,26 +135,30 @@ class LocalOperations(LocalServer, LocalPolicies):
         with opened as app, LocalDoor(app, choose_graph(graphs, graph), caller.actor) as door:
             yield GraphSession(door)
 
-    @contextmanager
-    def open_all(self, folder: Path, graph: str | None, tell: Tell) -> Iterator[list[Upkeep]]:
-        """Open every graph of a project, or one."""
-        with _alone(folder, "this command", tell) as app:
-            names = (
-                app.settings.graphs if graph is None else [choose_graph(app.settings.graphs, graph)]
-            )
-            yield [LocalUpkeep(app, name) for name in names]
+    def cleanup(
+        self, folder: Path, graph: str | None, tell: Tell, *, keep: int, dry_run: bool
+    ) -> dict[str, Cleaned]:
+        """Drop what nobody needs of every graph, or of one."""
+        return _perform(folder, CLEANUP, CleanupArguments(keep, dry_run, graph), tell)
 
-    def backup(self, folder: Path, target: Path, tell: Tell) -> dict[str, Manifest]:
-        """Copy the logs of all graphs."""
-        with _alone(folder, "backup", tell) as app:
-            return backup_project(app, target.resolve(), tell)
+    def optimize(self, folder: Path, graph: str | None, tell: Tell) -> dict[str, Optimized]:
+        """Compact the files of every graph, or of one."""
+        return _perform(folder, OPTIMIZE, OptimizeArguments(graph), tell)
+
+    def backup(self, folder: Path, target: Path, tell: Tell) -> dict[str, Manifest | None]:
+        """Add what is new in all graphs to the backups in a folder."""
+        return _perform(folder, BACKUP, BackupArguments(str(target.resolve())), tell)
+
+    def list_backups(self, source: Path, tell: Tell, *, check: bool) -> dict[str, list[Manifest]]:
+        """What the backups in a folder hold."""
+        return list_backups(source, tell, check=check)
 
     def restore(
-        self, folder: Path, source: Path, tell: Tell, *, force: bool
+        self, folder: Path, source: Path, tell: Tell, wanted: RestoreRequest
     ) -> dict[str, Path | None]:
-        """Put back every graph of a backup."""
+        """Put back graphs of a backup."""
         with _alone(folder, "restore", tell) as app:
-            return restore_project(app, source, tell, force=force)
+            return restore_project(app, source, tell, wanted)
 
     def clients(self, folder: Path) -> list[ClientPlace]:
         """Programs that speak MCP, and where their configuration is."""
@@ -170,15 +187,6 @@ class LocalOperations(LocalServer, LocalPolicies):
         return _token_file(folder).revoke(ids, actor)
 
 
-def _verify(app: App, name: str, progress: Tell, *, repair: bool) -> tuple[Finding, ...]:
-    """Prove one graph; that it can't even be opened is a finding, and the others are proven."""
-    try:
-        graph = app.graph(name)
-    except StorageError as error:
-        return (Finding("graph", "problem", error.message),)
-    return verify_and_repair(graph, progress) if repair else tuple(verify(graph, progress))
-
-
 def _declared(app: App, graph: str) -> Schema | None:
     """The types that a project declares, where its code can be run."""
     with suppress(TrailsError):
@@ -191,14 +199,26 @@ def _token_file(folder: Path) -> TokenFile:
     return TokenFile(folder / DATA_FOLDER)
 
 
-def _alone(folder: Path, command: str, tell: Tell = silent) -> App:
+def _perform(folder: Path, operation: Operation[_A, _R], given: _A, tell: Tell) -> _R:
+    """Carry out an operation here, or let the process do it that serves the folder."""
+    read_settings(folder)  # a folder that is no project has no owner
+    set_private_umask()
+    found = own_or_find(folder, tell)
+    if isinstance(found, OwnerAddress):
+        try:
+            return ask_owner(_address(found), operation, given, tell)
+        except UnreachableError:
+            found = Ownership(folder / DATA_FOLDER)  # that one has ended
+    with App.open(folder, declarations=False, ownership=found, progress=tell) as app:
+        return operation.run(app, given, tell)
+
+
+def _alone(folder: Path, command: str, tell: Tell) -> App:
     """A project for a command that needs its files for itself, and runs none of its code."""
     set_private_umask()
     try:
         return App.open(folder, declarations=False, progress=tell)
     except LockedError as error:
-        if error.data["reason"] not in {"busy", "served"}:
-            raise
         raise LockedError(
             f"{command} needs the files for itself, and process {error.data['pid']} has this "
             f"project open; end that one (kill {error.data['pid']}, or close the client that "

@@ -58,6 +58,8 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls_certificate: str = ""
     tls_key: str = ""
     body_mb: Positive = 32
+    drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 5.0
+    """How long calls may go on after the signal to end."""
     max_calls: Annotated[int, msgspec.Meta(ge=0)] = 512
     """Calls under way on one graph, of everybody; more are refused as busy. 0 is no limit."""
 
@@ -134,7 +136,8 @@ class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text_kb: Positive = 64
     depth: Positive = 32
     expansion: Positive = 200
-    per_caller: Positive = 1
+    per_caller: Positive = 2
+    patience: Annotated[float, msgspec.Meta(ge=0, le=300)] = 10.0
     followers: Positive = 2
     lines: Positive = 8
     allow_unconfined: bool = False
@@ -150,6 +153,7 @@ class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             depth=self.depth,
             expansion=self.expansion,
             per_caller=self.per_caller,
+            patience=self.patience,
             per_minute=per_minute,
             followers=self.followers,
             lines=self.lines,

@@ -554,6 +554,24 @@ class Graph:
                 return found[0]
         return self._reading(line, lambda: self.stores.of(line), read)
 
+    def reading_store(self, line: Line, read: Callable[[QuadsView], T]) -> T:
+        """Read from a line's own store, which stays open meanwhile."""
+        self._see_to(line)
+        return self._reading(line, lambda: self.stores.of(line), read)
+
+    def with_stores(self) -> list[str]:
+        """Main, and the branches that have a store of their own, those of near commits together."""
+        found = [
+            (head.seq, name)
+            for name, head in self.log.branches().items()
+            if name != MAIN and self._may_have_store(name) and self.stores.exists(self.line(name))
+        ]
+        return [MAIN, *(name for _, name in sorted(found))]
+
+    def _may_have_store(self, name: str) -> bool:
+        folder = self._line_folder(name)
+        return name in self._lines or (folder is not None and folder.is_dir())
+
     def _reading_mains(self, line: Line, read: Callable[[QuadsView], T]) -> tuple[T] | None:
         """Read from main's store, where main is at the same commit; None where it is not.
 

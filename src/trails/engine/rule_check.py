@@ -17,6 +17,7 @@ from trails.engine.lines import Compiled
 from trails.engine.puts import misnamed
 from trails.engine.rules import (
     RuleError,
+    Rules,
     count_error,
     dangling_error,
     duplicate_error,
@@ -64,6 +65,30 @@ def broken_rules(
         if limits[0]:
             for name in types:
                 yield from _too_few(nodes, db, edge, side, name, limits)
+
+
+def broken_since(
+    earlier: NodeIndex,
+    nodes: NodeIndex,
+    db: sqlite3.Connection,
+    compiled: Compiled,
+    handles: Sequence[str],
+) -> Iterator[RuleError]:
+    """Violations in a state that another one, with the same types, does not have.
+
+    All nodes in which the two differ are among ``handles``.
+    """
+    rules = Rules(compiled.rules, nodes, db)
+    before, after = earlier.find_all(db, handles), nodes.find_all(db, handles)
+    for handle in handles:
+        was, now = before.get(handle), after.get(handle)
+        state = None if now is None else now.state
+        rules.watch(None if was is None else was.state, state)
+        if was is not None and state is None:
+            for holder, field in rules.inbound(was.state):
+                yield dangling_error(holder, field, handle, there=False)
+    yield from _own(compiled, after.values())
+    yield from (error for error in rules.violations() if error.code != "in_use")
 
 
 class BrokenRule(msgspec.Struct):

@@ -189,12 +189,13 @@ class GraphService:
                     idempotency_key=request.idempotency_key,
                 )
                 watched = partial(_go_on, graph, call, progress)
+                parse = partial(self.untrusted.parse, caller=actor)
                 return load_files(
                     graph,
                     ctx.line,
                     opening,
                     request,
-                    Reading(self.untrusted.parse, watched, self.load_limits),
+                    Reading(parse, watched, self.load_limits),
                     access=access,
                     call=call,
                     forked=forked,

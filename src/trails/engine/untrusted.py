@@ -129,10 +129,16 @@ class Untrusted:
         return effect
 
     def parse(
-        self, chunks: Iterable[bytes], format: str, base_iri: str | None = None
+        self,
+        chunks: Iterable[bytes],
+        format: str,
+        base_iri: str | None = None,
+        *,
+        caller: str = "",
     ) -> Iterator[bytes]:
         """A file of RDF as N-Quads, chunk by chunk."""
-        return self.sandbox.parse(chunks, _SPELLED.get(format, format), base_iri=base_iri)
+        spelled = _SPELLED.get(format, format)
+        return self.sandbox.parse(chunks, spelled, base_iri=base_iri, caller=caller)
 
 
 def _answer(result: Result) -> Answer:

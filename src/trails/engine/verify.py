@@ -1,30 +1,39 @@
-"""Prove a graph: every digest of the log, and views that equal a fresh fold of it."""
+"""Prove a graph: every digest of the log, views that equal a fresh fold of it, every rule.
+
+The log is folded once, whatever the number of branches, and these are compared by their
+differences. The writer's lock is held for moments only: what is compared is one state of the
+views, while others go on writing.
+"""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from hashlib import sha256
-from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Final
 
 from trails.engine.graph import MAIN, Graph
+from trails.engine.lines import Line
+from trails.engine.rule_check import broken_rules, broken_since, group_violations
 from trails.errors import CorruptionError, StorageError
 from trails.log.payloads import payload_digest
 from trails.model.digests import digest_of
-from trails.model.history import GENESIS, Commit, Draft, Position, chain_digest, commit_id
+from trails.model.history import GENESIS, Commit, Draft, Move, chain_digest, commit_id
 from trails.model.reports import Finding
 from trails.model.wording import count
+from trails.views.nodes.compare import States, compare
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
-from trails.views.nodes.layers import ROOT
-from trails.views.quads import QuadsView
+from trails.views.nodes.layers import ROOT_NAME
+from trails.views.quads import QuadsView, sum_of
 
 _SHOWN = 5
 LOG_FILE: Final = "log file"
 CHAIN: Final = "commit chain"
 NODES: Final = "node index"
+RULES: Final = "rules"
 QUADS: Final = "quads view"
 
 
@@ -44,8 +53,14 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
         return
     progress("folding the log again to compare the views")
     with tempfile.TemporaryDirectory(prefix="trails-verify-", dir=graph.temporary()) as folder:
-        yield _readable(NODES, lambda: _check_nodes(graph, Path(folder) / "nodes.db"))
-        yield _readable(QUADS, lambda: _check_quads(graph, Path(folder) / "quads"))
+        fresh = NodeFile(Path(folder) / "nodes.db", lambda digest: graph.compiled(digest).schema)
+        try:
+            yield _readable(NODES, lambda: _check_nodes(graph, fresh, progress))
+            progress("checking every rule on every branch")
+            yield _check_rules(graph, fresh)
+        finally:
+            fresh.close()
+        yield _readable(QUADS, lambda: _check_quads(graph, Path(folder) / "quads", progress))
 
 
 def verify_and_repair(graph: Graph, progress: Callable[[str], None]) -> tuple[Finding, ...]:
@@ -95,7 +110,9 @@ def _check_commits(graph: Graph, progress: Callable[[str], None]) -> Iterator[st
     digests: dict[str, str] = {}
     commits: list[tuple[int, str, str]] = []
     previous = 0
-    for commit in graph.log.commits():
+    with graph.writing():  # all of one moment, whatever is written meanwhile
+        last, moves, stored = graph.log.last_seq(), list(graph.log.moves()), graph.log.branches()
+    for commit in graph.log.commits(until=last):
         if commit.seq != previous + 1:
             yield f"commit {commit.seq} follows {previous}"
         previous = commit.seq
@@ -104,13 +121,14 @@ def _check_commits(graph: Graph, progress: Callable[[str], None]) -> Iterator[st
         yield from _check_commit(graph, commit, digests)
         digests[commit.id] = commit.digest
         commits.append((commit.seq, commit.branch, commit.id))
-    yield from _check_heads(graph, commits)
+    yield from _check_heads(commits, moves, {name: each.commit for name, each in stored.items()})
 
 
-def _check_heads(graph: Graph, commits: list[tuple[int, str, str]]) -> Iterator[str]:
+def _check_heads(
+    commits: list[tuple[int, str, str]], waiting: list[Move], stored: dict[str, str]
+) -> Iterator[str]:
     """Branch heads are what commits and moves, in the order in which they happened, made them."""
     heads: dict[str, str] = {}
-    waiting = list(graph.log.moves())
     for seq, branch, identifier in [*commits, (2**62, "", "")]:
         while waiting and waiting[0].after < seq:
             move = waiting.pop(0)
@@ -122,7 +140,6 @@ def _check_heads(graph: Graph, commits: list[tuple[int, str, str]]) -> Iterator[
                 heads[move.branch] = move.commit
         if branch:
             heads[branch] = identifier
-    stored = {name: head.commit for name, head in graph.log.branches().items()}
     for branch in sorted({*heads, *stored}):
         if heads.get(branch) != stored.get(branch):
             yield (
@@ -177,66 +194,86 @@ def _digest(stream: IO[bytes]) -> tuple[str, int]:
     return digest.hexdigest(), lines
 
 
-def _check_nodes(graph: Graph, path: Path) -> Finding:
-    """Fold ``main`` from its first commit, then each branch from there, and compare."""
-    fresh = NodeFile(path, lambda digest: graph.compiled(digest).schema)
-    rows, problems = 0, []
-    try:
-        with fresh.transaction():
-            fresh.layers.point(fresh.db, MAIN, ROOT)
-        for name in sorted(graph.log.branches(), key=lambda name: (name != MAIN, name)):
-            seen, differing = _compare_nodes(graph, fresh, name)
-            rows += seen
-            if differing:
-                problems.append(f"{differing} of {seen} rows of {name} differ from the log")
-    finally:
-        fresh.close()
-    return _finding(NODES, f"{rows} rows, as the log says", problems, "trails verify --repair")
+def _check_nodes(graph: Graph, fresh: NodeFile, progress: Callable[[str], None]) -> Finding:
+    """Fold every state that the index holds anew, all in one pass, and compare."""
+    for name in graph.log.branches():
+        if name in graph.file.layers.refs:
+            graph.line(name)  # brings it to its head
+    with ExitStack() as stack:
+        with graph.writing():
+            if not graph.file.frozen:
+                graph.catch_up()
+            heads = {name: head.commit for name, head in graph.log.branches().items()}
+            ours = States(stack.enter_context(graph.file.pinned()), fresh.schema_of)
+        stack.callback(ours.close)
+        held = {name: ours.layers[at].position.commit for name, at in ours.layers.refs.items()}
+        trunk = held.pop(ROOT_NAME)
+        folded = graph.refold.fold(fresh, trunk, heads | held, progress)
+        progress(f"folded {count(folded, 'commit')}; comparing the node index")
+        found = compare(ours, States(fresh.db, fresh.schema_of))
+    sound = f"{count(found.rows, 'row')}, as the log says"
+    return _finding(NODES, sound, found.problems, "trails verify --repair")
 
 
-def _compare_nodes(graph: Graph, fresh: NodeFile, name: str) -> tuple[int, int]:
-    """(rows, how many differ) of a branch and the same branch folded anew."""
-    head = graph.log_head(name)
-    nodes = NodeIndex(fresh, name)
-    start = NodeIndex(fresh, MAIN).position.commit
-    with fresh.step():
-        if name != MAIN:
-            fresh.layers.stand(fresh.db, name, fresh.layers.refs[MAIN])
-            nodes.follow(graph.compiled(graph.log_head(MAIN).schema).schema)
-        graph.folding.walk_nodes(nodes, graph.ancestry.path(start, head.commit))
-        nodes.commit(Position(head.seq, head.commit))
-    nodes.follow(graph.compiled(head.schema).schema)
-    rows, differing = 0, 0
-    for ours, theirs in zip_longest(graph.line(name).nodes.dump(), nodes.dump()):
-        rows += 1
-        differing += ours != theirs
-    return rows, differing
+def _check_rules(graph: Graph, fresh: NodeFile) -> Finding:
+    """Check every rule on the present state of every branch, which a sound log should give."""
+    broken: list[str] = []
+    states, checked = States(fresh.db, fresh.schema_of), 0
+    branches = {MAIN, *graph.log.branches()}
+    for group in states.groups():
+        names = [name for name in group if name in branches]
+        earlier: NodeIndex | None = None
+        for name in names:
+            compiled = graph.compiled(states.schema(name).digest)
+            nodes = NodeIndex(fresh, name)
+            nodes.follow(compiled.schema)
+            if earlier is None:
+                found = broken_rules(nodes, fresh.db, compiled)
+            else:
+                handles = states.between(names[names.index(name) - 1], name)
+                found = broken_since(earlier, nodes, fresh.db, compiled, sorted(handles))
+            broken += [f"{name}: {rule}" for rule in group_violations(found)]
+            earlier = nodes
+            checked += 1
+    fix = "change the nodes that break a rule, or the declarations"
+    return _finding(RULES, f"kept on {count(checked, 'branch', 'branches')}", broken, fix)
 
 
-def _check_quads(graph: Graph, folder: Path) -> Finding:
-    """The same for statements; of branches, those whose views have been made."""
+def _check_quads(graph: Graph, folder: Path, progress: Callable[[str], None]) -> Finding:
+    """Compare the statements of main, and of the branches whose views have been made."""
     problems, total = [], 0
     fresh = QuadsView(folder)
     try:
-        branches = [
-            MAIN,
-            *(name for name in graph.log.branches() if graph.stores.exists(graph.line(name))),
-        ]
-        for name in dict.fromkeys(branches):
-            line = graph.line(name)
-            path = graph.ancestry.path(fresh.position.commit, line.head.commit)
-            graph.folding.walk_quads(fresh, path)
-            quads = graph.stores.of(line)
-            count, differing = 0, 0
-            for quad in fresh.data():
-                count += 1
-                differing += quad not in quads.store
-            differing += abs(sum(1 for _ in quads.data()) - count)
-            total += count
+        for name in graph.with_stores():
+            statements, differing = _compare_statements(graph, fresh, graph.line(name))
+            total += statements
+            progress(f"compared {count(statements, 'statement')} of {name}")
             if differing:
-                problems.append(f"{differing} statements of {name} differ from the log")
+                problems.append(f"{count(differing, 'statement')} of {name} differ from the log")
     finally:
         fresh.close()
-    return _finding(
-        QUADS, f"{total} statements, as the log says", problems, "trails verify --repair"
+    sound = f"{count(total, 'statement')}, as the log says"
+    return _finding(QUADS, sound, problems, "trails verify --repair")
+
+
+def _compare_statements(graph: Graph, fresh: QuadsView, line: Line) -> tuple[int, int]:
+    """(statements, how many differ) of a branch, whose fold ``fresh`` becomes."""
+    position, ours = graph.reading_store(
+        line, lambda quads: (quads.stored_position(), sum_of(quads))
     )
+    graph.folding.walk_quads(fresh, graph.ancestry.path(fresh.position.commit, position.commit))
+    if ours == sum_of(fresh):
+        return ours[1], 0
+    with graph.writing():  # a write may have come between
+        return graph.reading_store(line, lambda quads: _count_differences(graph, fresh, quads))
+
+
+def _count_differences(graph: Graph, fresh: QuadsView, quads: QuadsView) -> tuple[int, int]:
+    path = graph.ancestry.path(fresh.position.commit, quads.position.commit)
+    graph.folding.walk_quads(fresh, path)
+    total, missing = 0, 0
+    for quad in fresh.data():
+        total += 1
+        missing += quad not in quads.store
+    added = sum(quad not in fresh.store for quad in quads.data())
+    return total, missing + added

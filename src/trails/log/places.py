@@ -14,6 +14,10 @@ from trails.errors import CorruptionError
 from trails.log.storage import connect_read_only, storage_errors
 
 LOG_FILE: Final = "log.db"
+SEGMENTS: Final = "segments"
+"""The folder with the large parts of commits."""
+EXTRACT: Final = "rows.db"
+"""In a backup: what the log has after the backup before."""
 NEW_LOG: Final = "log.new"
 """A log that is being created; it gets its name when it is complete."""
 _SHOWN: Final = 6

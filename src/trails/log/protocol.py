@@ -7,13 +7,14 @@ branch's head happens inside the log's own transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Protocol
 
 import msgspec
 
 from trails.errors import ConflictError
+from trails.log.extracts import Extract
 from trails.log.payloads import Payload, PayloadWriter
 from trails.model.history import Activity, ActivityArchive, Commit, Head, Move
 from trails.model.idempotency import KeyedOutcome
@@ -70,7 +71,9 @@ class Log(Protocol):
     def remember(self, keyed: KeyedOutcome, now: str) -> None: ...
     def insert_activities(self, activities: Iterable[Activity]) -> None: ...
     def check(self) -> list[str]: ...
-    def copy_to(self, folder: Path) -> None: ...
+    def copy_new(
+        self, folder: Path, since: Mapping[str, int], known: Container[str]
+    ) -> Extract: ...
     def give_back_space(self) -> None: ...
     def compact(self) -> None: ...
     def close(self) -> None: ...

@@ -7,11 +7,10 @@ refuse the rest.
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import IO, Final, TypeVar
@@ -19,7 +18,7 @@ from typing import IO, Final, TypeVar
 import msgspec
 
 from trails.errors import CorruptionError, ReadOnlyError, StorageError
-from trails.files import make_folder, sync_folder
+from trails.files import copy_file, make_folder, sync_folder
 from trails.log.archives import (
     ARCHIVES_FOLDER,
     AT_ONCE,
@@ -30,8 +29,9 @@ from trails.log.archives import (
     write_archive,
 )
 from trails.log.compression import zstd
+from trails.log.extracts import Extract, extract
 from trails.log.payloads import Part, Payload, PayloadWriter, open_part
-from trails.log.places import LOG_FILE, NEW_LOG, find_log
+from trails.log.places import EXTRACT, LOG_FILE, NEW_LOG, SEGMENTS, find_log
 from trails.log.protocol import Header, head_moved
 from trails.log.storage import (
     SHRINKABLE,
@@ -191,7 +191,8 @@ class SqliteLog:
         self.read_only = read_only
         self._tail: Tail | None = None
         self._folder = folder
-        self._segments = None if folder is None else folder / "segments"
+        self._path = None if folder is None else folder / LOG_FILE
+        self._segments = None if folder is None else folder / SEGMENTS
         self._lock = threading.RLock()
         header = Header(LOG_FORMAT, graph, base_iri, created)
         if folder is not None and not find_log(folder, graph):
@@ -712,32 +713,31 @@ class SqliteLog:
                 return [str(error)]
         return [text for (text,) in rows if text != "ok"]
 
-    def copy_to(self, folder: Path) -> None:
-        """Write a copy that is whole, whatever is appended meanwhile."""
+    def copy_new(self, folder: Path, since: Mapping[str, int], known: Container[str]) -> Extract:
+        """Copy what came after some places into a folder, as of one moment.
+
+        Files beside the log that are ``known`` are left out. Writers do not wait for it.
+        """
         with storage_errors("copy the log"):
             make_folder(folder)
-            copy = sqlite3.connect(folder / "log.db")
-            try:
+            if self._path is None:
                 with self._lock:
-                    self._db.backup(copy)
-                named = {
-                    name
-                    for row in copy.execute("SELECT removed_segment, added_segment FROM commits")
-                    for name in row
-                    if name is not None
-                }
-                archives = read_archives(copy)
-            finally:
-                copy.close()
-            if self._segments is not None and named:
-                make_folder(folder / "segments")
-                for name in sorted(named):
-                    shutil.copyfile(self._segments / name, folder / "segments" / name)
-            if archives:
-                make_folder(folder / ARCHIVES_FOLDER)
-                for archive in archives:
-                    file = folder / ARCHIVES_FOLDER / archive.name
-                    shutil.copyfile(self._archives_folder / archive.name, file)
+                    return extract(self._db, folder / EXTRACT, since)
+            with closing(self._new_reader(self._path)) as reader:
+                found = extract(reader, folder / EXTRACT, since)
+            for name in found.files:
+                if name not in known:
+                    make_folder((folder / name).parent)
+                    copy_file(self._path.parent / name, folder / name)
+        return found
+
+    def _new_reader(self, path: Path) -> sqlite3.Connection:
+        """A connection to read the log with, and to write to other files."""
+        if not self.read_only:
+            return connect(path, synchronous="FULL")
+        reader = connect_read_only(path)
+        reader.execute("PRAGMA query_only = OFF")
+        return reader
 
     def compact(self) -> None:
         """Move what is in the WAL into the file."""

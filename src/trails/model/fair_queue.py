@@ -8,19 +8,35 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
 from typing import Final
 
 ANYBODY: Final = ""
 """The name of what is done for no actor in particular."""
 
 
+def _nobody(actor: str) -> bool:
+    del actor
+    return False
+
+
 class FairQueue:
     """Some places, of which one actor may have a number at a time; safe in threads."""
 
-    def __init__(self, places: int, per_actor: int = 0) -> None:
-        """``per_actor`` 0 is no limit."""
+    def __init__(
+        self, places: int, per_actor: int = 0, is_heavy: Callable[[str], bool] = _nobody
+    ) -> None:
+        """``per_actor`` 0 is no limit.
+
+        ``is_heavy`` says who has used much lately. All of those together may have every place
+        but one, so that the others never wait behind them alone.
+        """
         self._free = places
         self._per_actor = per_actor
+        self._is_heavy = is_heavy
+        self._for_heavy = max(1, places - 1)
+        self._heavy: Counter[str] = Counter()
+        """Places that were taken by those who had used much."""
         self._lock = threading.Lock()
         self._taken: Counter[str] = Counter()
         self._waiting: OrderedDict[str, deque[threading.Lock]] = OrderedDict()
@@ -29,8 +45,7 @@ class FairQueue:
         """Take a place, within so many seconds; below zero is for ever."""
         with self._lock:
             if self._free and actor not in self._waiting and self._may(actor):
-                self._free -= 1
-                self._taken[actor] += 1
+                self._take(actor)
                 return True
             if timeout == 0:
                 return False
@@ -52,13 +67,23 @@ class FairQueue:
         """Give a place back: to the next actor in turn that may have one."""
         with self._lock:
             self._free += 1
-            self._taken[actor] -= 1
-            if not self._taken[actor]:
-                del self._taken[actor]
+            for taken in (self._taken, self._heavy):
+                if taken[actor] <= 1:
+                    del taken[actor]
+                else:
+                    taken[actor] -= 1
             self._hand_out()
 
     def _may(self, actor: str) -> bool:
-        return not self._per_actor or self._taken[actor] < self._per_actor
+        if self._per_actor and self._taken[actor] >= self._per_actor:
+            return False
+        return self._heavy.total() < self._for_heavy or not self._is_heavy(actor)
+
+    def _take(self, actor: str) -> None:
+        self._free -= 1
+        self._taken[actor] += 1
+        if self._is_heavy(actor):
+            self._heavy[actor] += 1
 
     def _hand_out(self) -> None:
         while self._free:
@@ -71,6 +96,5 @@ class FairQueue:
                 self._waiting.move_to_end(actor)
             else:
                 del self._waiting[actor]
-            self._free -= 1
-            self._taken[actor] += 1
+            self._take(actor)
             gate.release()

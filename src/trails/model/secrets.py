@@ -14,9 +14,10 @@ MISPLACED: Final = (
 )
 """What is said of a request that has a token in it."""
 PRESENTED: Final = "trails.presented"
-"""Where the scope of a request carries the token that came with it, unless its form tells."""
+"""Where the scope of a request carries the token that came with it."""
 BEGINNING: Final = b"trails_"
 _TOKEN: Final = re.compile(rb"trails_[0-9a-f]{12}_[A-Za-z0-9_-]{43}")
+_WHOLE: Final = re.compile(r"trails_[0-9a-f]{12}_([A-Za-z0-9_-]{43})")
 _LEAST: Final = 16
 """Characters of a token that is looked for by its text: a shorter one may stand anywhere."""
 
@@ -24,10 +25,12 @@ _LEAST: Final = 16
 class Secret:
     """A token on its way to whoever checks it: it can be passed on, and shows itself to nobody."""
 
-    __slots__ = ("_spelled", "_text")
+    __slots__ = ("_spelled", "_text", "of_project")
 
     def __init__(self, text: str) -> None:
         self._text = text
+        self.of_project: Final = _WHOLE.fullmatch(text) is not None
+        """Whether it has the form of a project's token."""
         self._spelled: tuple[bytes, ...] | None = None
 
     def reveal(self) -> str:
@@ -35,7 +38,10 @@ class Secret:
         return self._text
 
     def stands_in(self, data: bytes) -> bool:
-        """Whether it is there as it is, or as JSON spells it; one that is short is never found."""
+        """Whether it is there as it is, or as JSON spells it; one that is short is never found.
+
+        Of a project's token the secret part is enough: with the id, which lists show, it is one.
+        """
         if self._spelled is None:
             self._spelled = _spell(self._text) if len(self._text) >= _LEAST else ()
         return any(each in data for each in self._spelled)
@@ -60,10 +66,13 @@ def holds_token(data: bytes, presented: Secret | None = None) -> bool:
 
 def may_hide(data: bytes, presented: Secret | None = None) -> bool:
     """Whether JSON may spell a token in another way; of a project's it can only be by number."""
-    return (b"\\u" if presented is None else b"\\") in data
+    return (b"\\u" if presented is None or presented.of_project else b"\\") in data
 
 
 def _spell(text: str) -> tuple[bytes, ...]:
+    project = _WHOLE.fullmatch(text)
+    if project is not None:
+        return (project[1].encode(),)
     raw = text.encode(errors="surrogateescape")
     quoted = msgspec.json.encode(raw.decode(errors="replace"))[1:-1]
     return (raw,) if quoted == raw else (raw, quoted)

@@ -58,13 +58,48 @@ class Recovery(msgspec.Struct, frozen=True):
     dry_run: bool = False
 
 
+class BackupFile(msgspec.Struct, frozen=True):
+    """A file of a backup."""
+
+    bytes: int
+    sha256: str
+
+
 class Manifest(msgspec.Struct, frozen=True):
-    """What a backup holds."""
+    """What one backup of a graph holds: all that was new since the one before."""
 
     format: int
     graph: str
     base_iri: str
+    created: str
+    """When the graph was."""
     made: str
+    number: int
+    """Its place in the set, from 1."""
+    previous: str
+    """The digest of the manifest before; empty for the first."""
+    seq: int
+    commit: str
+    """The newest commit, and its place in the log."""
     heads: dict[str, str]
-    files: dict[str, str]
-    """Path → SHA-256."""
+    ends: dict[str, int]
+    """Stream of the log → its last place."""
+    files: dict[str, BackupFile]
+    digest: str = ""
+    """SHA-256 of this manifest without its digest."""
+
+    @property
+    def bytes(self) -> int:
+        """The size of its files."""
+        return sum(each.bytes for each in self.files.values())
+
+
+class RestoreRequest(msgspec.Struct, frozen=True):
+    """What is put back of a backup, and how."""
+
+    force: bool = False
+    """Move data that is there aside."""
+    graph: str | None = None
+    """None: all that the backup has."""
+    at: str | None = None
+    """As of a commit, a place in the log or a time; None: as of the last backup."""

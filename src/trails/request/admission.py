@@ -132,6 +132,10 @@ class Admission:
         """Keep a place for a call that goes on after its answer; it was admitted before."""
         return Slot(self._accounts.get(name) or self._open(name))
 
+    def __len__(self) -> int:
+        """How many calls are under way, of all actors."""
+        return len(self._all)
+
     def running(self, name: str) -> int:
         """How many calls an actor has under way."""
         return len(self._accounts.get(name, ()))

@@ -6,6 +6,7 @@ Every surface calls a Kernel, one a graph; listing tools goes the same way as ca
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -51,6 +52,7 @@ class Kernel:
         )
         self._watches = Watches(service, self._authority)
         self._catalog: Catalog | None = None
+        self._running: set[Call] = set()
         self.transfers = Transfers(service, options, self._perform, self._admission, self._threads)
 
     @property
@@ -117,9 +119,11 @@ class Kernel:
         admitted = refuse_scope(actor, seen.tool) or self._admission.enter(actor)
         if isinstance(admitted, Failure):
             return self._refused(call, admitted)
+        self._running.add(call)
         try:
             return await self._dispatch.run(Request(pinned, seen, call, arguments, rights))
         finally:
+            self._running.discard(call)
             admitted.end()
 
     def _pin(self) -> Catalog:
@@ -182,6 +186,12 @@ class Kernel:
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
         """Be told, on the event loop, when the lists may have changed; returns what ends that."""
         return listen_to_lists(self._service, self._authority, changed)
+
+    def under_way(self) -> Counter[str]:
+        """What is under way: how many calls of each tool, and how much else."""
+        found = Counter(call.name for call in tuple(self._running))
+        others = len(self._admission) - found.total()
+        return found + Counter({"reads and transfers": max(0, others)})
 
     def refuse_overload(self, actor: Actor) -> Failure | None:
         """Why this graph begins nothing more now; asked before a request is even read."""

@@ -1,18 +1,107 @@
-"""Threads: where the work of one graph waits for its disk, so that no other graph's does."""
+"""Threads: where the work of one graph waits for its disk, so that no other graph's does.
+
+Actors take turns: one that has much to do waits behind its own work, and not before others'.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from typing import Final, TypeVar
+from functools import partial
+from typing import Final, TypeVar, cast
 
 from trails.request.admission import UNLIMITED, Admission
 
 T = TypeVar("T")
-_MOST: Final = 32
-"""More than one actor may have calls under way, so that nobody takes all of them."""
+_MOST: Final = 64
+_EACH: Final = 16
+"""Threads that the work of one actor has at the same time; what waits may wait for long."""
+
+
+class _Work:
+    """Something to do, and what comes of it."""
+
+    __slots__ = ("actor", "future", "job")
+
+    def __init__(self, actor: str, job: Callable[[], object]) -> None:
+        self.actor = actor
+        self.job = job
+        self.future: Future[object] = Future()
+
+    def do(self) -> None:
+        """Do it, unless nobody wants it any more."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            found = self.job()
+        except BaseException as error:  # noqa: BLE001 - it is the waiter's
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(found)
+
+
+class _Turns:
+    """What waits for a thread, by actor."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool = pool
+        self._lock = threading.Lock()
+        self._busy = 0
+        self._running: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, deque[_Work]] = OrderedDict()
+
+    def add(self, work: _Work) -> None:
+        """Begin it now, or when it is its actor's turn."""
+        actor = work.actor
+        with self._lock:
+            if actor in self._waiting or not self._room(actor):
+                self._waiting.setdefault(actor, deque()).append(work)
+                return
+            self._begin(actor)
+        self._pool.submit(self._do, work)
+
+    def _room(self, actor: str) -> bool:
+        return self._running[actor] < _EACH and self._busy < _MOST
+
+    def _begin(self, actor: str) -> None:
+        self._busy += 1
+        self._running[actor] += 1
+
+    def _do(self, work: _Work | None) -> None:
+        while work is not None:
+            work.do()
+            work = self._next(work.actor)
+
+    def _next(self, actor: str) -> _Work | None:
+        """A thread is done with an actor's work: what it does next."""
+        with self._lock:
+            self._busy -= 1
+            self._running[actor] -= 1
+            if not self._running[actor]:
+                del self._running[actor]
+            following = next((each for each in self._waiting if self._room(each)), None)
+            if following is None:
+                return None
+            queue = self._waiting[following]
+            work = queue.popleft()
+            if queue:
+                self._waiting.move_to_end(following)
+            else:
+                del self._waiting[following]
+            self._begin(following)
+            return work
+
+    def drop(self) -> None:
+        """What has not begun will not."""
+        with self._lock:
+            dropped = [work for queue in self._waiting.values() for work in queue]
+            self._waiting.clear()
+        for work in dropped:
+            work.future.cancel()
 
 
 class Threads:
@@ -20,6 +109,7 @@ class Threads:
 
     def __init__(self, graph: str, admission: Admission = UNLIMITED) -> None:
         self._pool = ThreadPoolExecutor(_MOST, f"trails-{graph}")
+        self._turns = _Turns(self._pool)
         self._admission = admission
 
     async def run(
@@ -34,9 +124,11 @@ class Threads:
         A thread can't be stopped: if nobody waits for it any more, its place is taken all the same
         until it ends by itself.
         """
-        running = self._pool.submit(copy_context().run, work, *arguments)
+        begun = _Work(actor, partial(copy_context().run, work, *arguments))
+        running = begun.future
+        self._turns.add(begun)
         try:
-            return await asyncio.wrap_future(running)
+            return cast(T, await asyncio.wrap_future(running))
         except asyncio.CancelledError:
             if not running.cancelled():
                 slot = self._admission.hold(actor)
@@ -47,4 +139,5 @@ class Threads:
 
     def close(self) -> None:
         """Wait for what runs, drop what has not begun, and let the threads end."""
+        self._turns.drop()
         self._pool.shutdown(cancel_futures=True)

@@ -25,12 +25,12 @@ class Limits(msgspec.Struct, frozen=True):
     """Levels of nesting: of a text, checked by the caller; of triples within triples, here."""
     expansion: int = 200
     """Bytes that a parser may write for each byte that it reads, beyond the first 64 MiB."""
-    per_caller: int = 1
+    per_caller: int = 2
     """Running queries of one caller."""
     per_minute: float = 0
     """Seconds that one caller's queries and updates may run within a minute; 0 is no limit."""
-    patience: float = 0.25
-    """Seconds that a caller's next query waits for the one before it."""
+    patience: float = 10.0
+    """Seconds that a query waits for its turn: for the caller's others, and for a worker."""
     followers: int = 2
     """Running queries on one line; one more worker is kept warm."""
     lines: int = 8

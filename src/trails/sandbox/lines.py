@@ -20,6 +20,7 @@ import pyoxigraph as ox
 
 from trails.errors import BusyError, StorageError, UnavailableError
 from trails.log.storage import storage_errors
+from trails.model.fair_queue import FairQueue
 from trails.model.history import Position
 from trails.sandbox.limits import MIB, Limits
 from trails.sandbox.processes import DeathError, LateError, Nursery, Worker
@@ -36,6 +37,8 @@ _COMPACTED: Final = 128 * MIB
 _BLINK, _BLINKS = 0.002, 50
 _STRUCK: Final = 1_000
 """Callers to remember."""
+_SOON: Final = 5
+"""Seconds after which it may be worth asking again."""
 _FOLLOW: Final = 60.0
 """Seconds that a new worker may take to reach the head."""
 
@@ -96,14 +99,17 @@ class Line:
         keeper: Keeper,
         limits: Limits,
         source: Source | None,
+        is_heavy: Callable[[str], bool],
     ) -> None:
+        """``is_heavy`` says of a caller whether it has used much time lately."""
         self._nursery = nursery
         self._scratch = scratch
         self._keeper = keeper
         self._limits = limits
         self._source = source
         self._capacity = limits.parsers if source is None else limits.followers
-        self._free = threading.Condition()
+        self._places = FairQueue(self._capacity, is_heavy=is_heavy)
+        self._free = threading.Lock()
         self._idle: list[Worker] = []
         self._running = 0
         self._growing = 0
@@ -122,7 +128,7 @@ class Line:
         self, source: Source | None, patience: float, caller: str = "", *, new: bool = False
     ) -> Iterator[Step]:
         """A worker, or a new one, for one call. It is killed if the call fails in the middle."""
-        self._enter(patience)
+        self._enter(patience, caller)
         worker: Worker | None = None
         try:
             step = self._step(source, caller, new=new)
@@ -137,21 +143,27 @@ class Line:
             raise
         finally:
             self._leave(worker)
+            self._places.release(caller)
 
     def _strike(self, caller: str) -> None:
         if len(self._struck) >= _STRUCK:
             self._struck.clear()
         self._struck.add(caller)
 
-    def _enter(self, patience: float) -> None:
-        give_up = monotonic() + patience
+    def _enter(self, patience: float, caller: str) -> None:
+        """Wait for a place; callers take turns."""
+        if not self._places.acquire(caller, patience):
+            parses = self._source is None
+            setting = "parsers" if parses else "followers"
+            advice = "" if parses else f", or raise '[sandbox] {setting}' in trails.toml"
+            raise BusyError(
+                f"all {self._capacity} workers here were busy for {patience:g} s; try again in "
+                f"{_SOON} s{advice}",
+                limit=setting,
+                allowed=self._capacity,
+                retry_after=_SOON,
+            )
         with self._free:
-            while self._running >= self._capacity:
-                if not self._free.wait(give_up - monotonic()):
-                    raise BusyError(
-                        f"all {self._capacity} workers here are busy; try again in some seconds, "
-                        "or raise '[sandbox] followers' in trails.toml"
-                    )
             self._running += 1
 
     def _leave(self, worker: Worker | None) -> None:
@@ -161,7 +173,6 @@ class Line:
             keep = worker is not None and not self._closed and room and self._fit(worker)
             if keep and worker is not None:
                 self._idle.append(worker)
-            self._free.notify()
         if worker is not None and not keep:
             self._discard(worker)
         self._warm()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from time import monotonic
@@ -18,7 +18,8 @@ from typing import Final
 
 import msgspec
 
-from trails.errors import BudgetError, BusyError, LimitError, QueryError, UnavailableError
+from trails.errors import BudgetError, LimitError, QueryError, UnavailableError
+from trails.model.fair_queue import FairQueue
 from trails.model.meters import Meter
 from trails.sandbox.confine import Confinement
 from trails.sandbox.limits import DEFAULTS, MIB, Limits
@@ -30,6 +31,11 @@ from trails.sandbox.scratch import Scratch
 from trails.sandbox.sources import Source
 from trails.sandbox.wire import Job, Reply, Task
 
+_MANY: Final = 1 << 30
+_SOON: Final = 1
+"""Seconds after which a query may have ended."""
+_HEAVY: Final = 3.0
+"""Seconds of queries within a minute from which a caller has used much."""
 _PARSERS: Final = ""
 """The key of the workers that have no store."""
 
@@ -55,9 +61,9 @@ class Sandbox:
         self._keeper = Keeper()
         self._lock = threading.Lock()
         self._lines: OrderedDict[str, Line] = OrderedDict()
-        self._turns = threading.Condition()
-        self._callers: Counter[str] = Counter()
+        self._turns = FairQueue(_MANY, limits.per_caller)
         self._spent = Meter(limits.per_minute)
+        self._recent = Meter(_HEAVY)
         self._closed = False
 
     @property
@@ -124,6 +130,7 @@ class Sandbox:
         format: str,
         *,
         base_iri: str | None = None,
+        caller: str = "",
         limits: Limits | None = None,
     ) -> Iterator[bytes]:
         """Parse a file, chunk by chunk, into N-Quads, chunk by chunk.
@@ -134,7 +141,7 @@ class Sandbox:
         with (
             self._line(_PARSERS, None) as line,
             _failures("file", given),
-            line.borrow(None, given.seconds) as step,
+            line.borrow(None, given.patience, caller) as step,
         ):
             yield from convert(step.worker, chunks, format, base_iri, given)
 
@@ -183,7 +190,7 @@ class Sandbox:
         new: bool,
     ) -> tuple[Reply, Step]:
         spending = contextlib.nullcontext() if caller is None else self.spending(caller)
-        with line.borrow(source, limits.seconds, caller or "", new=new) as step, spending:
+        with line.borrow(source, limits.patience, caller or "", new=new) as step, spending:
             return _do(step, job, limits), step
 
     def _job(
@@ -216,7 +223,9 @@ class Sandbox:
         try:
             yield
         finally:
-            self._spent.add(caller, monotonic() - started)
+            spent = monotonic() - started
+            self._spent.add(caller, spent)
+            self._recent.add(caller, spent)
 
     def _check_time(self, caller: str) -> None:
         over = self._spent.excess(caller)
@@ -226,31 +235,33 @@ class Sandbox:
                 f"minute, and {self._spent.limit:g} s are allowed; try again in "
                 f"{over.retry_after} s, and ask for less at a time",
                 limit="query_seconds_per_minute",
+                setting="[graphs.<id>.budgets] query_seconds_per_minute",
                 allowed=self._spent.limit,
                 used=round(over.used, 3),
                 retry_after=over.retry_after,
             )
 
+    def _is_heavy(self, caller: str) -> bool:
+        return self._recent.excess(caller) is not None
+
     @contextlib.contextmanager
     def _turn(self, caller: str, limits: Limits) -> Iterator[None]:
-        """Let a caller have so many queries running."""
-        with self._turns:
-            give_up = monotonic() + limits.patience
-            while self._callers[caller] >= limits.per_caller:
-                if not self._turns.wait(give_up - monotonic()):
-                    raise BusyError(
-                        f"{caller or 'this caller'} has {limits.per_caller} running already; "
-                        "wait for the answer, then try again"
-                    )
-            self._callers[caller] += 1
+        """Let a caller have so many queries running; more wait for their turn."""
+        if not self._turns.acquire(caller, limits.patience):
+            allowed = self.limits.per_caller
+            raise BudgetError(
+                f"{caller or 'this caller'} has {allowed} queries running, and {allowed} are "
+                f"allowed at the same time; this one has waited {limits.patience:g} s for its "
+                "turn. Try again later, or raise '[sandbox] per_caller' in trails.toml",
+                limit="per_caller",
+                allowed=allowed,
+                used=allowed,
+                retry_after=_SOON,
+            )
         try:
             yield
         finally:
-            with self._turns:
-                self._callers[caller] -= 1
-                if not self._callers[caller]:
-                    del self._callers[caller]
-                self._turns.notify_all()
+            self._turns.release(caller)
 
     @contextlib.contextmanager
     def _line(self, key: str, source: Source | None) -> Iterator[Line]:
@@ -263,7 +274,12 @@ class Sandbox:
             line = self._lines.get(key)
             if line is None:
                 line = self._lines[key] = Line(
-                    self._nursery, self._scratch, self._keeper, self.limits, source
+                    self._nursery,
+                    self._scratch,
+                    self._keeper,
+                    self.limits,
+                    source,
+                    self._is_heavy,
                 )
             self._lines.move_to_end(key)
             line.users += 1

@@ -35,11 +35,12 @@ class LocalServer:
 
         _show_log(tell)
         folder = folder.resolve()
-        chosen = choose_graph(read_settings(folder).graphs, graph)
+        settings = read_settings(folder)
+        chosen = choose_graph(settings.graphs, graph)
         hello = hello_of(chosen, os.environ)
 
         async def serve() -> None:
-            await StdioFront(folder, hello, tell).run()
+            await StdioFront(folder, hello, tell, settings.server.drain_seconds).run()
 
         return _run(serve, asyncio.new_event_loop)
 
@@ -84,7 +85,7 @@ class LocalServer:
             ready(describe(settings, folder, url, standing, guarded=gate.configured()))
 
         async def serve() -> None:
-            await WebFront(folder, listening, tell_ready, tell).run()
+            await WebFront(folder, listening, tell_ready, tell, server.drain_seconds).run()
 
         return _run(serve, uvloop.new_event_loop)
 

@@ -13,8 +13,6 @@ from trails.app.serving.frames import Id, read_frame, read_params
 from trails.app.serving.greetings import Goodbye
 from trails.app.serving.lines import Lines, LineTooLongError
 
-_GRACE: Final = 3.0
-"""Seconds that running calls have when the owner ends."""
 _BLOCK: Final = 1 << 16
 _AHEAD: Final = 16
 """Lines that are read before somebody takes them."""
@@ -29,6 +27,7 @@ class Connection:
         self._inbox: asyncio.Queue[bytes | None] = asyncio.Queue(_AHEAD)
         self._reading = asyncio.create_task(self._read())
         self._ending = False
+        self._grace = 0.0
         self._gone = False
         self._answered: Callable[[], None] | None = None
         self._taken = 0
@@ -80,9 +79,13 @@ class Connection:
         if not self._running:
             self._idle.set()
 
-    def end(self) -> None:
-        """Take no more lines. What waits was never taken, and its front will say it again."""
+    def end(self, grace: float) -> None:
+        """Take no more lines; those that were taken have ``grace`` seconds to be answered.
+
+        What waits was never taken, and its front will say it again.
+        """
         self._ending = True
+        self._grace = grace
         self._reading.cancel()
         while not self._inbox.empty():
             self._inbox.get_nowait()
@@ -91,7 +94,7 @@ class Connection:
     async def _leave(self) -> None:
         """Wait for what runs, then tell how far the front's lines were taken."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(_GRACE):
+            async with asyncio.timeout(self._grace):
                 await self._idle.wait()
         if self._answered is not None:
             await self.send(Goodbye(self._taken))

@@ -46,11 +46,11 @@ class Entrance:
     ) -> None:
         self.policy = policy
         self.authenticator = authenticator
-        self._operator = operator
+        self.operator = operator
 
     def recognise(self, authorization: bytes | None) -> Actor | None:
         """Who asks, where that is known at once; None where it has to be found out."""
-        if self._operator and authorization is None:
+        if self.operator and authorization is None:
             return OPERATOR
         actor = self.authenticator.recognise(authorization)
         if actor is None or actor.credential or not self.policy.bind.credentials:
@@ -59,7 +59,7 @@ class Entrance:
 
     async def identify(self, authorization: bytes | None) -> Actor | Failure:
         """Who asks; where credentials were promised to be asked for, nobody without one."""
-        if self._operator and authorization is None:
+        if self.operator and authorization is None:
             return OPERATOR
         actor = await self.authenticator.bearer(authorization)
         if isinstance(actor, Failure) or actor.credential or not self.policy.bind.credentials:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from trails.app.app import App
@@ -43,6 +44,11 @@ class ServedGraphs(Mapping[str, Kernel | Failure]):
     def __len__(self) -> int:
         """How many."""
         return len(self._app.settings.graphs)
+
+    def under_way(self) -> Counter[str]:
+        """What is under way on all graphs, by name."""
+        kernels = [each for each in self._opened.values() if not isinstance(each, Failure)]
+        return sum((each.under_way() for each in kernels), Counter())
 
     def close(self) -> None:
         """Wait for what runs, and let the threads of all graphs end."""

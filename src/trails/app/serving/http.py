@@ -20,6 +20,7 @@ from trails.app.serving.entrances import Entrance
 from trails.app.serving.heads import Head, raw_path
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.misplaced import has_misplaced_token, presented_in
+from trails.app.serving.operator import OPERATOR_PATH, OperatorInterface
 from trails.app.serving.responses import (
     HSTS,
     SECURITY,
@@ -31,7 +32,7 @@ from trails.app.serving.responses import (
 )
 from trails.app.settings import GraphSettings
 from trails.identity.oauth.challenges import PLAIN, Challenges
-from trails.model.actors import Actor
+from trails.model.actors import OPERATOR, Actor
 from trails.model.decisions import EVERYTHING, Judge
 from trails.model.outages import tell_outage
 from trails.model.outcomes import Failure
@@ -69,8 +70,10 @@ class HttpInterface:
         *,
         max_body: int = MAX_BODY,
         judge: Judge = EVERYTHING,
+        operator: OperatorInterface | None = None,
     ) -> None:
-        """``judge`` decides about the server itself."""
+        """``judge`` decides about the server itself; ``operator`` is for its owner alone."""
+        self._operator = operator
         self._challenges = challenges
         self.entrance = Entrance(policy, authenticator)
         """The way in of requests whose connection has none of its own."""
@@ -167,9 +170,8 @@ class HttpInterface:
         scope[ACTOR] = actor
         held = entrance.authenticator.scopes
         scope["trails.challenge"] = self._challenges.step_up(actor, held)
-        presented = None if authorization is None else presented_in(authorization)
-        if presented is not None:
-            scope[PRESENTED] = presented
+        if authorization is not None:
+            scope[PRESENTED] = presented_in(authorization)
 
     def _refuse_overload(self, scope: Scope, named: str | None) -> Reply | None:
         """Refuse what a graph could only let wait, before any of its body is read."""
@@ -189,7 +191,17 @@ class HttpInterface:
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request to the surface that it is for."""
         parts = _parts(scope)
-        if len(parts) == 4 and parts[1] == "graphs" and parts[3] in _MCP_PATHS:
+        entrance: Entrance = scope.get(ENTRANCE, self.entrance)
+        if (
+            self._operator is not None
+            and entrance.operator
+            and scope[ACTOR] == OPERATOR
+            and scope["method"] == "POST"
+            and len(parts) == 3
+            and parts[1] == OPERATOR_PATH
+        ):
+            await self._operator.answer(parts[2], receive, send)
+        elif len(parts) == 4 and parts[1] == "graphs" and parts[3] in _MCP_PATHS:
             await self._answer_mcp(parts[2], scope, receive, send)
         else:
             await self._rest(scope, receive, send)

@@ -24,8 +24,6 @@ from trails.app.serving.limits import Limits
 from trails.app.serving.underway import Connection, Underway
 from trails.model.revocations import end_stale
 
-_GRACE: Final = 3
-"""Seconds that requests have to finish when the server ends."""
 _TICKS: Final = 10
 """Ticks of uvicorn's clock in a second."""
 
@@ -41,7 +39,15 @@ class Port(msgspec.Struct, frozen=True):
 class HttpServer(Server):
     """A server that ends when it is told to, and leaves signals to the program."""
 
-    def __init__(self, app: ASGIApp, entrances: Entrances, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        entrances: Entrances,
+        limits: Limits | None = None,
+        *,
+        grace: float = 3.0,
+    ) -> None:
+        """``grace``: seconds that requests have to finish when the server ends."""
         super().__init__(
             Config(
                 app,
@@ -52,11 +58,12 @@ class HttpServer(Server):
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
-                timeout_graceful_shutdown=_GRACE,
             )
         )
-        # What clients get wrong is told to them; it would fill a log.
-        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+        self.config.timeout_graceful_shutdown = grace  # type: ignore[assignment] # it is awaited for
+        # What clients get wrong is told to them; it would fill a log. What does not end in time is
+        # named by the program.
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self._app = app
         self._entrances = entrances
         self._limits = limits or Limits()

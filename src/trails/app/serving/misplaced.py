@@ -1,7 +1,7 @@
 """Tokens at places of an HTTP request that others keep: its address, and headers.
 
-A token of a project is known by its form. Any other that came with a request is looked for by
-its text, here and by whoever reads the body.
+A token of a project is known by its form. The one that came with a request is looked for by its
+text as well (of a project's, by its secret part), here and by whoever reads the body.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from trails.model.secrets import PRESENTED, Secret, holds_token
 
 
 @lru_cache(256)
-def presented_in(authorization: bytes) -> Secret | None:
-    """The token of an ``Authorization`` header, unless its form tells that it is one."""
-    if holds_token(authorization):
-        return None
+def presented_in(authorization: bytes) -> Secret:
+    """The token of an ``Authorization`` header."""
     return Secret(authorization.strip().partition(b" ")[2].strip().decode(errors="surrogateescape"))
 
 

@@ -11,6 +11,7 @@ import asyncio
 import os
 import socket
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib import import_module
@@ -33,12 +34,17 @@ from trails.app.serving.socket_folders import SocketFolder
 from trails.app.startup import uncollected
 from trails.identity.oauth.challenges import Challenges
 from trails.model.secrets import Secret
+from trails.model.wording import count
 from trails.request.authenticate import Authenticator
 
-_GRACE: Final = 3.0
+_GRACE: Final = 1.0
 """Seconds that calls in threads have when nobody waits for them any more."""
+_MARGIN: Final = 0.3
+"""Seconds between looking at what is still under way and ending it."""
 _HEAD_START: Final = 1.0
 """Seconds that the first session has to be answered before HTTP is made ready."""
+_SHOWN: Final = 10
+"""Names that a message lists."""
 _KEY: Final = 32
 """Random bytes of an owner's key."""
 
@@ -81,6 +87,7 @@ async def serve_folder(
         return authenticator.required
 
     with App.open(folder, ownership=ownership, guarded=guarded, progress=tell) as app:
+        app.serving = True
         app.policies.server()  # wrong ones are told before anything is served
         sockets = SocketFolder()
         key = Secret(token_urlsafe(_KEY))
@@ -118,17 +125,42 @@ async def _serve(
         tidying.cancel()
         server.close()
         http.ending.set()
-        await asyncio.gather(sessions.end(), running)
-        await _close(graphs, tell)
+        grace = app.settings.server.drain_seconds
+        ending = asyncio.gather(sessions.end(grace + _MARGIN), running)
+        await _drain(ending, graphs, grace, tell)
+        await _close(graphs)
 
 
-async def _close(graphs: ServedGraphs, tell: Callable[[str], None]) -> None:
+async def _drain(
+    ending: asyncio.Future[tuple[None, None]],
+    graphs: ServedGraphs,
+    grace: float,
+    tell: Callable[[str], None],
+) -> None:
+    """Wait for what runs; say what had not ended in time, before it is cut off."""
+    if running := graphs.under_way():
+        tell(f"stopping: waiting up to {grace:g} s for {_describe(running)}")
+    await asyncio.wait({ending}, timeout=grace)
+    if not ending.done() and (running := graphs.under_way()):
+        tell(
+            f"stopping: cut off after {grace:g} s: {_describe(running)}; what had not been "
+            "committed is not written"
+        )
+    await ending
+
+
+def _describe(running: Counter[str]) -> str:
+    shown = [f"{name} x {number}" if number > 1 else name for name, number in running.most_common()]
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return f"{count(running.total(), 'call')} ({', '.join(shown[:_SHOWN])}{more})"
+
+
+async def _close(graphs: ServedGraphs) -> None:
     """Let calls in threads end; one that does not is cut off, as by a power cut."""
     try:
         async with asyncio.timeout(_GRACE):
             await asyncio.to_thread(graphs.close)
     except TimeoutError:
-        tell("a call is still running; it is cut off, and what it had not committed is not there")
         os._exit(1)
 
 
@@ -177,6 +209,7 @@ class _Http:
         with uncollected():
             from trails.app.serving.http import HttpInterface  # noqa: PLC0415 - see above
             from trails.app.serving.http_servers import HttpServer, Port  # noqa: PLC0415
+            from trails.app.serving.operator import OperatorInterface  # noqa: PLC0415
 
         listening, settings = self._listening, self._app.settings
         interface = HttpInterface(
@@ -187,11 +220,17 @@ class _Http:
             Challenges(settings.auth.oauth, listening.authenticator.scopes),
             max_body=settings.server.body_mb << 20,
             judge=self._app.policies.server(),
+            operator=OperatorInterface(self._app),
         )
         main = interface.entrance
         ports = [Port(each, main, listening.tls) for each in listening.ports]
         async with interface.run() as asgi:
-            server = HttpServer(asgi, Entrances(main, self._key), limits_of_process())
+            server = HttpServer(
+                asgi,
+                Entrances(main, self._key),
+                limits_of_process(),
+                grace=settings.server.drain_seconds + _MARGIN,
+            )
             serving = asyncio.create_task(server.run_on([Port(self._sock), *ports]))
             ending = asyncio.create_task(self.ending.wait())
             self._ready.set()

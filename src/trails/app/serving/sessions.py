@@ -19,8 +19,8 @@ from trails.model.outcomes import Failure
 from trails.request.authenticate import Authenticator
 from trails.surfaces.mcp.streams import serve_stream
 
-_GRACE: Final = 4.0
-"""Seconds until connections that do not end are cut."""
+_FAREWELL: Final = 1.0
+"""Seconds that a front has to take the goodbye."""
 
 
 def access_lines(app: App, authenticator: Authenticator) -> list[str]:
@@ -99,13 +99,13 @@ class Sessions:
             validation_errors=self._app.settings.graphs[hello.graph].mcp.validation_errors,
         )
 
-    async def end(self) -> None:
-        """Let running calls finish, say goodbye, and end all connections."""
+    async def end(self, grace: float) -> None:
+        """Let running calls finish within ``grace`` seconds, say goodbye, end all connections."""
         self._ending = True
         for connection in self._running.values():
-            connection.end()
+            connection.end(grace)
         if self._running:
-            await asyncio.wait(self._running, timeout=_GRACE)
+            await asyncio.wait(self._running, timeout=grace + _FAREWELL)
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)

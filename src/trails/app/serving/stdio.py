@@ -30,7 +30,7 @@ from trails.app.startup import uncollected
 from trails.errors import LockedError, TrailsError
 
 _PATIENCE: Final = 20.0
-"""Seconds without an owner until waiting requests are refused."""
+"""Seconds without an owner until waiting requests are refused, beside those in which one ends."""
 _GRACE: Final = 5.0
 """Seconds that running requests have when the client has closed its side."""
 _BACKLOG: Final = MAX_LINE
@@ -44,7 +44,15 @@ _INVALID_REQUEST: Final = -32600
 class StdioFront:
     """The client's side of one session."""
 
-    def __init__(self, folder: Path, hello: Hello, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        hello: Hello,
+        tell: Callable[[str], None],
+        drain_seconds: float = 5.0,
+    ) -> None:
+        """``drain_seconds``: how long an owner lets running calls end."""
+        self._patience = _PATIENCE + drain_seconds
         self._folder = folder
         self._hello = hello
         self._tell = tell
@@ -166,7 +174,7 @@ class StdioFront:
 
     async def _wait(self, seconds: float, locked: LockedError) -> None:
         """There is no owner to talk to yet."""
-        if seconds > _PATIENCE:
+        if seconds > self._patience:
             await self._refuse(locked)
 
     async def _talk(self, link: Link) -> None:

@@ -25,12 +25,11 @@ from trails.app.serving.owners import OwnerAddress
 from trails.app.serving.pumps import Pump, Streams
 from trails.app.serving.service import Listening, serve_folder
 from trails.app.serving.socket_folders import connect_streams
+from trails.model.wording import count
 
 _PATIENCE: Final = 20.0
-"""Seconds that a connection waits for an owner."""
+"""Seconds that a connection waits for an owner, beside those in which one ends."""
 _BLOCK: Final = 1 << 16
-_GRACE: Final = 3.0
-"""Seconds that answers have to arrive when the front ends."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -53,7 +52,10 @@ class WebFront:
         listening: Listening,
         ready: Callable[[Standing], None],
         tell: Callable[[str], None],
+        drain_seconds: float = 5.0,
     ) -> None:
+        """``drain_seconds``: how long an owner, and this front, let requests end."""
+        self._drain_seconds = drain_seconds
         self._folder = folder
         self._listening = listening
         self._limits = limits_of_process()
@@ -128,7 +130,7 @@ class WebFront:
     async def _serve(self, client: Streams) -> None:
         """Pass a connection on to an owner, if one is found in time."""
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_PATIENCE + self._drain_seconds):
                 server = await self._connect()
         except TimeoutError:
             reader, writer = client
@@ -156,11 +158,16 @@ class WebFront:
             await asyncio.sleep(0.05)
 
     async def _finish(self) -> None:
-        """Let answers that are under way arrive."""
+        """Let answers that are under way arrive; say how many did not."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(_GRACE):
+            async with asyncio.timeout(self._drain_seconds):
                 while any(pump.busy for pump in self._pumps):  # noqa: ASYNC110 - silence is no event
                     await asyncio.sleep(0.05)
+        if cut := sum(pump.busy for pump in self._pumps):
+            self._tell(
+                f"stopping: cut off after {self._drain_seconds:g} s: {count(cut, 'request')} "
+                "without an answer; the process that serves the project may still finish them"
+            )
 
 
 async def _watch(address: OwnerAddress) -> tuple[OwnerAddress, Link]:

@@ -61,9 +61,10 @@ def parse_address(url: str) -> Address:
 class Connection:
     """Requests to one server, each on a connection of its own."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, *, operator: bool = False) -> None:
+        """``operator``: act as the operator, whatever token the environment has."""
         self._address = address
-        self._token = chosen_token()
+        self._token = None if operator else chosen_token()
         if self._token is None and address.path is None and (given := os.environ.get(_SERVERS)):
             self._token = Secret(given)
 
@@ -77,6 +78,13 @@ class Connection:
         data = msgspec.json.encode(body, enc_hook=str)
         with self._answer("POST", path, None, [data], {"Content-Type": "application/json"}) as got:
             return got.read()
+
+    def lines(self, path: str, body: object) -> Generator[bytes, None, None]:
+        """The lines that come of sending a JSON document, as they come."""
+        data = msgspec.json.encode(body)
+        with self._answer("POST", path, None, [data], {"Content-Type": "application/json"}) as got:
+            while line := got.readline():
+                yield line
 
     def send(
         self,

@@ -21,15 +21,13 @@ from trails.app.app import App
 from trails.app.kernels import kernel_of
 from trails.app.sessions.failures import error_of
 from trails.app.sessions.shipments import Shipment
-from trails.engine.maintenance import cleanup, optimize
 from trails.errors import QueryError, ValidationError
 from trails.model.actors import OPERATOR, Actor
 from trails.model.loads import LoadRequest, LoadResult
 from trails.model.outcomes import Failure, Outcome
 from trails.model.resources import Content
 from trails.model.tools import Tool
-from trails.model.upkeep import Cleaned, Optimized
-from trails.surfaces.cli.operations import Listing, Page, Tell, View
+from trails.surfaces.cli.operations import Listing, Page, View
 from trails.surfaces.rest.uris import join_page, place_problem, write_uri
 
 _T = TypeVar("_T")
@@ -121,22 +119,6 @@ class LocalDoor:
 
     def _body(self, coming: Coroutine[None, None, Outcome]) -> bytes:
         return _checked(self._runner.run(coming)).body
-
-
-class LocalUpkeep:
-    """The files of a graph that is open here."""
-
-    def __init__(self, app: App, graph: str) -> None:
-        self._opened = app.graph(graph)
-        self.graph = graph
-
-    def cleanup(self, *, keep: int, dry_run: bool) -> Cleaned:
-        """Drop what nobody needs."""
-        return cleanup(self._opened, keep=keep, dry_run=dry_run)
-
-    def optimize(self, tell: Tell) -> Optimized:
-        """Compact the files."""
-        return optimize(self._opened, tell)
 
 
 async def _each(blocks: Iterable[bytes]) -> AsyncGenerator[bytes, None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from trails.surfaces.cli.backups import add_backup_commands
 from trails.surfaces.cli.branches import add_branch_commands
 from trails.surfaces.cli.calls import add_call_commands
 from trails.surfaces.cli.clients import add_client_commands
@@ -35,6 +36,7 @@ def build_cli(operations: Operations, version: str) -> typer.Typer:
     add_branch_commands(cli, operations)
     add_commit_commands(cli, operations)
     add_upkeep_commands(cli, operations)
+    add_backup_commands(cli, operations)
     add_recover_command(cli, operations)
     add_client_commands(cli, operations)
     add_token_commands(cli, operations)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
@@ -32,6 +31,7 @@ from trails.surfaces.cli.options import (
     place_of,
 )
 from trails.surfaces.cli.reporting import Reporting
+from trails.surfaces.cli.terminal import Terminal, data_output
 from trails.surfaces.cli.texts import short, size
 
 
@@ -152,9 +152,10 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
                 closing(session.export(View(branch, snapshot), wanted, types or [])) as blocks,
             ):
                 if output is None:
+                    write = data_output()
                     for block in blocks:
-                        sys.stdout.buffer.write(block)
-                    sys.stdout.buffer.flush()
+                        write(block)
+                    sys.stdout.flush()
                     return
                 written = _write(output, blocks)
             report.value = {"file": str(output), "format": wanted, "bytes": written}
@@ -188,11 +189,12 @@ def _told(done: LoadResult) -> str:
 @contextmanager
 def _bar(text: str, *, shown: bool) -> Iterator[Callable[[int, int | None], None]]:
     """A bar on standard error that moves with the bytes; on a terminal alone."""
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     if not shown or not console.is_terminal:
         yield _silent
         return
-    columns = (TextColumn("[dim]… {task.description}[/]"), BarColumn(), DownloadColumn())
+    described = TextColumn("… {task.description}", style="dim", markup=False)
+    columns = (described, BarColumn(), DownloadColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(text, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -26,7 +26,7 @@ from trails.model.policies import (
 from trails.model.reports import Report
 from trails.model.tokens import IssuedToken, TokenRecord, TokenRequest
 from trails.model.tools import Tool
-from trails.model.upkeep import Cleaned, Manifest, Optimized, Recovery
+from trails.model.upkeep import Cleaned, Manifest, Optimized, Recovery, RestoreRequest
 from trails.model.versions import BranchInfo, CommitDetail, CommitFilter, CommitPage, Difference
 
 Tell = Callable[[str], None]
@@ -165,18 +165,6 @@ class Session(Protocol):
         """A graph as a file, in blocks."""
 
 
-class Upkeep(Protocol):
-    """The files of one graph of an opened project."""
-
-    graph: str
-
-    def cleanup(self, *, keep: int, dry_run: bool) -> Cleaned:
-        """Drop what nobody needs."""
-
-    def optimize(self, tell: Tell) -> Optimized:
-        """Compact the files."""
-
-
 class Server(Protocol):
     """The work behind ``serve``."""
 
@@ -237,7 +225,7 @@ class Operations(Server, Tokens, Policies, Protocol):
     def new(self, folder: Path, name: str | None) -> tuple[Path, list[str]]:
         """Make a project folder; its path and the files in it."""
 
-    def doctor(self, folder: Path) -> list[Report]:
+    def doctor(self, folder: Path, tell: Tell) -> list[Report]:
         """Look at a project and say how it is."""
 
     def verify(self, folder: Path, *, repair: bool, progress: Tell) -> list[Report]:
@@ -253,23 +241,29 @@ class Operations(Server, Tokens, Policies, Protocol):
         Without ``declared`` the project's own code is not run.
         """
 
-    def open_all(
-        self, folder: Path, graph: str | None, tell: Tell
-    ) -> AbstractContextManager[list[Upkeep]]:
-        """Open every graph of a project, or the named one, without running its code."""
+    def cleanup(
+        self, folder: Path, graph: str | None, tell: Tell, *, keep: int, dry_run: bool
+    ) -> dict[str, Cleaned]:
+        """Drop what nobody needs of every graph, or of the named one."""
+
+    def optimize(self, folder: Path, graph: str | None, tell: Tell) -> dict[str, Optimized]:
+        """Compact the files of every graph, or of the named one."""
 
     def recover(
         self, folder: Path, graph: str | None, tell: Tell, *, dry_run: bool, accept_loss: bool
     ) -> list[Recovery]:
         """Put back what logs have lost; what came of it, by graph."""
 
-    def backup(self, folder: Path, target: Path, tell: Tell) -> dict[str, Manifest]:
-        """Copy the logs of all graphs; what was copied, by graph."""
+    def backup(self, folder: Path, target: Path, tell: Tell) -> dict[str, Manifest | None]:
+        """Add what is new in all graphs to the backups in a folder; by graph, None for nothing."""
+
+    def list_backups(self, source: Path, tell: Tell, *, check: bool) -> dict[str, list[Manifest]]:
+        """What the backups in a folder hold; with ``check``, every file is read."""
 
     def restore(
-        self, folder: Path, source: Path, tell: Tell, *, force: bool
+        self, folder: Path, source: Path, tell: Tell, wanted: RestoreRequest
     ) -> dict[str, Path | None]:
-        """Put back every graph of a backup; by graph, where its old data was moved to."""
+        """Put back graphs of a backup; by graph, where its old data was moved to."""
 
     def clients(self, folder: Path) -> list[ClientPlace]:
         """Programs that speak MCP, and where their configuration is."""

@@ -52,7 +52,7 @@ def add_project_commands(cli: typer.Typer, operations: Operations) -> None:
     def doctor(*, project: ProjectOption = Path(), as_json: JsonOption = False) -> None:
         """Look at the project and say how it is and what to do about it."""
         with Reporting(as_json=as_json) as report:
-            report.show_reports(operations.doctor(project))
+            report.show_reports(operations.doctor(project, report.tell))
 
     @cli.command(epilog="Example: trails verify --repair")
     def verify(

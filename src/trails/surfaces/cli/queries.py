@@ -6,11 +6,11 @@ import csv
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
@@ -34,6 +34,7 @@ from trails.surfaces.cli.options import (
 from trails.surfaces.cli.params import guessed_params, typed_params
 from trails.surfaces.cli.reporting import Reporting, complain
 from trails.surfaces.cli.sessions import open_session
+from trails.surfaces.cli.terminal import Terminal, data_output
 from trails.surfaces.cli.texts import plain_table, read_text, short
 
 _READABLE: Final = 12
@@ -179,7 +180,7 @@ def _fits(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     """Whether columns of a readable width find room beside each other."""
     columns = zip(*rows, strict=True) if rows else [[] for _ in names]
     longest = [max(map(len, (name, *cells))) for name, cells in zip(names, columns, strict=True)]
-    return sum(min(each, _READABLE) + 2 for each in longest) <= Console().width
+    return sum(min(each, _READABLE) + 2 for each in longest) <= Terminal().width
 
 
 def _records(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -210,10 +211,12 @@ def _cell(value: object, nodes: str) -> str:
 
 
 def _separate(answer: Answer, separator: str) -> None:
-    writer = csv.writer(sys.stdout, delimiter=separator, lineterminator="\n")
+    text = StringIO()
+    writer = csv.writer(text, delimiter=separator, lineterminator="\n")
     names = answer.variables
     writer.writerow(names)
     writer.writerows([_plain(row, name) for name in names] for row in answer.rows)
+    data_output()(text.getvalue().encode())
     sys.stdout.flush()
 
 

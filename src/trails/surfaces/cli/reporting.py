@@ -14,12 +14,13 @@ from typing import Final, Self
 
 import msgspec
 import typer
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.markup import escape
 
 from trails.errors import StorageFullError, TrailsError, ValidationError
 from trails.model.reports import Report
 from trails.surfaces.cli.plain import INTERRUPTED
+from trails.surfaces.cli.terminal import Terminal, escape_json
 
 _MARKS: Final = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "problem": "[red]✗[/]"}
 
@@ -49,15 +50,15 @@ class Reporting:
             self.text.append(f"[bold]{escape(report.subject)}[/]")
             for finding in report.findings:
                 mark = _MARKS[finding.status]
-                self.text.append(f"  {mark} {finding.name}: {escape(finding.detail)}")
+                self.text.append(f"  {mark} {escape(finding.name)}: {escape(finding.detail)}")
                 if finding.fix:
                     self.text.append(f"      → {escape(finding.fix)}")
 
     def tell(self, text: str) -> None:
         """Say on a terminal what is being done."""
-        console = Console(stderr=True)
+        console = Terminal(stderr=True)
         if not self.as_json and console.is_terminal:
-            console.print(f"[dim]… {escape(text)}[/]", highlight=False)
+            console.print(f"[dim]… {escape(text)}[/]")
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, KeyboardInterrupt):
@@ -77,9 +78,9 @@ class Reporting:
         if self.as_json:
             print_json(self.value)
         else:
-            console = Console()
+            console = Terminal()
             for part in self.text:
-                console.print(part, highlight=False, soft_wrap=isinstance(part, str))
+                console.print(part, soft_wrap=isinstance(part, str))
         if self.code:
             raise typer.Exit(self.code)
 
@@ -131,14 +132,14 @@ def _as_trails(error: OSError) -> TrailsError:
 
 def complain(text: str, mark: str = "trails:") -> None:
     """Say on standard error what went wrong."""
-    console = Console(stderr=True, soft_wrap=True)
-    console.print(f"[red]{mark}[/] {escape(text)}", highlight=False)
+    console = Terminal(stderr=True, soft_wrap=True)
+    console.print(f"[red]{mark}[/] {escape(text)}")
 
 
 def print_json(value: object) -> None:
     """One JSON document on standard output."""
     text = msgspec.json.format(msgspec.json.encode(value, enc_hook=_spell), indent=2)
-    sys.stdout.buffer.write(text + b"\n")
+    sys.stdout.buffer.write(escape_json(text) + b"\n")
     sys.stdout.buffer.flush()
 
 

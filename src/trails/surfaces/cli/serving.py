@@ -9,7 +9,6 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from trails.errors import TrailsError
@@ -17,6 +16,7 @@ from trails.surfaces.cli.operations import Served, Server
 from trails.surfaces.cli.options import GraphOption, JsonOption, ProjectOption
 from trails.surfaces.cli.plain import INTERRUPTED, tell
 from trails.surfaces.cli.reporting import Reporting
+from trails.surfaces.cli.terminal import Terminal, escape_json
 
 
 def add_serve_command(cli: typer.Typer, server: Server) -> None:
@@ -68,14 +68,14 @@ def add_serve_command(cli: typer.Typer, server: Server) -> None:
 
 def _print_json(served: Served) -> None:
     """One line, so that a program can wait for it."""
-    sys.stdout.buffer.write(msgspec.json.encode(served) + b"\n")
+    sys.stdout.buffer.write(escape_json(msgspec.json.encode(served)) + b"\n")
     sys.stdout.buffer.flush()
 
 
 def _print(served: Served) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal(soft_wrap=True)
     through = "" if served.owner else f", through process {served.pid}, which has it open"
-    console.print(f"[bold]{escape(served.project)}[/] is served at {served.url}{through}.")
+    console.print(f"[bold]{escape(served.project)}[/] is served at {escape(served.url)}{through}.")
     console.print(f"  data: {escape(served.data)}")
     for each in served.graphs:
         console.print(f"  graph [bold]{escape(each.graph)}[/]: {escape(each.url)}")

@@ -330,6 +330,30 @@ class NodeFile:
             yield
 
     @contextmanager
+    def pinned(self) -> Iterator[sqlite3.Connection]:
+        """A connection that sees the present state until it is given back.
+
+        As with a draft, nobody waits for it but who replaces the file. A graph in memory has one
+        connection, whose writers wait.
+        """
+        with self._drafting.shared(), self.errors("read the node index"):
+            if self._path is None:
+                with self._memory_lock:
+                    yield self.db
+                return
+            if self._read_only:
+                connection = connect_read_only(self._path)
+                connection.execute("PRAGMA query_only = OFF")  # for temporary tables
+            else:
+                connection = connect(self._path, synchronous="NORMAL")
+            try:
+                connection.execute("BEGIN")
+                connection.execute("SELECT 1 FROM layers").fetchone()
+                yield connection
+            finally:
+                connection.close()
+
+    @contextmanager
     def draft(self) -> Iterator[Draft]:
         """The file as it is now, to be changed without anybody noticing; not in memory.
 

@@ -1,0 +1,127 @@
+"""Upkeep of a whole project, in this process or in the one that serves the folder.
+
+Each operation is a name, what it takes, what it gives, and a function on an app. Whoever has the
+folder to itself calls the function; the command line asks a serving process by the name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from trails.app.app import App
+from trails.app.backups import backup_project
+from trails.app.health import examine_project, examine_serving
+from trails.app.settings import choose_graph
+from trails.engine.graph import Graph
+from trails.engine.maintenance import cleanup, optimize
+from trails.engine.verify import verify, verify_and_repair
+from trails.errors import StorageError
+from trails.model.reports import Finding, Report
+from trails.model.upkeep import Cleaned, Manifest, Optimized
+
+Tell = Callable[[str], None]
+_A = TypeVar("_A", bound=msgspec.Struct)
+_R = TypeVar("_R")
+
+
+class Operation(msgspec.Struct, Generic[_A, _R], frozen=True):
+    """Something that is done to a project."""
+
+    name: str
+    takes: type[_A]
+    gives: type[_R]
+    run: Callable[[App, _A, Tell], _R]
+
+
+class BackupArguments(msgspec.Struct, frozen=True):
+    """Where to."""
+
+    target: str
+
+
+class VerifyArguments(msgspec.Struct, frozen=True):
+    """Whether views that differ are made anew."""
+
+    repair: bool = False
+
+
+class DoctorArguments(msgspec.Struct, frozen=True):
+    """Nothing."""
+
+
+class CleanupArguments(msgspec.Struct, frozen=True):
+    """How many snapshots stay, and of which graph; None: of all."""
+
+    keep: int
+    dry_run: bool = False
+    graph: str | None = None
+
+
+class OptimizeArguments(msgspec.Struct, frozen=True):
+    """Which graph; None: all."""
+
+    graph: str | None = None
+
+
+def _graphs(app: App, graph: str | None) -> dict[str, Graph]:
+    """Those that are meant, also ones that are not served."""
+    known = app.settings.graphs
+    names = known if graph is None else [choose_graph(known, graph)]
+    return {name: app.stored_graph(name) for name in names}
+
+
+def _backup(app: App, given: BackupArguments, tell: Tell) -> dict[str, Manifest | None]:
+    return backup_project(app, Path(given.target), tell)
+
+
+def _verify(app: App, given: VerifyArguments, tell: Tell) -> list[Report]:
+    return [
+        Report(f"Graph {name}", _verify_graph(app, name, tell, repair=given.repair))
+        for name in app.settings.graphs
+    ]
+
+
+def _verify_graph(app: App, name: str, tell: Tell, *, repair: bool) -> tuple[Finding, ...]:
+    """Prove one graph; that it can't even be opened is a finding, and the others are proven."""
+    try:
+        graph = app.stored_graph(name)
+    except StorageError as error:
+        return (Finding("graph", "problem", error.message),)
+    return verify_and_repair(graph, tell) if repair else tuple(verify(graph, tell))
+
+
+def _cleanup(app: App, given: CleanupArguments, tell: Tell) -> dict[str, Cleaned]:
+    done = {}
+    for name, graph in _graphs(app, given.graph).items():
+        tell(f"cleaning up {name}")
+        done[name] = cleanup(graph, keep=given.keep, dry_run=given.dry_run)
+    return done
+
+
+def _optimize(app: App, given: OptimizeArguments, tell: Tell) -> dict[str, Optimized]:
+    return {name: optimize(graph, tell) for name, graph in _graphs(app, given.graph).items()}
+
+
+def _doctor(app: App, given: DoctorArguments, tell: Tell) -> list[Report]:
+    del given
+    tell("examining the project")
+    return examine_serving(app) if app.serving else examine_project(app)
+
+
+BACKUP: Final = Operation("backup", BackupArguments, dict[str, Manifest | None], _backup)
+VERIFY: Final = Operation("verify", VerifyArguments, list[Report], _verify)
+CLEANUP: Final = Operation("cleanup", CleanupArguments, dict[str, Cleaned], _cleanup)
+OPTIMIZE: Final = Operation("optimize", OptimizeArguments, dict[str, Optimized], _optimize)
+DOCTOR: Final = Operation("doctor", DoctorArguments, list[Report], _doctor)
+
+
+def find_operation(name: str) -> Operation[msgspec.Struct, object] | None:
+    """An operation by its name."""
+    known: dict[str, Operation] = {  # type: ignore[type-arg]  # each with types of its own
+        each.name: each for each in (BACKUP, VERIFY, CLEANUP, OPTIMIZE, DOCTOR)
+    }
+    return known.get(name)
