@@ -189,7 +189,7 @@ class _Loading:
         return make_handle(item.type, identifier)
 
     def _is_partial(self, descriptor: TypeDescriptor, values: Mapping[str, object]) -> bool:
-        """Whether fields of a node are given that is known by its id alone, which merging allows."""
+        """Whether a node is known by its id alone, which suffices to merge into one that exists."""
         if self._mode != "merge":
             return False
         if descriptor.edge is not None:
