@@ -32,7 +32,7 @@ def _term(name: str, value: object) -> object:
     if set(value) == {"@id"}:
         return Iri(str(value["@id"]))
     if set(value) == {"@value", "@type"}:
-        for row in reversed(KINDS.values()):  # BigInt before Int, Blob before Iri: literals
+        for row in reversed([*KINDS.values()]):  # BigInt before Int, Blob before Iri: literals
             if row.datatype == value["@type"] and row.name != "Vector":
                 with suppress(KindError, ValueError, ArithmeticError):
                     return _literal(row, value["@value"])
