@@ -142,6 +142,11 @@ class ValidationError(TrailsError):
             spelled += f"; and {more} more"
         super().__init__(f"validation failed on {found} field(s): {spelled}", fields=self.fields)
 
+    def explain(self, reason: str) -> None:
+        """Say more about what led to it."""
+        self.message = f"{self.message}; {reason}"
+        self.args = (self.message,)
+
     def summary(self) -> list[str]:
         """The messages; of many violations, one message for each field and rule."""
         if len(self.fields) <= _SPELLED:

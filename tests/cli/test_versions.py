@@ -57,7 +57,7 @@ def test_conflicts_are_shown_with_what_settles_them(diverged):
     found = diverged.json("branch", "merge", "review", code=1)
     assert found["outcome"] == "conflicts"
     assert [each["id"] for each in found["conflicts"]] == [T1]
-    command = text.split("for example:")[1].replace("\\\n", " ").split()
+    command = text.split("settles everything:")[1].replace("\\\n", " ").split()
     assert command == ["trails", "branch", "merge", "review", "--resolve", f"{T1}=ours"]
     assert "Merged review into main" in diverged.out(*command[1:])
     assert diverged.out("branch", "merge", "review").startswith("Nothing to do")

@@ -1,6 +1,8 @@
 """Sets of backups: what is new since the last, restorable to any commit, while others write."""
 
+import fcntl
 import json
+import os
 import random
 import shutil
 import socket
@@ -195,6 +197,21 @@ def test_a_set_does_not_go_on_after_a_restore_to_an_earlier_commit(world, copied
         assert backup_project(app, tmp_path / "new", silent)["main"].seq == 3
 
 
+def test_one_process_at_a_time_adds_to_a_set(world, copied):
+    """A second one is refused, and says why."""
+    folder, _, _, _ = world
+    held = os.open(copied / "main", os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with (
+            App.open(folder / "project", declarations=False) as app,
+            pytest.raises(StorageError, match="another backup is being written"),
+        ):
+            backup_project(app, copied, silent)
+    finally:
+        os.close(held)
+
+
 def test_a_backup_of_format_1_is_restored(world, tmp_path):
     """As earlier versions wrote it: one folder with the whole log."""
     folder, _, made, last = world
@@ -247,14 +264,13 @@ def test_a_served_project_is_backed_up_while_it_is_written(tmp_path):
                 wait_until(lambda least=5 * (round_ + 1): len(written) >= least, "some commits")
                 done = run_command(("backup", "--to", "../set", "--json"), project)
                 assert done.returncode == 0, done.stdout + done.stderr
-            for command in ("doctor", "cleanup", "optimize"):
+            for command in ("verify", "doctor", "cleanup", "optimize"):
                 done = run_command((command, "--json"), project)
                 assert done.returncode == 0, done.stdout + done.stderr
         finally:
             ending.set()
             for each in writers:
                 each.join()
-        assert json.loads(run_command(("verify", "--json"), project).stdout)["healthy"]
         made = json.loads(run_command(("backup", "list", "../set", "--json"), project).stdout)
     manifests = made["graphs"]["main"]
     assert len(manifests) == 3

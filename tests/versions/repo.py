@@ -13,7 +13,7 @@ from trails.engine.context import GraphContext
 from trails.engine.graph import Graph
 from trails.engine.merge import merge
 from trails.engine.verify import verify
-from trails.model.merges import MergeRequest, MergeResult, Resolution
+from trails.model.merges import MergeRequest, MergeResult, Resolution, Side
 
 
 class Repo:
@@ -100,6 +100,7 @@ class Repo:
         dry_run: bool = False,
         expected_head: str | None = None,
         idempotency_key: str | None = None,
+        resolve_all: Side | None = None,
     ) -> MergeResult:
         """Merge; ``take`` may say just 'ours' or 'theirs' for a conflict."""
         chosen = {
@@ -113,6 +114,7 @@ class Repo:
             dry_run=dry_run,
             expected_head=expected_head,
             idempotency_key=idempotency_key,
+            resolve_all=resolve_all,
         )
         return merge(self.graph, asked, actor="a")
 

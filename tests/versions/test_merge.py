@@ -257,7 +257,7 @@ class TestConflicts:
         )
         who = "ours deleted it" if ours_deletes else "theirs deleted it"
         assert who in found.message
-        with pytest.raises(ConflictError, match="more than one field"):
+        with pytest.raises(ConflictError, match="can't be settled by a value"):
             forked.merge("b", take={found.id: Resolution("value", 1)})
         assert forked.merge("b", take={found.id: take}).outcome == "merged"
         stays = (take == "theirs") == ours_deletes
@@ -441,14 +441,17 @@ class TestResolutions:
         assert only(result).field == "note"
         assert forked.head() == head
 
-    def test_an_unknown_one_is_refused(self, forked: Repo) -> None:
-        """A mistyped id is not ignored."""
+    def test_one_of_no_conflict_is_reported(self, forked: Repo) -> None:
+        """What settles another conflict may dissolve one, so it is no error; nonsense is."""
         forked.put("main", "Item/i0", rank=2)
         forked.put("b", "Item/i0", note="y")
         head = forked.head()
-        with pytest.raises(NotFoundError, match=r"no conflict 'divergent_field:Item/i9\.rank'"):
-            forked.merge("b", take={"divergent_field:Item/i9.rank": "ours"})
+        with pytest.raises(NotFoundError, match="'Item/i9' is not the id of a conflict"):
+            forked.merge("b", take={"Item/i9": "ours"})
         assert forked.head() == head
+        unused = "divergent_field:Item/i9.rank"
+        result = forked.merge("b", take={unused: "ours"})
+        assert (result.outcome, result.unused) == ("merged", (unused,))
 
     @pytest.mark.req("T21b")
     @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ class TestOneSide:
         result = tasks.merged("b" if into == "main" else "main", into)
         found = result.conflicts[0]
         assert (found.id, found.handle, found.field) == ("schema:Task.size", "Task", "size")
-        assert "one side removed it, one uses it" in found.message
+        assert "one side removed or changed it, and the other uses it" in found.message
         assert tasks.head(into) == head
 
     @pytest.mark.req("T21b")

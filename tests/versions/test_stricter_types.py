@@ -209,7 +209,7 @@ def test_a_branch_that_breaks_a_rule_is_not_moved_to(
     boxes.fill("b", case)
     boxes.reopen(**case.rules)
     with monkeypatch.context() as patched:
-        patched.setattr("trails.engine.merge.broken_rules", lambda *_: iter(()))
+        patched.setattr("trails.engine.merging.broken_rules", lambda *_: iter(()))
         assert boxes.merge("main", "b").outcome == "merged"
     assert boxes.broken("b") == [case.rule]
     result = boxes.merge("b", "main")

@@ -16,12 +16,12 @@ from trails.app.data_folder import prepare_data
 from trails.app.modules import load_module, queries_folder
 from trails.app.ownership import Ownership
 from trails.app.policies import ProjectPolicies, undeclared, unguarded
-from trails.app.restores import GRAPHS
 from trails.app.settings import DATA_FOLDER, GraphSettings, Project, Settings, read_settings
 from trails.engine.context import GraphContext
 from trails.engine.evolve import adopt_schema
 from trails.engine.graph import Graph
 from trails.engine.load.source import Progress, no_progress
+from trails.engine.replacements import GRAPHS
 from trails.engine.service import GraphService
 from trails.engine.stored_queries import load_queries
 from trails.engine.untrusted import Untrusted

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from trails.app.app import App
-from trails.app.restores import GRAPHS, commit_restore, discard_restore, prepare_restore
 from trails.app.settings import DATA_FOLDER, choose_graph
 from trails.engine.backups import MANIFEST, Part, back_up, check_digests, read_parts, rebuild
 from trails.engine.graph import now
+from trails.engine.replacements import GRAPHS, discard_prepared, prepare_graphs, put_in_place
 from trails.errors import NotFoundError, QueryError, StorageError
 from trails.files import make_folder, sync_folder
 from trails.log.storage import storage_errors
@@ -111,16 +111,16 @@ def put_back(app: App, source: Path, tell: Tell, wanted: RestoreRequest) -> dict
     for parts in sets.values():
         check_digests(parts, tell)
     with storage_errors("restore the backup"):
-        home = prepare_restore(data)
+        home = prepare_graphs(data)
     try:
         for name, parts in sets.items():
             tell(f"restoring {name}")
             rebuild(parts, home / name, at)
     except BaseException:
-        discard_restore(data)
+        discard_prepared(data)
         raise
     stamp = now().replace(":", "").replace(".", "")
-    return commit_restore(data, [*sets], stamp, tell)
+    return put_in_place(data, [*sets], "replaced", stamp, tell)
 
 
 def _check_places(app: App, data: Path, sets: Mapping[str, Sequence[Part]], *, force: bool) -> None:

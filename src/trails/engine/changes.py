@@ -71,13 +71,14 @@ def count_changes(net: Net) -> tuple[int, int, int]:
 def _fold(
     graph: Graph, net: Net, commit: Commit, types: Container[str] | None, *, undo: bool
 ) -> None:
-    compiled = graph.compiled(commit.schema)
+    former, compiled = graph.folding.types_around(commit)
     with graph.folding.statements(commit) as (removed, added):
-        gone, come = (added, removed) if undo else (removed, added)
-        for quads in batched(compiled.terms.parse(gone)):
-            _note(net, compiled.schema, compiled.terms.changes(quads, ()), commit.id, types)
-        for quads in batched(compiled.terms.parse(come)):
-            _note(net, compiled.schema, compiled.terms.changes((), quads), commit.id, types)
+        # What a commit removes was written with the types before it.
+        steps = [(former, removed, False), (compiled, added, True)]
+        for known, stream, adding in reversed(steps) if undo else steps:
+            for quads in batched(known.terms.parse(stream)):
+                come, gone = (quads, []) if adding != undo else ([], quads)
+                _note(net, known.schema, known.terms.changes(gone, come), commit.id, types)
 
 
 def _note(

@@ -5,20 +5,19 @@ A conflict has the same id in every attempt at a merge, so that a resolution can
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from trails.engine.changes import Net, NodeNet, Plain
 from trails.engine.graph import Graph
 from trails.engine.rules import RuleError
 from trails.engine.three_way import Clash
-from trails.model.merges import Conflict, ConflictKind
+from trails.model.merges import Conflict, ConflictKind, Take
 from trails.model.nodes import NodeState
 from trails.model.types import Schema
 
 _KINDS: Final[Mapping[str, ConflictKind]] = {
     "reference": "dangling_reference",
-    "in_use": "dangling_reference",
     "unique": "uniqueness",
 }
 
@@ -31,25 +30,33 @@ def clash_id(clash: Clash) -> str:
 def violation_id(violation: RuleError) -> str:
     """What names a rule that is broken by both sides together."""
     kind = _KINDS.get(violation.code, "constraint")
-    field = violation.field.rpartition(".")[2]
-    handles = concerned(violation)
+    handles, field = concerned(violation), field_of(violation)
     if kind == "constraint":
         return f"{kind}:{handles[0]}.{field}:{violation.code}"
     return f"{kind}:{'+'.join(handles)}.{field}"
 
 
+def field_of(violation: RuleError) -> str:
+    """The field of the first node that a violation is about; of edges, their type and end."""
+    field = violation.field.rpartition(".")[2].partition("[")[0]
+    return f"{violation.edge}.{field}" if violation.edge else field
+
+
 def concerned(violation: RuleError) -> list[str]:
     """The nodes of a violation: the holder of the field first, the same whatever the order."""
-    if violation.code == "in_use":
-        return [violation.others[0], *violation.nodes, *violation.others[1:]]
     return [*sorted(violation.nodes), *violation.others]
+
+
+def schema_id(name: str) -> str:
+    """What names a type, or a field of one, on which the sides do not agree."""
+    return f"schema:{name}"
 
 
 def of_schemas(name: str, what: str, base: Schema, ours: Schema, theirs: Schema) -> Conflict:
     """The types of both sides do not fit together; ``name`` is a type or a field of one."""
     type_name, _, field = name.partition(".")
     return Conflict(
-        f"schema:{name}",
+        schema_id(name),
         "schema",
         type_name,
         field,
@@ -58,24 +65,25 @@ def of_schemas(name: str, what: str, base: Schema, ours: Schema, theirs: Schema)
         _declares(theirs, type_name, field),
         (),
         (),
-        f"the types of both sides do not fit together: {name}: {what}; bring one "
-        "branch to the other's declaration first",
+        f"{name}: {what}; resolve with 'ours' or 'theirs', which takes the declaration from that "
+        "side, and the values where the other side's do not fit it",
     )
 
 
 class Sides:
     """What both sides did since they were one, and which commits did it."""
 
-    def __init__(self, graph: Graph, schema: Schema, ours: Net, theirs: Net) -> None:
+    def __init__(self, graph: Graph, schemas: Sequence[Schema], ours: Net, theirs: Net) -> None:
         self._graph = graph
-        self._schema = schema
+        self._schemas = schemas
         self._ours = ours
         self._theirs = theirs
 
     def of_clash(self, clash: Clash, ours: NodeState | None, theirs: NodeState | None) -> Conflict:
         """Both sides changed the same thing, or one deleted it."""
-        plain = Plain(self._graph, clash.handle, self._schema)
+        plain = Plain(self._graph, clash.handle, *self._schemas)
         handle, field = clash.handle, clash.field
+        takes: tuple[Take, ...] = ("ours", "theirs", "value") if field else ("ours", "theirs")
         if field:
             base, mine, other = (
                 plain(field, value) for value in (clash.base, clash.ours, clash.theirs)
@@ -97,17 +105,21 @@ class Sides:
             other,
             _causes(self._ours, (handle,), field),
             _causes(self._theirs, (handle,), field),
-            f"{text}; resolve with 'ours', 'theirs'" + (" or a value" if field else ""),
+            _with_takes(text, takes),
+            takes,
         )
 
     def of_violation(
-        self, violation: RuleError, mine: NodeState | None, other: NodeState | None
+        self,
+        violation: RuleError,
+        mine: NodeState | None,
+        other: NodeState | None,
+        takes: tuple[Take, ...],
     ) -> Conflict:
         """A rule is broken; ``mine`` and ``other`` are what both sides made of the first node."""
         handles = tuple(concerned(violation))
-        field = violation.field.rpartition(".")[2]
-        holder = handles[0]
-        plain = Plain(self._graph, holder, self._schema)
+        field, holder = field_of(violation), handles[0]
+        plain = Plain(self._graph, holder, *self._schemas)
         ours = None if mine is None else plain(field, mine.values.get(field))
         return Conflict(
             violation_id(violation),
@@ -119,8 +131,42 @@ class Sides:
             None if other is None else plain(field, other.values.get(field)),
             _causes(self._ours, handles, field),
             _causes(self._theirs, handles, field),
-            f"{violation.message}; resolve with 'ours', 'theirs' or a value",
+            _with_takes(violation.message, takes),
+            takes,
         )
+
+    def of_edges(
+        self,
+        violation: RuleError,
+        mine: Sequence[str],
+        other: Sequence[str],
+        takes: tuple[Take, ...],
+    ) -> Conflict:
+        """A node has too few or too many edges: those of both sides."""
+        holder, nodes = violation.nodes[0], self._graph.names.nodes
+        handles = tuple(dict.fromkeys([holder, *mine, *other]))
+        return Conflict(
+            violation_id(violation),
+            "constraint",
+            holder,
+            field_of(violation),
+            None,
+            [nodes + each for each in mine],
+            [nodes + each for each in other],
+            _causes(self._ours, handles, ""),
+            _causes(self._theirs, handles, ""),
+            _with_takes(violation.message, takes),
+            takes,
+        )
+
+
+def _with_takes(text: str, takes: Sequence[Take]) -> str:
+    """What is wrong, and which resolutions mend it."""
+    shown = [f"'{each}'" if each != "value" else "a value" for each in takes]
+    if not shown:
+        return f"{text}; change one of the branches first: neither side keeps the rule"
+    listed = shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"
+    return f"{text}; resolve with {listed}"
 
 
 def _causes(net: Net, handles: tuple[str, ...], field: str) -> tuple[str, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from time import monotonic
+
 from trails.engine.graph import Graph
-from trails.engine.lines import Line
+from trails.engine.lines import Line, Misfit
 from trails.engine.rule_check import broken_rules, group_violations
 from trails.engine.schema_change import describe_changes, lost_data, refuse_misfit
 from trails.engine.write.write import Write
@@ -12,6 +14,8 @@ from trails.model.history import GENESIS
 from trails.model.types import Schema
 
 ACTOR = "trails"
+_PATIENCE = 10
+"""How many times longer than it took types are not tried again that did not fit a branch."""
 
 
 def adopt_schema(graph: Graph, schema: Schema, *, apply: bool) -> None:
@@ -39,12 +43,24 @@ def adopt_on_branch(graph: Graph, line: Line, schema: Schema) -> None:
     """Before a branch is written with declared types: take over those that ``main`` has.
 
     A branch that left ``main`` before its types changed would else refuse what the
-    declarations allow. Other differences wait for a merge or a migration.
+    declarations allow. Other differences wait for a merge or a migration. Where the data of
+    the branch does not fit, this raises SchemaMismatchError, and the branch keeps its types.
     """
     if line is graph.main or line.fixed or line.schema.digest == schema.digest:
         return
     if schema.digest == graph.main.schema.digest:
-        _apply(graph, line, schema)
+        known = line.misfit
+        if known is not None and known.schema == schema.digest and monotonic() < known.until:
+            raise SchemaMismatchError(known.reason)
+        started = monotonic()
+        try:
+            _apply(graph, line, schema)
+        except SchemaMismatchError as error:
+            # Looking at all the data again with every write would take most of the time.
+            until = monotonic() + _PATIENCE * (monotonic() - started)
+            line.misfit = Misfit(schema.digest, error.message, until)
+            raise
+        line.misfit = None
 
 
 def told_change(old: Schema, new: Schema) -> str:

@@ -43,20 +43,23 @@ class Folding:
             self._fold(nodes, commit, commit.seq if seq is None else seq)
 
     def _fold(self, nodes: NodeIndex, commit: Commit, seq: int, *, undo: bool = False) -> None:
-        compiled = self._compiled(commit.schema)
-        if not undo:
-            self._adopt(nodes, compiled.schema)
-        terms = compiled.terms
+        former, compiled = self.types_around(commit)
         with self.statements(commit) as (removed, added):
-            gone, come = (added, removed) if undo else (removed, added)
-            for quads in batched(terms.parse(gone)):
-                self._put(nodes, terms, terms.changes(quads, ()), seq)
-            for quads in batched(terms.parse(come)):
-                self._put(nodes, terms, terms.changes((), quads), seq)
-        if undo:
-            parent = commit.first_parent
-            before = Schema().digest if not parent else self._ancestry.commit(parent).schema
-            self._adopt(nodes, self._compiled(before).schema)
+            # What a commit removes was written with the types before it.
+            steps = [(former, removed, False), (compiled, added, True)]
+            for types, stream, adding in reversed(steps) if undo else steps:
+                self._adopt(nodes, types.schema)
+                terms = types.terms
+                for quads in batched(terms.parse(stream)):
+                    come, gone = (quads, ()) if adding != undo else ((), quads)
+                    self._put(nodes, terms, terms.changes(gone, come), seq)
+            self._adopt(nodes, (former if undo else compiled).schema)
+
+    def types_around(self, commit: Commit) -> tuple[Compiled, Compiled]:
+        """The types before a commit, and those that it was made with."""
+        parent = commit.first_parent
+        before = Schema().digest if not parent else self._ancestry.commit(parent).schema
+        return self._compiled(before), self._compiled(commit.schema)
 
     def parts(
         self, commit: Commit, size: int

@@ -102,6 +102,10 @@ class Graph:
 
     write_seconds: float = 0.0
     """How long one write of an actor with a credential may keep others waiting; 0 is no limit."""
+    most_branches: int = 0
+    """How many branches such an actor may have; 0 is no limit."""
+    branch_makers: dict[str, str] | None = None
+    """Branch → who made it, once somebody asked."""
 
     def __init__(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from trails.authoring.nodes import Fate, is_unfolded, state_of
 from trails.engine.puts import Put
 from trails.engine.write.pending import PendingNodes
@@ -20,24 +22,37 @@ def change_of(nodes: PendingNodes, node: object, *, upsert: bool) -> Put | None:
         return None
     own = node.__dict__
     values = {name: value for name in descriptor.by_name if (value := own.get(name)) is not None}
-    if not nodes.sees_all:
-        values = _said(nodes, descriptor, values)
+    seen = nodes.seen.schema.by_name.get(descriptor.name)
+    if seen is not None and seen is not descriptor:
+        values = _said(seen, descriptor, values)
+        values.update(_kept(seen, descriptor, state.loaded if state.stored else None))
     if state.stored:
         return Put(descriptor.name, values, state.id, "update", state.loaded)
     return Put(descriptor.name, values, state.id, "upsert" if upsert else "create")
 
 
 def _said(
-    nodes: PendingNodes, descriptor: TypeDescriptor, values: dict[str, object]
+    seen: TypeDescriptor, descriptor: TypeDescriptor, values: dict[str, object]
 ) -> dict[str, object]:
-    """The values of an instance without those that it has by itself and its actor can't see."""
-    seen = nodes.seen.schema.by_name.get(descriptor.name)
-    if seen is None:
-        return values
+    """The values of an instance without those that it has by itself and the branch has not.
+
+    A branch has other types than are declared where some are hidden, or its data needs them.
+    """
     return {
         name: value
         for name, value in values.items()
         if name in seen.by_name or value not in ([], _own_default(descriptor.by_name[name]))
+    }
+
+
+def _kept(
+    seen: TypeDescriptor, descriptor: TypeDescriptor, loaded: Mapping[str, object] | None
+) -> dict[str, object]:
+    """What was loaded into fields that the branch has and the declared type has not."""
+    return {
+        name: value
+        for name, value in (loaded or {}).items()
+        if name in seen.by_name and name not in descriptor.by_name
     }
 
 

@@ -445,15 +445,17 @@ class Knowledge:
             key=key,
             access=self._access,
         )
-        self._adopt()
+        misfit = self._adopt()
         write.begin()
         opened = Opened(write)
         self._open, self._thread = write, threading.get_ident()
         try:
             yield opened
-        except BaseException:
+        except BaseException as error:
             self._open = None
             write.abandon()
+            if misfit is not None and isinstance(error, ValidationError):
+                error.explain(f"this branch keeps the types that it has, because {misfit}")
             raise
         self._open = None
         if self._call is not None:
@@ -463,17 +465,17 @@ class Knowledge:
         if self._call is not None and told is not None:
             self._call.statements += told.added + told.removed
 
-    def _adopt(self) -> None:
-        """Let the branch have the declared types; who sees few is not told why it can't."""
+    def _adopt(self) -> str | None:
+        """Let the branch have the declared types; why it keeps its own, where its data needs them.
+
+        It can be written all the same: its nodes may have to be changed before the types fit.
+        Who does not see all of them learns no more than that.
+        """
         try:
             adopt_on_branch(self._graph, self._line, self._declared)
-        except SchemaMismatchError:
-            if self.sight.reads_all:
-                raise
-            raise ForbiddenError(
-                "the declared types do not fit this branch, so it can't be written; leave it to "
-                "somebody who may see all of it"
-            ) from None
+        except SchemaMismatchError as error:
+            return error.message if self.sight.reads_all else "its data does not fit the new ones"
+        return None
 
     def _told(self, commit: Commit | None) -> Commit | None:
         """A commit as the actor sees it."""

@@ -10,7 +10,7 @@ import threading
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from trails.engine.query_terms import Vocabulary
 from trails.engine.rules import RuleBook
@@ -55,6 +55,15 @@ def compile_once(schema: Schema, names: Names) -> Compiled:
     return _compiled.get((schema.digest, names), lambda: Compiled(schema, names))
 
 
+class Misfit(NamedTuple):
+    """Types that the data of a branch did not fit."""
+
+    schema: str
+    reason: str
+    until: float
+    """The moment from which it is worth another try."""
+
+
 class Line:
     """One branch or snapshot."""
 
@@ -75,6 +84,7 @@ class Line:
         than it: a compare-and-swap against it can't miss a write.
         """
         self.compiled: Compiled
+        self.misfit: Misfit | None = None
 
     def use(self, compiled: Compiled) -> None:
         """Read and write with these types from now on."""

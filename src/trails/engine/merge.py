@@ -7,7 +7,6 @@ they break between them are conflicts too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -15,33 +14,27 @@ import msgspec
 from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
 from trails.engine.changes import count_changes, net_between
-from trails.engine.common_state import common_state
-from trails.engine.conflicts import Sides, clash_id, concerned, of_schemas, violation_id
 from trails.engine.containment import Permits
 from trails.engine.graph import Graph, now
 from trails.engine.idempotency import IdempotencyKey
 from trails.engine.lines import Line
-from trails.engine.mergers import check_forward, check_sight, check_types
+from trails.engine.mergers import check_forward, check_sight
+from trails.engine.merging import Merging
 from trails.engine.moves import tell_move
 from trails.engine.rule_check import broken_rules
-from trails.engine.rules import RuleError
-from trails.engine.schema_merge import merge_schemas
 from trails.engine.seen import Seen, permitting, reader
 from trails.engine.snapshots import snapshot_line
-from trails.engine.three_way import Edit, Merge, three_way
-from trails.engine.write.draft import Draft, drafting
-from trails.engine.write.states import judge, put_states
+from trails.engine.write.draft import drafting
+from trails.engine.write.states import put_away, put_states
 from trails.engine.write.write import Write
-from trails.errors import ConflictError, FieldError, NotFoundError, ValidationError
+from trails.errors import ConflictError
 from trails.log.protocol import head_moved
-from trails.model.history import GENESIS, Move
+from trails.model.history import Move
 from trails.model.idempotency import KeyedOutcome
-from trails.model.merges import Conflict, MergeRequest, MergeResult, Resolution
-from trails.model.nodes import NodeState, split_handle
+from trails.model.merges import MergeRequest, MergeResult
+from trails.model.nodes import NodeState
 from trails.model.types import Schema
 
-_ROUNDS: Final = 10
-"""Resolutions may bring about new conflicts, which others resolve; so often at most."""
 _PLANS: Final = 4
 """How often a merge is planned without the writer's lock before it is planned under it."""
 
@@ -98,7 +91,8 @@ class _Task:
         self._key: IdempotencyKey | None = None
         if asked.idempotency_key is not None and not asked.dry_run:
             self._key = IdempotencyKey(graph, asked.target, actor, asked.idempotency_key)
-            self._key.request.add(["merge", asked.source, asked.resolutions, asked.message])
+            settled = [asked.resolutions, asked.resolve_all]
+            self._key.request.add(["merge", asked.source, settled, asked.message])
 
     def sides(self) -> tuple[Line, Line]:
         """The source and the target, both of which the actor has to see whole."""
@@ -152,7 +146,7 @@ class _Task:
             easy = self._without_commit(draft.line, other)
             if easy is not None:
                 return _Plan(easy, ours_id, theirs_id)
-            found = _Merging(graph, draft, other, asked, access).run()
+            found = Merging(graph, draft, other, asked, access).run()
             return _Plan(found, ours_id, theirs_id, draft.schema, draft.states)
 
     def _move(self, line: Line, theirs: Line, plan: _Plan) -> MergeResult | None:
@@ -179,6 +173,7 @@ class _Task:
         try:
             if write.replayed is None:
                 if plan.schema is not None:
+                    put_away(write.nodes, plan.states, plan.schema)
                     write.change_schema(plan.schema)
                 put_states(write.nodes, plan.states)
         except BaseException:
@@ -214,7 +209,7 @@ class _Task:
             return self._finished(write, _replay(asked, write.replayed), theirs_id)
         try:
             theirs_id = theirs.nodes.position.commit
-            found = _Merging(graph, write, theirs, asked, self._access).run()
+            found = Merging(graph, write, theirs, asked, self._access).run()
         except BaseException:
             write.abandon()
             raise
@@ -333,288 +328,4 @@ def _into(access: Access, source: str) -> Permits | None:
         access.may("Read", branch)
         and access.may("Change", branch)
         and access.may("BranchMerge", source, branch)
-    )
-
-
-class _Merging:
-    """One merge that needs a commit, inside its write or a draft of it."""
-
-    def __init__(
-        self, graph: Graph, write: Write | Draft, theirs: Line, asked: MergeRequest, access: Access
-    ) -> None:
-        self._graph = graph
-        self._access = access
-        self._write = write
-        self._ours, self._theirs = write.line, theirs
-        self._asked = asked
-        self._resolutions = asked.resolutions
-        self._used: set[str] = set()
-        self._conflicts: dict[str, Conflict] = {}
-        self._former: Schema | None = None
-        """The types that the target has had, where the merge gives it others."""
-
-    def run(self) -> MergeResult:
-        """Put everything together in the write's transaction."""
-        graph = self._graph
-        ours, theirs = self._ours.nodes.position.commit, self._theirs.nodes.position.commit
-        bases = graph.ancestry.bases(ours, theirs)
-        self._merge_schemas(bases[0])
-        if self._conflicts:
-            return self._result(ours, bases, (0, 0, 0))  # fields need types to be read with
-        net_ours = net_between(graph, bases[0], ours)
-        net_theirs = net_between(graph, bases[0], theirs)
-        self._sides = Sides(graph, self._schema, net_ours, net_theirs)
-        common = common_state(graph, bases, ours, self._ours_now, self._schema)
-        merged = three_way(common, net_ours, net_theirs)
-        before = self._states(self._ours, [*merged.edits, *(c.handle for c in merged.clashes)])
-        states = self._edited(merged, before)
-        self._settle(states)
-        self._check_resolutions()
-        counts = _count(self._ours_before(list(states)), states)
-        return self._result(ours, bases, counts)
-
-    def _result(self, ours: str, bases: list[str], counts: tuple[int, int, int]) -> MergeResult:
-        conflicts = tuple(self._conflicts.values())
-        return MergeResult(
-            "conflicts" if conflicts else "merged",
-            self._asked.source,
-            self._asked.target,
-            ours if conflicts else None,
-            tuple(bases),
-            *counts,
-            conflicts=conflicts,
-            dry_run=self._asked.dry_run,
-        )
-
-    def _states(self, line: Line, handles: list[str]) -> dict[str, NodeState | None]:
-        found = line.nodes.find_all(self._write.nodes.db, handles)
-        return {
-            handle: found[handle].state if handle in found else None
-            for handle in dict.fromkeys(handles)
-        }
-
-    # --- schemas -------------------------------------------------------------------------
-
-    def _merge_schemas(self, base_commit: str) -> None:
-        graph, mine, other = self._graph, self._ours.schema, self._theirs.schema
-        if mine.digest == other.digest:
-            return
-        start = (
-            Schema()
-            if base_commit == GENESIS
-            else graph.compiled(graph.ancestry.commit(base_commit).schema).schema
-        )
-        merged, torn = merge_schemas(start, mine, other)
-        lost = {*self._lost(self._ours, merged), *self._lost(self._theirs, merged)}
-        for name in sorted({*torn, *lost}):
-            what = "both sides changed it" if name in torn else "one side removed it, one uses it"
-            self._add(of_schemas(name, what, start, mine, other))
-        if not torn and not lost and merged.digest != mine.digest:
-            check_types(self._access, self._ours.name, mine, merged)
-            self._former = mine
-            self._write.change_schema(merged)
-
-    def _lost(self, line: Line, merged: Schema) -> Iterator[str]:
-        """Types and fields that a side uses and the merged schema has not."""
-        for name, declared in line.schema.by_name.items():
-            if not line.nodes.live(self._write.nodes.db, (name,)):
-                continue
-            after = merged.by_name.get(name)
-            if after is None:
-                yield name
-                continue
-            gone = {field for field in declared.by_name if field not in after.by_name}
-            if gone:
-                for stored in line.nodes.stored(self._write.nodes.db, (name,)):
-                    yield from (f"{name}.{each}" for each in gone & stored.state.values.keys())
-
-    # --- fields --------------------------------------------------------------------------
-
-    def _edited(
-        self, merged: Merge, before: Mapping[str, NodeState | None]
-    ) -> dict[str, NodeState | None]:
-        """The nodes as they shall be; what clashes stays ours unless a resolution says else."""
-        wanted = [handle for handle, edit in merged.edits.items() if edit.whole == "take"]
-        wanted += [clash.handle for clash in merged.clashes]
-        other = self._states(self._theirs, wanted)
-        states: dict[str, NodeState | None] = {
-            handle: _apply(edit, handle, before[handle], other.get(handle), self._schema)
-            for handle, edit in merged.edits.items()
-        }
-        for clash in merged.clashes:
-            handle = clash.handle
-            current = states.get(handle, before[handle])
-            resolution = self._resolution(clash_id(clash))
-            if resolution is None:
-                self._add(self._sides.of_clash(clash, before[handle], other[handle]))
-            elif not clash.field:
-                if resolution.take == "value":
-                    raise _no_value(clash_id(clash))
-                states[handle] = before[handle] if resolution.take == "ours" else other[handle]
-            elif resolution.take != "ours":
-                value = clash.theirs if resolution.take == "theirs" else resolution.value
-                states[handle] = self._with(current, handle, clash.field, value)
-        return states
-
-    @property
-    def _schema(self) -> Schema:
-        return self._ours.schema
-
-    def _with(
-        self, state: NodeState | None, handle: str, field: str, value: object
-    ) -> NodeState | None:
-        """A node with one field replaced; the value may be in JSON form."""
-        if state is None:
-            return None
-        values: dict[str, object] = {**state.values, field: value}
-        if value is None:
-            del values[field]
-        errors: list[FieldError] = []
-        checked = self._ours.validator.check(state.type, values, f"{handle}.", errors)
-        refused = [each for each in errors if _last_name(each.field) == field]
-        if refused:
-            raise ValidationError(refused)
-        if field in checked:
-            values[field] = checked[field]
-        elif field in values:
-            del values[field]
-        return NodeState(state.type, state.id, values)
-
-    # --- rules ---------------------------------------------------------------------------
-
-    def _settle(self, states: dict[str, NodeState | None]) -> None:
-        """Put the nodes, and settle the rules that they break as resolutions say."""
-        left: list[RuleError] = []
-        for _ in range(_ROUNDS):
-            left = list(self._violations(states))
-            again = False
-            for violation in left:
-                identifier = violation_id(violation)
-                resolution = self._resolution(identifier)
-                if resolution is not None:
-                    again |= self._resolve(states, violation, resolution, identifier)
-            if not again:
-                break
-        # What no resolution has mended, though one may have been given.
-        for violation in left:
-            holder = concerned(violation)[0]
-            mine, other = self._ours_before([holder])[holder], self._theirs_now([holder])[holder]
-            self._add(self._sides.of_violation(violation, mine, other))
-
-    def _violations(self, states: Mapping[str, NodeState | None]) -> Iterator[RuleError]:
-        """What the merged nodes break, and what the others do under rules that are new to them."""
-        told: set[str] = set()
-        for violation in judge(self._write.nodes, states):
-            told.add(violation_id(violation))
-            yield violation
-        ours, db = self._ours, self._write.nodes.db
-        if self._former is not None:
-            for violation in broken_rules(ours.nodes, db, ours.compiled, [self._former]):
-                if violation_id(violation) not in told:
-                    yield violation
-
-    def _resolve(
-        self,
-        states: dict[str, NodeState | None],
-        violation: RuleError,
-        resolution: Resolution,
-        identifier: str,
-    ) -> bool:
-        """Change the nodes of a violation as asked; whether that changed anything."""
-        handles = concerned(violation)
-        if resolution.take == "value":
-            field = violation.field.rpartition(".")[2]
-            if "," in field:
-                raise _no_value(identifier)
-            line = self._ours
-            current = states.get(handles[0]) or self._states(line, handles[:1])[handles[0]]
-            chosen = {handles[0]: self._with(current, handles[0], field, resolution.value)}
-        else:
-            side = self._ours_before if resolution.take == "ours" else self._theirs_now
-            chosen = side(handles)
-        changed = any(states.get(each, ...) != state for each, state in chosen.items())
-        states.update(chosen)
-        return changed
-
-    def _ours_now(self, handles: list[str]) -> dict[str, NodeState | None]:
-        return self._states(self._ours, handles)
-
-    def _theirs_now(self, handles: list[str]) -> dict[str, NodeState | None]:
-        return self._states(self._theirs, handles)
-
-    def _ours_before(self, handles: list[str]) -> dict[str, NodeState | None]:
-        """Nodes as they were before this write, which its own index no longer shows."""
-        now_there = self._states(self._ours, handles)
-        touches = self._write.nodes.touches
-        return {handle: touches.before(handle, now_there[handle]) for handle in handles}
-
-    # --- conflicts -------------------------------------------------------------------------
-
-    def _resolution(self, identifier: str) -> Resolution | None:
-        found = self._resolutions.get(identifier)
-        if found is not None:
-            self._used.add(identifier)
-        return found
-
-    def _add(self, conflict: Conflict) -> None:
-        self._conflicts.setdefault(conflict.id, conflict)
-
-    def _check_resolutions(self) -> None:
-        unknown = sorted(set(self._resolutions) - self._used)
-        if unknown and not self._conflicts:
-            raise NotFoundError(
-                f"there is no conflict {unknown[0]!r} in this merge; take the ids from its result",
-                conflict=unknown[0],
-            )
-
-
-def _apply(
-    edit: Edit,
-    handle: str,
-    ours: NodeState | None,
-    theirs: NodeState | None,
-    schema: Schema,
-) -> NodeState | None:
-    if edit.whole == "take":
-        return theirs
-    if edit.whole == "delete" or ours is None:
-        return None
-    values = dict(ours.values)
-    for name, (_, value) in edit.values.items():
-        if value is None:
-            values.pop(name, None)
-        else:
-            values[name] = value
-    type_name, identifier = split_handle(handle)
-    for name, members in edit.members.items():
-        field = schema.by_name[type_name].by_name[name]
-        row = field.type.scalar.row
-        left = {each for each in values.get(name, ()) if members.get(each, True)}  # type: ignore[attr-defined]
-        left |= {each for each, inside in members.items() if inside}
-        values[name] = tuple(sorted(left, key=row.sort_key if row else None))
-        if not left:
-            del values[name]
-    return NodeState(type_name, identifier, values)
-
-
-def _count(
-    before: Mapping[str, NodeState | None], states: Mapping[str, NodeState | None]
-) -> tuple[int, int, int]:
-    created = updated = deleted = 0
-    for handle, state in states.items():
-        old = before.get(handle)
-        created += old is None and state is not None
-        deleted += old is not None and state is None
-        updated += old is not None and state is not None and old != state
-    return created, updated, deleted
-
-
-def _last_name(path: str) -> str:
-    return path.rpartition(".")[2].partition("[")[0]
-
-
-def _no_value(identifier: str) -> ConflictError:
-    return ConflictError(
-        f"{identifier} concerns more than one field; resolve it with 'ours' or 'theirs'",
-        conflict=identifier,
     )

@@ -26,7 +26,7 @@ from trails.engine.rules import (
 from trails.errors import FieldError
 from trails.model.types import PredicateDescriptor, Schema
 from trails.views.nodes.index import NodeIndex, Stored
-from trails.views.nodes.keys import all_slots, handle_key, slot_name
+from trails.views.nodes.keys import MISSING, all_slots, handle_key, slot_name
 
 _EXAMPLES: Final = 3
 _Limits = tuple[int, int | None]
@@ -65,6 +65,43 @@ def broken_rules(
         if limits[0]:
             for name in types:
                 yield from _too_few(nodes, db, edge, side, name, limits)
+
+
+def broken_around(
+    nodes: NodeIndex, db: sqlite3.Connection, compiled: Compiled, handles: Sequence[str]
+) -> Iterator[RuleError]:
+    """Every violation in which some nodes take part: of their own rules, and as one of several."""
+    schema, book = compiled.schema, compiled.rules
+    ends: set[tuple[str, str, str]] = set()
+    for stored in nodes.find_all(db, handles).values():
+        state = stored.state
+        yield from _own(compiled, [stored])
+        yield from _dangling(nodes, db, schema, book.references[state.type], [stored])
+        for slot in nodes.unique_slots(state.type):
+            for key in slot.extract(state.values):
+                error = duplicate_error(nodes, db, slot.name, key, slot.unique)
+                if key != MISSING and error is not None:
+                    yield error
+        ends.update((edge, side, state.handle) for edge, side, _, _ in book.ends[state.type])
+        if schema.by_name[state.type].edge is not None:
+            ends.update(
+                (name, side, str(state.values[side]))
+                for name in schema.lineage(state.type)
+                for side in ("source", "target")
+            )
+    for edge, side, handle in sorted(ends):
+        yield from _miscounted(nodes, db, compiled, edge, side, handle)
+
+
+def _miscounted(
+    nodes: NodeIndex, db: sqlite3.Connection, compiled: Compiled, edge: str, side: str, handle: str
+) -> Iterator[RuleError]:
+    for name, end, low, high in compiled.rules.ends.get(handle.partition("/")[0], ()):
+        if (name, end) == (edge, side) and nodes.exists(db, handle):
+            count = nodes.count_key(db, slot_name(edge, (side,)), handle_key(handle))
+            error = count_error(edge, side, handle, (low, high), count)
+            if error is not None:
+                yield error
 
 
 def broken_since(

@@ -31,6 +31,8 @@ class RuleError(FieldError, frozen=True):
     """The handles of those that break the rule, the one whose change did so last."""
     others: tuple[str, ...] = ()
     """The handles of further nodes that it is about."""
+    edge: str = ""
+    """The edge type, where the number of edges at a node is wrong."""
 
 
 def of_node(handle: str, error: FieldError) -> RuleError:
@@ -172,11 +174,14 @@ class Rules:
         """Test every suspect on the state at the end; add what is still wrong."""
         errors.extend(self.violations())
 
-    def violations(self) -> Iterator[RuleError]:
-        """Test every suspect on the state as it is now."""
+    def violations(self, *, each_reference: bool = False) -> Iterator[RuleError]:
+        """Test every suspect on the state as it is now.
+
+        ``each_reference`` reports references to what was deleted one by one, at their holders.
+        """
         yield from self._duplicate_errors()
         yield from self._dangling_errors()
-        yield from self._gone_errors()
+        yield from self._gone_references() if each_reference else self._gone_errors()
         for suspect in sorted(self._crowded):
             error = self._count_error(*suspect)
             if error is not None:
@@ -196,6 +201,12 @@ class Rules:
             if points and not self._reference_holds(field, handle):
                 there = self._nodes.exists(self._db, handle)
                 yield dangling_error(holder, field, handle, there=there)
+
+    def _gone_references(self) -> Iterator[RuleError]:
+        for handle, node in self._gone.items():
+            if not self._nodes.exists(self._db, handle):
+                for holder, field in self.inbound(node):
+                    yield dangling_error(holder, field, handle, there=False)
 
     def _gone_errors(self) -> Iterator[RuleError]:
         for handle, node in self._gone.items():
@@ -278,9 +289,9 @@ def count_error(
     if found < low:
         least = count(low, f"{edge} edge")
         message = f"{handle} needs at least {least} as {side}, not {found}"
-        return RuleError(side, "min_count", message, handle, low, (handle,))
+        return RuleError(side, "min_count", message, handle, low, (handle,), edge=edge)
     if high is not None and found > high:
         most = count(high, f"{edge} edge")
         message = f"{handle} may have at most {most} as {side}, not {found}"
-        return RuleError(side, "max_count", message, handle, high, (handle,))
+        return RuleError(side, "max_count", message, handle, high, (handle,), edge=edge)
     return None

@@ -1,27 +1,41 @@
-"""Merge two schemas type by type, as three_way does fields."""
+"""Schemas merge type by type; a type that both sides changed in different ways is torn.
+
+A side settles what is torn. Some declarations need others: what one side removed and the
+other's types need is kept, and inherited fields follow those of the parent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from trails.model.types import Schema, ShapeDescriptor, TypeDescriptor
+import msgspec
+
+from trails.model.merges import Side
+from trails.model.types import PredicateDescriptor, Schema, ShapeDescriptor, TypeDescriptor
 
 D = TypeVar("D", TypeDescriptor, ShapeDescriptor)
+Settle = Callable[[str], Side | None]
+"""Which side settles a name that is torn."""
 
 
-def merge_schemas(base: Schema, ours: Schema, theirs: Schema) -> tuple[Schema, list[str]]:
-    """The merged schema, and the names on which the two sides disagree."""
+def merge_schemas(
+    base: Schema, ours: Schema, theirs: Schema, settle: Settle
+) -> tuple[Schema, list[str]]:
+    """The merged schema, and the names on which the two sides disagree unsettled."""
     if theirs.digest in {ours.digest, base.digest}:
         return ours, []
     if ours.digest == base.digest:
         return theirs, []
-    types, torn_types = _merge(base.types, ours.types, theirs.types)
-    shapes, torn_shapes = _merge(base.shapes, ours.shapes, theirs.shapes)
-    return Schema(tuple(types), tuple(shapes)), torn_types + torn_shapes
+    types, torn_types = _merge(base.types, ours.types, theirs.types, settle)
+    shapes, torn_shapes = _merge(base.shapes, ours.shapes, theirs.shapes, settle)
+    merged = complete(types, shapes, ours, theirs)
+    return merged, torn_types + torn_shapes
 
 
-def _merge(base: Iterable[D], ours: Iterable[D], theirs: Iterable[D]) -> tuple[list[D], list[str]]:
+def _merge(
+    base: Iterable[D], ours: Iterable[D], theirs: Iterable[D], settle: Settle
+) -> tuple[list[D], list[str]]:
     before: dict[str, D] = {each.name: each for each in base}
     mine: dict[str, D] = {each.name: each for each in ours}
     other: dict[str, D] = {each.name: each for each in theirs}
@@ -29,9 +43,109 @@ def _merge(base: Iterable[D], ours: Iterable[D], theirs: Iterable[D]) -> tuple[l
     torn: list[str] = []
     for name in sorted({*mine, *other}):
         was, here, there = before.get(name), mine.get(name), other.get(name)
-        if here != there and was not in (here, there):
-            torn.append(name)
         chosen = there if here == was else here
+        if here != there and was not in (here, there):
+            side = settle(name)
+            if side is None:
+                torn.append(name)
+            chosen = there if side == "theirs" else here
         if chosen is not None:
             merged.append(chosen)
     return merged, torn
+
+
+def with_type(schema: Schema, name: str, ours: Schema, theirs: Schema, side: Side) -> Schema:
+    """A schema with a type as one side declares it, or without it."""
+    wanted = (ours if side == "ours" else theirs).by_name.get(name)
+    types = [each for each in schema.types if each.name != name]
+    if wanted is not None:
+        types.append(wanted)
+    return complete(types, schema.shapes, ours, theirs)
+
+
+def with_field(
+    schema: Schema, owner: str, name: str, ours: Schema, theirs: Schema, side: Side
+) -> Schema:
+    """A schema with a field of a type, and of those that inherit it, as one side declares it."""
+    chosen = ours if side == "ours" else theirs
+    declared = chosen.by_name.get(owner)
+    field = None if declared is None else declared.by_name.get(name)
+    types = [
+        _with_field(each, name, field) if owner in schema.lineage(each.name) else each
+        for each in schema.types
+    ]
+    return complete(types, schema.shapes, ours, theirs)
+
+
+def _with_field(
+    declared: TypeDescriptor, name: str, field: PredicateDescriptor | None
+) -> TypeDescriptor:
+    fields = [each for each in declared.fields if each.name != name]
+    if field is not None:
+        fields.append(field)
+    return _without_groups(msgspec.structs.replace(declared, fields=tuple(fields)))
+
+
+def _without_groups(declared: TypeDescriptor) -> TypeDescriptor:
+    """A type without the groups that name fields which it has not."""
+    known = {each.name for each in declared.fields}
+    unique, index = (
+        tuple(group for group in groups if known.issuperset(group))
+        for groups in (declared.unique, declared.index)
+    )
+    return msgspec.structs.replace(declared, unique=unique, index=index)
+
+
+def complete(
+    types: Iterable[TypeDescriptor],
+    shapes: Iterable[ShapeDescriptor],
+    ours: Schema,
+    theirs: Schema,
+) -> Schema:
+    """A schema of these types, of the types that they need, and of inherited fields."""
+    found = {each.name: each for each in types}
+    pending = [*found.values()]
+    while pending:
+        for name in _needs(pending.pop()):
+            if name not in found:
+                found[name] = ours.by_name.get(name) or theirs.by_name[name]
+                pending.append(found[name])
+    done: dict[str, TypeDescriptor] = {}
+    for name in sorted(found):
+        _inherit(name, found, done)
+    return Schema.of(done.values(), (each for each in shapes if each.target in done))
+
+
+def _needs(declared: TypeDescriptor) -> Iterator[str]:
+    """The types that a type names."""
+    if declared.extends is not None:
+        yield declared.extends
+    for field in declared.fields:
+        if field.target is not None:
+            yield field.target
+    if declared.edge is not None:
+        yield declared.edge.source
+        yield declared.edge.target
+
+
+def _inherit(
+    name: str, found: dict[str, TypeDescriptor], done: dict[str, TypeDescriptor]
+) -> TypeDescriptor:
+    """A type with the fields that its parent has in the end."""
+    if name in done:
+        return done[name]
+    declared = done[name] = found[name]
+    if declared.extends is not None and declared.extends != name:
+        parent = _inherit(declared.extends, found, done)
+        inherited = {each.name: each for each in parent.fields}
+        kept = [
+            each
+            for each in declared.fields
+            if each.declared_in == name or inherited.get(each.name) == each
+        ]
+        names = {each.name for each in kept}
+        missing = [each for each in parent.fields if each.name not in names]
+        if len(kept) != len(declared.fields) or missing:
+            declared = msgspec.structs.replace(declared, fields=(*missing, *kept))
+            done[name] = _without_groups(declared)
+    return done[name]

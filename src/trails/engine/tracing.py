@@ -87,10 +87,10 @@ class Tracing:
         path = self._ancestry.path(start, end)
         for commits, sign in ((path.undo, -1), (path.redo, 1)):
             for commit in commits:
-                places = places_of(self._compiled(commit.schema).schema, self._names)
+                former, latter = self._folding.types_around(commit)
                 with self._folding.statements(commit) as (removed, added):
-                    net.count(places, removed, -sign)
-                    net.count(places, added, sign)
+                    net.count(places_of(former.schema, self._names), removed, -sign)
+                    net.count(places_of(latter.schema, self._names), added, sign)
         return net.traces()
 
 

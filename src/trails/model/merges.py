@@ -19,6 +19,10 @@ ConflictKind = Literal[
 ]
 
 
+Side = Literal["ours", "theirs"]
+Take = Literal["ours", "theirs", "value"]
+
+
 class Conflict(msgspec.Struct, frozen=True):
     """A place where two sides do not fit together; ``id`` is what a resolution names."""
 
@@ -32,12 +36,14 @@ class Conflict(msgspec.Struct, frozen=True):
     ours_commits: tuple[str, ...]
     theirs_commits: tuple[str, ...]
     message: str
+    takes: tuple[Take, ...] = ("ours", "theirs")
+    """The resolutions that settle it."""
 
 
 class Resolution(msgspec.Struct, frozen=True):
     """How a conflict is settled: with our side, with theirs, or with another value."""
 
-    take: Literal["ours", "theirs", "value"]
+    take: Take
     value: object = None
 
 
@@ -52,6 +58,8 @@ class MergeRequest(msgspec.Struct, frozen=True):
     dry_run: bool = False
     expected_head: str | None = None
     idempotency_key: str | None = None
+    resolve_all: Side | None = None
+    """The side that settles every conflict without a resolution of its own, where it can."""
 
 
 class MergeResult(msgspec.Struct, frozen=True):
@@ -68,5 +76,9 @@ class MergeResult(msgspec.Struct, frozen=True):
     deleted: int = 0
     conflicts: tuple[Conflict, ...] = ()
     dry_run: bool = False
+    suggested: Mapping[str, Side] = {}
+    """With conflicts: resolutions that settle all of them, and what settling them brings about."""
+    unused: tuple[str, ...] = ()
+    """Resolutions of conflicts that did not arise."""
     replayed: bool = False
     """The idempotency key was known: this is the first outcome, nothing was done now."""

@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from trails.errors import BudgetError, LimitError, QueryError, UnavailableError
+from trails.model.actors import LOCAL
 from trails.model.fair_queue import FairQueue
 from trails.model.meters import Meter
 from trails.sandbox.confine import Confinement
@@ -228,14 +229,14 @@ class Sandbox:
             self._recent.add(caller, spent)
 
     def _check_time(self, caller: str) -> None:
-        over = self._spent.excess(caller)
+        over = None if caller == LOCAL.name else self._spent.excess(caller)
         if over is not None:
             raise BudgetError(
                 f"the queries of {caller or 'this caller'} have run for {over.used:.1f} s within a "
-                f"minute, and {self._spent.limit:g} s are allowed; try again in "
-                f"{over.retry_after} s, and ask for less at a time",
+                f"minute, and {self._spent.limit:g} s are allowed (query_seconds_per_minute in "
+                f"[graphs.<id>.budgets]); try again in {over.retry_after} s, and ask for less at a "
+                "time",
                 limit="query_seconds_per_minute",
-                setting="[graphs.<id>.budgets] query_seconds_per_minute",
                 allowed=self._spent.limit,
                 used=round(over.used, 3),
                 retry_after=over.retry_after,

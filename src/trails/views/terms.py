@@ -101,16 +101,19 @@ class Terms:
         return lines
 
     def difference(
-        self, before: NodeState | None, after: NodeState | None
+        self, before: NodeState | None, after: NodeState | None, former: Terms | None = None
     ) -> tuple[list[str], list[str]]:
-        """The statements to remove and to add between two states of a node."""
+        """The statements to remove and to add between two states of a node.
+
+        ``former`` wrote the state before, where the types have changed since.
+        """
         if before is None:
             return [], [] if after is None else self.statements(after)
         if after is None:
-            return self.statements(before), []
-        if before.values == after.values:
+            return (former or self).statements(before), []
+        if before.values == after.values and former is None:
             return [], []
-        old, new = self.statements(before), self.statements(after)
+        old, new = (former or self).statements(before), self.statements(after)
         kept = set(old).intersection(new)
         return (
             [line for line in old if line not in kept],

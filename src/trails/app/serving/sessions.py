@@ -89,7 +89,7 @@ class Sessions:
         if isinstance(found, Failure):
             await connection.send(Welcome(found.code, found.message, found.data))
             return
-        await connection.send(Welcome())
+        await connection.send(Welcome(data={"repeatable": found.repeatable()}))
         connection.begin(self.answered.set)
         await serve_stream(
             found,

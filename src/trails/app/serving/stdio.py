@@ -181,6 +181,7 @@ class StdioFront:
         """Until the owner ends."""
         # What is sent is written before anything is waited for, so lines keep their order.
         self._link = link
+        self._conversation.know(link.welcome.data.get("repeatable"))
         with suppress(OSError):
             await link.send(self._conversation.attach())
         self._moved.set()

@@ -14,6 +14,7 @@ from trails.log.payloads import Payload, PayloadWriter
 from trails.model.nodes import NodeState
 from trails.views.quads import BULK
 from trails.views.staging import StagedLoad
+from trails.views.terms import Terms
 
 
 class Delta:
@@ -23,9 +24,14 @@ class Delta:
         self._graph = graph
         self._line = line
         self._payload: PayloadWriter | None = None
+        self._former: Terms | None = None
         self._unstaged: list[tuple[bytes, bytes, int]] = []
         self.staged: StagedLoad | None = None
         """The load beside main's store, where there is one."""
+
+    def change_types(self, former: Terms) -> None:
+        """The branch has other types now; what it held before was written with these."""
+        self._former = former
 
     def write(
         self, changes: Iterable[tuple[NodeState | None, NodeState | None]]
@@ -34,7 +40,7 @@ class Delta:
         removed: list[str] = []
         added: list[str] = []
         for before, after in changes:
-            lost, won = self._line.terms.difference(before, after)
+            lost, won = self._line.terms.difference(before, after, self._former)
             removed += lost
             added += won
         payload = self._writer()

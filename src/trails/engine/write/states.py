@@ -7,9 +7,11 @@ from itertools import islice
 
 from trails.engine.puts import misnamed
 from trails.engine.rules import RuleError, of_node
+from trails.engine.schema_change import changed_reading
 from trails.engine.write.pending import CHUNK, PendingNodes
 from trails.errors import FieldError, ValidationError
 from trails.model.nodes import NodeState
+from trails.model.types import Schema
 
 States = Mapping[str, NodeState | None]
 """Nodes by handle as they shall be; None for those that shall not be."""
@@ -57,7 +59,7 @@ def judge(nodes: PendingNodes, states: States) -> list[RuleError]:
         before = stored.get(handle)
         if (None if before is None else before.state) != state:
             nodes.store(before, handle, state)
-    found.extend(nodes.rules.violations())
+    found.extend(nodes.rules.violations(each_reference=True))
     return found
 
 
@@ -69,6 +71,24 @@ def put_states(nodes: PendingNodes, states: States) -> None:
         stored = nodes.index.find_all(nodes.db, some)
         for handle in some:
             nodes.store(stored.get(handle), handle, states[handle])
+
+
+def put_away(nodes: PendingNodes, states: States, schema: Schema) -> None:
+    """Before the types change: take out of nodes what the new ones could not read.
+
+    ``states`` has every node that loses something so.
+    """
+    handles = iter(states)
+    while some := list(islice(handles, CHUNK)):
+        for handle, stored in nodes.index.find_all(nodes.db, some).items():
+            before = stored.state
+            lost = {field for field, _ in changed_reading(nodes.line.schema, schema, before.type)}
+            if not lost & {"", *before.values}:
+                continue
+            kept = {name: value for name, value in before.values.items() if name not in lost}
+            gone = "" in lost or states[handle] is None
+            after = None if gone else NodeState(before.type, before.id, kept)
+            nodes.store(stored, handle, after)
 
 
 def bypass(nodes: PendingNodes, removed: bytes, added: bytes, counts: tuple[int, int]) -> None:

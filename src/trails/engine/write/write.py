@@ -140,6 +140,7 @@ class Write:
         line = self._line
         self._news.add_everything()
         self._former_schema = line.schema
+        self._delta.change_types(line.terms)
         line.nodes.adopt(schema)
         line.use(self._graph.compile(schema))
         self._draft = msgspec.structs.replace(self._draft, schema=schema.digest)

@@ -77,7 +77,13 @@ def _shown(result: MergeResult) -> dict[str, object]:
         "dry_run": result.dry_run,
         "replayed": result.replayed,
         "conflicts": [_conflict(each) for each in result.conflicts],
+        "suggested": _suggested(result),
+        "unused": list(result.unused),
     }
+
+
+def _suggested(result: MergeResult) -> list[dict[str, object]]:
+    return [{"conflict": each, "take": side} for each, side in result.suggested.items()]
 
 
 def _conflict(conflict: Conflict) -> dict[str, object]:
@@ -91,9 +97,8 @@ def _conflict(conflict: Conflict) -> dict[str, object]:
         "theirs": conflict.theirs,
         "message": conflict.message,
         "resolutions": [
-            {"conflict": conflict.id, "take": "ours"},
-            {"conflict": conflict.id, "take": "theirs"},
-            {"conflict": conflict.id, "take": "value", "value": None},
+            {"conflict": conflict.id, "take": take} | ({"value": None} if take == "value" else {})
+            for take in conflict.takes
         ],
     }
 
@@ -106,9 +111,15 @@ def _refused(result: MergeResult) -> ConflictError:
         '{"conflict": "<id>", "take": "ours"} keeps what '
         f"{result.target} has, "
         '"theirs" takes what '
-        f'{result.source} has, "value" with a value sets that.',
+        f'{result.source} has, "value" with a value sets that; or with resolve_all.'
+        + (f" These settle everything: {_spelled_json(result)}." if result.suggested else ""),
         conflicts=[_conflict(each) for each in result.conflicts],
+        suggested=_suggested(result),
     )
+
+
+def _spelled_json(result: MergeResult) -> str:
+    return msgspec.json.encode({"resolutions": _suggested(result)}).decode()
 
 
 def _spelled(conflicts: Iterable[Conflict]) -> Iterable[str]:
@@ -138,7 +149,8 @@ BRANCH_MERGE: Final = Builtin(
         "Bring the commits of one branch (or commit) into another, field by field: different "
         "fields of one node merge by themselves. If both sides changed the same thing in "
         "different ways, nothing is written and the error lists every conflict with its id; call "
-        "again with one resolution for each. dry_run=true only tells what would happen. Example: "
+        "again with one resolution for each, or with resolve_all. dry_run=true only tells what "
+        "would happen. Example: "
         '{"source": "agents/ada/tidy-up", "message": "Tidy up"}. Returns the outcome '
         "(already_up_to_date, fast_forward, merged; with dry_run also conflicts), the commit that "
         "the target is at now, and how many nodes were created, updated and deleted."
@@ -152,6 +164,12 @@ BRANCH_MERGE: Final = Builtin(
             "Object",
             target="Resolution",
             many=True,
+        ),
+        field(
+            "resolve_all",
+            "Settle every conflict that no resolution names with what the target has (ours) or "
+            "what the source has (theirs). What that side can't settle is still a conflict.",
+            one_of=["ours", "theirs"],
         ),
         field("dry_run", "Only tell what would happen; write nothing.", "Bool", default=False),
         MESSAGE,
@@ -170,6 +188,11 @@ BRANCH_MERGE: Final = Builtin(
         dry_run=BOOLEAN,
         replayed=said(BOOLEAN, "The idempotency key was known: this is the first call's outcome."),
         conflicts=listed(_CONFLICT),
+        suggested=said(
+            listed(shown(conflict=STRING, take=STRING)),
+            "With conflicts: resolutions that settle all of them.",
+        ),
+        unused=said(listed(STRING), "Resolutions of conflicts that did not arise."),
     ),
     hints=WRITER,
     action="BranchMerge",

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from trails.model.merges import MergeRequest
-from trails.surfaces.cli.merges import read_resolutions, show_merge
+from trails.surfaces.cli.merges import read_resolutions, read_side, show_merge
 from trails.surfaces.cli.operations import Operations
 from trails.surfaces.cli.options import (
     ExpectedHeadOption,
@@ -116,6 +116,13 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
             Path | None,
             typer.Option(help='The same in a file: {"ID": "ours", …}.', metavar="FILE.json"),
         ] = None,
+        ours: Annotated[
+            bool, typer.Option("--ours", help="Settle all other conflicts with the target's side.")
+        ] = False,
+        theirs: Annotated[
+            bool,
+            typer.Option("--theirs", help="Settle all other conflicts with the source's side."),
+        ] = False,
         expected_head: ExpectedHeadOption = None,
         idempotency_key: IdempotencyKeyOption = None,
         project: FolderOption = None,
@@ -133,6 +140,7 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
                 dry_run,
                 expected_head,
                 idempotency_key,
+                read_side(ours=ours, theirs=theirs),
             )
             with operations.open(
                 place_of(project, server), graph, report.tell, declared=False

@@ -6,18 +6,18 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 from rich.markup import escape
 
 from trails.errors import QueryError
-from trails.model.merges import Conflict, MergeRequest, MergeResult, Resolution
+from trails.model.merges import MergeRequest, MergeResult, Resolution, Side
 from trails.model.wording import count
 from trails.surfaces.cli.reporting import Reporting
 from trails.surfaces.cli.texts import read_json, short, spell
 
-_SIDES: Final[dict[str, Literal["ours", "theirs"]]] = {"ours": "ours", "theirs": "theirs"}
+_SIDES: Final[dict[str, Side]] = {"ours": "ours", "theirs": "theirs"}
 _split = re.compile(r"(.+?)=(ours|theirs|value:.*)", re.DOTALL).fullmatch
 _FORM: Final = "write ID=ours, ID=theirs or ID=value:JSON"
 
@@ -37,6 +37,13 @@ def read_resolutions(given: Sequence[str], file: Path | None) -> dict[str, Resol
             raise QueryError(f"--resolve {text!r} can't be read; {_FORM}")
         found[parts[1]] = _from_text(parts[1], parts[2])
     return found
+
+
+def read_side(*, ours: bool, theirs: bool) -> Side | None:
+    """The side that settles every other conflict."""
+    if ours and theirs:
+        raise QueryError("--ours and --theirs exclude each other; use one of them")
+    return "ours" if ours else "theirs" if theirs else None
 
 
 def _from_text(identifier: str, wanted: str) -> Resolution:
@@ -81,6 +88,9 @@ def show_merge(report: Reporting, result: MergeResult, request: MergeRequest, no
     else:
         merged = "merged" if would else "Merged"
         report.text = [f"{would}{merged} {source} into {target}{at}: {counts}."]
+    if result.unused:
+        unused = ", ".join(escape(each) for each in result.unused)
+        report.text = [*report.text, f"Not needed, since there was no such conflict: {unused}."]
 
 
 def _conflicts(result: MergeResult, request: MergeRequest, nodes: str) -> Iterator[str]:
@@ -95,11 +105,15 @@ def _conflicts(result: MergeResult, request: MergeRequest, nodes: str) -> Iterat
         yield f"  base    {spell(each.base, nodes)}"
         yield f"  ours    {spell(each.ours, nodes)}{_causes(target, each.ours_commits)}"
         yield f"  theirs  {spell(each.theirs, nodes)}{_causes(source, each.theirs_commits)}"
-        yield f"  settle  --resolve {escape(shlex.quote(each.id))}=ours"
+        for take in each.takes:
+            wanted = f"{each.id}={'value:JSON' if take == 'value' else take}"
+            yield f"  settle  --resolve {escape(shlex.quote(wanted))}"
     yield ""
-    yield "Settle each with =ours, =theirs or =value:JSON, and merge again; for example:"
-    yield ""
-    yield escape(f"  trails branch merge {source}" + _rest(request, result.conflicts))
+    yield "Settle each of them, or all with --ours or --theirs, and merge again."
+    if result.suggested:
+        yield "This settles everything:"
+        yield ""
+        yield escape(f"  trails branch merge {shlex.quote(source)}" + _rest(request, result))
 
 
 def _causes(branch: str, commits: Sequence[str]) -> str:
@@ -110,12 +124,21 @@ def _causes(branch: str, commits: Sequence[str]) -> str:
     return f"  [dim]({escape(branch)}: {more}{shown})[/]"
 
 
-def _rest(request: MergeRequest, conflicts: Sequence[Conflict]) -> str:
-    parts = [f" --into {request.target}"] if request.target != "main" else []
-    for identifier, settled in request.resolutions.items():
-        wanted: str = settled.take
-        if settled.take == "value":
-            wanted = f"value:{msgspec.json.encode(settled.value).decode()}"
-        parts.append(f" \\\n    --resolve {shlex.quote(f'{identifier}={wanted}')}")
-    parts += [f" \\\n    --resolve {shlex.quote(f'{each.id}=ours')}" for each in conflicts]
+def _rest(request: MergeRequest, result: MergeResult) -> str:
+    parts = [f" --into {shlex.quote(request.target)}"] if request.target != "main" else []
+    if request.message:
+        parts.append(f" --message {shlex.quote(request.message)}")
+    if request.resolve_all is not None:
+        parts.append(f" --{request.resolve_all}")
+    wanted: dict[str, str] = {
+        identifier: f"value:{msgspec.json.encode(each.value).decode()}"
+        if each.take == "value"
+        else each.take
+        for identifier, each in request.resolutions.items()
+    }
+    wanted |= result.suggested
+    parts += [
+        f" \\\n    --resolve {shlex.quote(f'{identifier}={take}')}"
+        for identifier, take in wanted.items()
+    ]
     return "".join(parts)
