@@ -109,7 +109,7 @@ class Loads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     expanded_mb: Positive = 16_384
     ratio: Positive = 200
-    blank_lines: Positive = 1_000_000
+    blank_lines: Positive = 100_000
 
     def limits(self) -> LoadLimits:
         """As loads take them."""

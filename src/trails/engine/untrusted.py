@@ -12,6 +12,7 @@ import pyoxigraph as ox
 
 from trails.engine.graph import Graph
 from trails.engine.lines import Line
+from trails.engine.number_hints import add_number_notices
 from trails.engine.query_hints import explain_refusal, find_mistakes
 from trails.engine.sparql import bind, read_term
 from trails.errors import QueryError
@@ -110,7 +111,7 @@ class Untrusted:
             prefixes=self._graph.names.prefixes,
             base_iri=self._graph.names.nodes,
         )
-        return _answer(result)
+        return add_number_notices(_answer(result), text, line.compiled.vocabulary)
 
     def effect(self, line: Line, *, caller: str) -> Callable[[str], tuple[bytes, bytes]]:
         """How to find out what an update would change on a line."""
