@@ -24,6 +24,7 @@ from trails.engine.feed import Change, Feed
 from trails.engine.folding import Folding
 from trails.engine.lines import SNAPSHOT, Compiled, Line
 from trails.engine.refold import Refold, left_as_it_was
+from trails.engine.settling import Settling
 from trails.engine.stores import Stores
 from trails.engine.tracing import Tracing
 from trails.engine.unknown import unknown_branch
@@ -55,7 +56,9 @@ _READ_ATTEMPTS = 3
 _RETRY_SECONDS = 1.0
 """How often reads try to bring up a view that the disk refused a commit."""
 _DEEP: Final = 6
-"""Layers above the root from which ``main`` is folded back into it at once."""
+"""Layers above the root from which ``main`` is folded back into it at once, if that is quick."""
+_DEEPEST: Final = 24
+"""The same, however long it takes: reads look into every layer."""
 T = TypeVar("T")
 
 
@@ -159,7 +162,6 @@ class Graph:
             self.ancestry = Ancestry(self.log)
             self.containment = Containment(self.log, self.ancestry)
             self.folding = Folding(self.log, self.ancestry, self.compiled)
-            self.refold = Refold(self.ancestry, self.folding, self.compiled)
             self.tracing = Tracing(
                 self.feed, self.ancestry, self.folding, self.compiled, self.names
             )
@@ -176,6 +178,17 @@ class Graph:
                 read_only=self.read_only is not None,
             )
             opened.callback(self.stores.end)
+            self.settling = Settling(
+                self.main,
+                self.file,
+                self.ancestry,
+                self.folding,
+                lambda commit: self.compiled(self.schema_at(commit)).schema,
+                self.writing,
+                self.settle,
+                progress,
+            )
+            opened.callback(self.settling.end)
             if not self.file.frozen:
                 self.catch_up()
             elif self.loss is None:
@@ -215,6 +228,11 @@ class Graph:
             name in layers.refs and layers[layers.refs[name]].position.commit == head.commit
             for name, head in heads.items()
         )
+
+    @property
+    def refold(self) -> Refold:
+        """What makes node files anew."""
+        return Refold(self.ancestry, self.folding, self.compiled)
 
     @property
     def status(self) -> Status:
@@ -348,7 +366,7 @@ class Graph:
             self.stores.bring_main(self.log_head(MAIN))
             self._show(line, self.log_head(MAIN))
             if settled:
-                self.settle()
+                self._settle_now_or_beside()
 
     # --- views follow the log ------------------------------------------------------
 
@@ -501,8 +519,15 @@ class Graph:
             if folder is not None and name != MAIN:
                 shutil.rmtree(folder, ignore_errors=True)
 
+    def _settle_now_or_beside(self) -> None:
+        """Before ``main`` is written: what takes long is left to a thread."""
+        if self.settling.is_due():
+            self.settling.begin()
+        else:
+            self.settle()
+
     def settle(self) -> None:
-        """Before ``main`` is written: fold what a fast-forward put above the root into it."""
+        """Fold what a fast-forward put above the root into it; called with the writer's lock."""
         layer = self.main.nodes.layer
         if layer.number != ROOT:
             position = layer.position
@@ -513,22 +538,36 @@ class Graph:
         """Take the root to a commit, and let ``main`` stand on it."""
         root = NodeIndex(self.file, ROOT_NAME)
         root.follow(self.compiled(self.schema_at(root.position.commit)).schema)
-        path = self.ancestry.path(root.position.commit, head.commit)
         with self.file.turns.exclusive(), self.file.step():
-            self.folding.walk_nodes(root, path, head.seq)
+            at = self._complete_half_folded(root)
+            path = self.ancestry.path(at, head.commit)
+            # Going back, no commit's own place in the log is later than all that was there.
+            self.folding.walk_nodes(root, path, head.seq if path.undo else None)
             self.file.layers.point(self.file.db, MAIN, ROOT)
             self.file.layers.sweep(self.file.db)
             root.commit(Position(head.seq, head.commit))
+
+    def _complete_half_folded(self, root: NodeIndex) -> str:
+        """Fold the rest of what settling began; the commit at which the root is then."""
+        commit = self.file.half_folded
+        if not commit:
+            return root.position.commit
+        self.folding.walk_nodes(root, self.ancestry.path(root.position.commit, commit))
+        self.file.mark_half_folded("")
+        return commit
 
     def forward(self, line: Line, source: Line) -> None:
         """Let a branch, whose head the log has moved, be where another line is."""
         head = self.log_head(line.name)
         self.stand(line, head, near=source)
         if line is self.main:
-            if len(self.file.layers.lineage(line.nodes.layer.number)) > _DEEP:
+            depth = len(self.file.layers.lineage(line.nodes.layer.number))
+            if depth > _DEEPEST or (depth > _DEEP and not self.settling.is_due()):
                 self.settle()
             self.stores.forward(source, head)
         line.head = head
+        if line is self.main and self.settling.is_due():
+            self.settling.begin()
 
     def rebuild(self) -> None:
         """Make all views anew from the log; each is replaced when its successor is complete."""
@@ -657,4 +696,5 @@ class Graph:
             stack.callback(self._close_quads)
             stack.callback(self.stores.end)
             stack.callback(self.file.close)
+            stack.callback(self.settling.end)
             stack.callback(self.activities.close)

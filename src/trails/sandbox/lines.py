@@ -108,7 +108,9 @@ class Line:
         self._limits = limits
         self._source = source
         self._capacity = limits.parsers if source is None else limits.followers
-        self._places = FairQueue(self._capacity, is_heavy=is_heavy)
+        # One place more, which the warm worker serves, is for those who have used little.
+        places = self._capacity + (source is not None)
+        self._places = FairQueue(places, is_heavy=is_heavy)
         self._free = threading.Lock()
         self._idle: list[Worker] = []
         self._running = 0
