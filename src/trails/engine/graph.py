@@ -516,7 +516,7 @@ class Graph:
         candidates += [self._lines[name] for name in recent[-3:]]
         known = [line for line in candidates if line.nodes.known]
         return min(
-            known, key=lambda line: len(self.ancestry.path(line.nodes.position.commit, commit))
+            known, key=lambda line: self.ancestry.distance(line.nodes.position.commit, commit)
         )
 
     def forget_lines(self, names: list[str]) -> None:
