@@ -28,7 +28,8 @@
     └── StorageError            the disk refused, or holds something it should not
         ├── StorageFullError    no space; nothing is lost, try again when there is
         ├── ReadOnlyError       the graph is open for reading only
-        │   └── BehindError     the log has lost commits; 'trails recover' puts them back
+        │   ├── BehindError     the log has lost commits; 'trails recover' puts them back
+        │   └── UnwritableError the disk refuses to be written; the graph is read meanwhile
         ├── LockedError         another process owns this folder
         └── CorruptionError     the log's digests do not add up
 
@@ -286,6 +287,12 @@ class BehindError(ReadOnlyError):
     """The log has lost commits that other files prove; it is read until they are recovered."""
 
     code = "behind"
+
+
+class UnwritableError(ReadOnlyError):
+    """The disk refuses to be written: a read-only mount, permissions, or no space on opening."""
+
+    code = "unwritable"
 
 
 class LockedError(StorageError):

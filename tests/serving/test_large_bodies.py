@@ -135,7 +135,7 @@ class Gate:
         self.begun.release()
         assert self._open.wait(PATIENCE)
         self.running -= 1
-        scan_json(body)
+        return scan_json(body)
 
     async def until_begun(self):
         """Wait for a scan."""
@@ -249,6 +249,17 @@ def test_a_body_of_too_many_values_is_refused(way):
         )
         assert found.status == 413
         assert b"send fewer at a time" in found.body
+
+
+@pytest.mark.parametrize(("fast", "status"), [(True, 200), (False, 413)])
+def test_the_sdk_is_given_fewer_values(fast, status):
+    """Since it reads them on the event loop once more."""
+    body = call(b'{"a":[' + HOSTILE * 15_000 + b"1]}")
+
+    async def check(app):
+        assert (await mcp(app, body, ALICE)).status == status
+
+    asyncio.run(serve_mcp(check, fast=fast))
 
 
 @pytest.mark.parametrize("way", ["mcp", "query"])

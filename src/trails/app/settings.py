@@ -32,6 +32,8 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     env: Literal["development", "production"] = "development"
+    read_only: bool = False
+    """Whether the data is only read, by whatever opens the project."""
 
 
 class McpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -31,7 +31,9 @@ from trails.engine.unknown import unknown_branch
 from trails.errors import CorruptionError, NotFoundError, StorageError, TransactionError
 from trails.files import private_folder
 from trails.log.protocol import Log
+from trails.log.replay import schemas_of
 from trails.log.sqlite import SqliteLog
+from trails.log.tail import read_tail
 from trails.model.actors import Actor
 from trails.model.fair_queue import ANYBODY, FairQueue
 from trails.model.history import GENESIS, Head, Position
@@ -142,11 +144,7 @@ class Graph:
         """Commit and types that are seen → statements added and removed that are."""
         self.edge_ends: dict[str, tuple[str, ...]] = {}
         """Edge → what it joins, where that had to be looked up."""
-        if folder is not None:
-            self.loss = find_loss(folder)
-        if self.loss is not None:
-            self.read_only = ReadOnly("behind", self.loss.describe(name))
-            progress(self.read_only.reason)
+        self._look_for_loss()
         with ExitStack() as opened:
             self.log: Log = SqliteLog(
                 folder, name, base_iri, now(), read_only=self.read_only is not None
@@ -195,6 +193,15 @@ class Graph:
                 self.stores.bring_main(self.log_head(MAIN))
             opened.pop_all()
 
+    def _look_for_loss(self) -> None:
+        """Before anything is opened: see whether the log has lost commits."""
+        if self.folder is not None:
+            self.loss = find_loss(self.folder)
+        if self.loss is not None:
+            self.read_only = ReadOnly("behind", self.loss.describe(self.name))
+        if self.read_only is not None:
+            self._progress(f"graph {self.name}: {self.read_only.reason}")
+
     def _open_file(self) -> NodeFile:
         """The node index: the file itself or, where it can't be used as it is, a copy in memory."""
         path = None if self.folder is None else self.folder / "nodes.db"
@@ -221,7 +228,7 @@ class Graph:
         layers = file.layers
         if self.loss is not None:
             return MAIN in layers.refs and all(
-                not each.schema or self.log.schema(each.schema) is not None for each in layers
+                not each.schema or self._schema(each.schema) is not None for each in layers
             )
         heads = {MAIN: self.log_head(MAIN), **self.log.branches()}
         return all(
@@ -270,10 +277,17 @@ class Graph:
         """What a stored schema means, compiled once."""
         found = self._compiled.get(digest)
         if found is None:
-            schema = Schema() if digest == Schema().digest else self.log.schema(digest)
+            schema = Schema() if digest == Schema().digest else self._schema(digest)
             if schema is None:
                 raise CorruptionError(f"schema {digest} is named by a commit but not in the log")
             found = self._compiled[digest] = Compiled(schema, self.names)
+        return found
+
+    def _schema(self, digest: str) -> Schema | None:
+        """A stored schema; one that the log has lost may be in its tail."""
+        found = self.log.schema(digest)
+        if found is None and self.loss is not None and self.folder is not None:
+            found = schemas_of(read_tail(self.folder)).get(digest)
         return found
 
     def compile(self, schema: Schema) -> Compiled:
@@ -502,7 +516,7 @@ class Graph:
         candidates += [self._lines[name] for name in recent[-3:]]
         known = [line for line in candidates if line.nodes.known]
         return min(
-            known, key=lambda line: len(self.ancestry.path(line.nodes.position.commit, commit))
+            known, key=lambda line: self.ancestry.distance(line.nodes.position.commit, commit)
         )
 
     def forget_lines(self, names: list[str]) -> None:

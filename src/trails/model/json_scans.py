@@ -30,10 +30,11 @@ class JsonTooLargeError(ValueError):
     """A text of more values than are decoded in one go."""
 
 
-def scan_json(body: bytes) -> None:
+def scan_json(body: bytes) -> int:
     """Refuse a text that is too deep (ValueError) or of too many values (JsonTooLargeError).
 
-    It need not be JSON: whoever decodes it says what is wrong.
+    How many arrays, objects and members it has. It need not be JSON: whoever decodes it says
+    what is wrong.
     """
     depth = values = parts = 0
     for block in _without_texts(body):
@@ -51,6 +52,7 @@ def scan_json(body: bytes) -> None:
             if max(depths) > MAX_DEPTH:
                 raise ValueError(TOO_DEEP)
             depth = depths[-1]
+    return parts
 
 
 def _without_texts(body: bytes) -> Iterator[bytes]:

@@ -30,6 +30,9 @@ from trails.surfaces.mcp.steps import Begun
 BODY_SECONDS: Final = 30.0
 """How long a body may take to arrive."""
 
+_SDK_PARTS: Final = 25_000
+"""Arrays, objects and members of a large message that the SDK reads: it takes ten times as long."""
+
 
 class BodyError(Exception):
     """A body that is not taken, with the HTTP status that says so."""
@@ -91,14 +94,27 @@ class Replay:
         return {"type": "http.request", "body": body, "more_body": False}
 
 
-def check_large(body: bytes) -> None:
-    """Refuse a large body that would take too long to parse; not on the event loop."""
+def check_large(body: bytes) -> int:
+    """Refuse a large body that would take too long to parse; not on the event loop.
+
+    How many arrays, objects and members it has.
+    """
     try:
-        scan_json(body)
+        return scan_json(body)
     except JsonTooLargeError as error:
         raise BodyError(413, f"the body is too large: {error}") from None
     except ValueError as error:
         raise BodyError(400, f"the body is not JSON: {error}", PARSE_ERROR) from None
+
+
+def check_for_sdk(parts: int) -> None:
+    """Refuse what the SDK would take too long to parse, which it does on the event loop."""
+    if parts > _SDK_PARTS:
+        raise BodyError(
+            413,
+            f"the body is too large: it has more than {_SDK_PARTS:,} arrays, objects and members, "
+            "the most in a message of this kind; send fewer at a time, or load them as a file",
+        )
 
 
 def parse_body(body: bytes, *, is_scanned: bool = False) -> object:

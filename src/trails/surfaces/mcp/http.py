@@ -26,6 +26,7 @@ from trails.surfaces.mcp.bearers import without_bearer
 from trails.surfaces.mcp.bodies import (
     BodyError,
     Replay,
+    check_for_sdk,
     check_large,
     check_shape,
     parse_body,
@@ -155,8 +156,11 @@ class McpApp:
 
     def _read_large(self, scope: Scope, body: bytes) -> _Posted:
         """Read a large body, in a thread."""
-        check_large(body)
-        return self._read(scope, body, is_scanned=True)
+        parts = check_large(body)
+        posted = self._read(scope, body, is_scanned=True)
+        if posted.ticket is None:
+            check_for_sdk(parts)
+        return posted
 
     def _read(self, scope: Scope, body: bytes, *, is_scanned: bool = False) -> _Posted:
         body, fast = without_bearer(body, scope.get(PRESENTED)), self._fast

@@ -15,7 +15,14 @@ from starlette.types import Receive, Scope, Send
 from trails.model.large_bodies import LargeBodies, is_large
 from trails.model.secrets import PRESENTED
 from trails.surfaces.mcp.bearers import without_bearer
-from trails.surfaces.mcp.bodies import BodyError, Replay, check_large, parse_body, read_body
+from trails.surfaces.mcp.bodies import (
+    BodyError,
+    Replay,
+    check_for_sdk,
+    check_large,
+    parse_body,
+    read_body,
+)
 from trails.surfaces.mcp.callers import caller_of, name_caller
 from trails.surfaces.mcp.disconnects import Gone, until_gone
 from trails.surfaces.mcp.responses import refuse, refuse_body
@@ -67,7 +74,7 @@ class SseTransport:
 
 def _read_large(scope: Scope, body: bytes) -> bytes:
     """The message of a large body, in a thread."""
-    check_large(body)
+    check_for_sdk(check_large(body))
     return _read(scope, body)
 
 
