@@ -11,7 +11,7 @@
     ├── NotFoundError           no such node, type, branch, commit or capability
     ├── QueryError              a selection or SPARQL text that can't be run
     ├── LimitError              a text or file that asks for more than the sandbox allows
-    ├── BusyError               a caller that has a query running already; try again
+    ├── BusyError               a query that waited too long for a worker; try again
     ├── UnavailableError        this machine can't confine untrusted text, so it is not run
     ├── ConflictError           the head moved, or an idempotency key was used for something else
     ├── TransactionError        a transaction used in a way that can't be honoured
@@ -182,7 +182,7 @@ class LimitError(TrailsError):
 
 
 class BusyError(TrailsError):
-    """This caller has a query running already, or all workers are busy; try again."""
+    """All workers were busy for as long as a query waits; try again."""
 
     code = "busy"
 
