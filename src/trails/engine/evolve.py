@@ -36,7 +36,7 @@ def adopt_schema(graph: Graph, schema: Schema, *, apply: bool) -> None:
             + ". Open once with apply_schema=True to apply the change if it fits the data",
             changes=changes,
         )
-    _apply(graph, line, schema)
+    apply_schema(graph, line, schema)
 
 
 def adopt_on_branch(graph: Graph, line: Line, schema: Schema) -> None:
@@ -54,7 +54,7 @@ def adopt_on_branch(graph: Graph, line: Line, schema: Schema) -> None:
             raise SchemaMismatchError(known.reason)
         started = monotonic()
         try:
-            _apply(graph, line, schema)
+            apply_schema(graph, line, schema)
         except SchemaMismatchError as error:
             # Looking at all the data again with every write would take most of the time.
             until = monotonic() + _PATIENCE * (monotonic() - started)
@@ -68,7 +68,8 @@ def told_change(old: Schema, new: Schema) -> str:
     return "schema: " + "; ".join(describe_changes(old, new))[:2000]
 
 
-def _apply(graph: Graph, line: Line, schema: Schema) -> None:
+def apply_schema(graph: Graph, line: Line, schema: Schema) -> None:
+    """Give a branch other types, in a commit of its own, if its data fits them."""
     write = Write(graph, line, actor=ACTOR, message=told_change(line.schema, schema))
     write.begin()
     try:
