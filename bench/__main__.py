@@ -16,6 +16,7 @@ from bench import (
     branches,
     bulk,
     coldstart,
+    hostile,
     load,
     mcp,
     reads,
@@ -42,6 +43,7 @@ BENCHMARKS = {
     "mcp": mcp.run,
     "resources": resources.run,
     "access": access.run,
+    "hostile": hostile.run,
 }
 
 

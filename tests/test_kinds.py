@@ -622,3 +622,14 @@ def test_sort_keys_hold_at_the_edges(name):
 def test_zero_has_one_sort_key():
     """Negative zero equals zero, so an equality search must find it."""
     assert KINDS["Float"].sort_key(-0.0) == KINDS["Float"].sort_key(0.0)
+
+
+def test_one_instant_and_one_zero_have_one_form():
+    """Whatever the offset or the sign, so that what is equal is also the same literal."""
+    moment, zero = KINDS["DateTime"], KINDS["Float"]
+    texts = ["2026-03-01T12:00:00Z", "2026-03-01T14:00:00+02:00", "2026-03-01T00:30:00-11:30"]
+    assert {moment.lexical(moment.coerce(each)) for each in texts} == {texts[0]}
+    assert {zero.lexical(zero.coerce(each)) for each in (0, 0.0, -0.0)} == {"0"}
+    assert KINDS["Vector"].lexical(KINDS["Vector"].coerce([-0.0, 1])) == "[0.0,1.0]"
+    for edge in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"):
+        assert moment.lexical(moment.coerce(edge)) == edge

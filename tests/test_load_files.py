@@ -406,3 +406,21 @@ def test_what_can_not_be_loaded_is_told(app: App, how: How, message: str) -> Non
     graph = app.graph()
     with pytest.raises(QueryError, match=message), writing(graph) as write:
         load_any(write, graph.main.schema, graph.names, [], how)
+
+
+@pytest.mark.parametrize("how", ["turtle", "ntriples", "nquads"])
+def test_merging_needs_no_more_than_what_changes(app: App, how: str) -> None:
+    """A node that exists is known by its IRI; its key and required fields stay."""
+    ctx = app.context()
+    ann, ben = Person(email="ann", name="Ann"), Person(email="ben")
+    knows = Knows(source=ann, target=ben, since=2020)
+    ctx.kg.save_all([ann, ben, knows])
+    subject = f"<{knows.iri(ctx)}> <{SCHEMA}since> "
+    text = f'<{BASE}Person/ann> <{SCHEMA}name> "Anne" .\n{subject} "2021"^^<{XSD}integer> .\n'
+    load(app, text, how)
+    assert Person.get(ctx, "ann").name == "Anne"
+    assert [(each.source.id, each.since) for each in Knows.objects(ctx)] == [("ann", 2021)]
+    with pytest.raises(ValidationError, match=r"Person/eve\.email is required"):
+        load(app, f'<{BASE}Person/eve> <{SCHEMA}name> "Eve" .\n', how)
+    with pytest.raises(ValidationError, match=r"Person/ann\.email is required"):
+        load(app, text, how, mode="overwrite")

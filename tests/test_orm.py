@@ -1128,3 +1128,22 @@ def test_grown_views_equal_folded_ones_for_long() -> None:
             max_examples=1000, stateful_step_count=60, deadline=None, suppress_health_check=ALL
         ),
     )
+
+
+def test_an_empty_limit_finds_nothing():
+    """In every way to ask; a limit is never widened."""
+
+    @node_type
+    class Item(Node):
+        code: str = predicate(key=True)
+
+    with App(Item) as app:
+        ctx = app.context()
+        ctx.kg.save_all([Item(code="a"), Item(code="b")])
+        none = Item.objects(ctx).limit(0)
+        assert (none.fetch(), none.first(), none.exists()) == ([], None, False)
+        with pytest.raises(NotFoundError):
+            none.get()
+        assert Item.objects(ctx).limit(1).get().code == "a"
+        with pytest.raises(QueryError, match="size must be a whole number from 1, not 0"):
+            Item.objects(ctx).page(0)

@@ -442,7 +442,7 @@ def test_every_wire_tells_it_the_same_way(limit):
     """−32003 with when to try again, for tools and resources; over REST 429 with Retry-After."""
     with opened(**{limit: 1}) as app, Wires(app) as wires:
         held = wires.kernel._admission.hold("ann")
-        asyncio.run(wires.kernel.execute(Actor("ann"), "quick", {}))
+        asyncio.run(wires.kernel.execute(ANN, "quick", {}))
         answers = [
             *wires.everywhere("tools/call", {"name": "quick", "arguments": {}}, ANN),
             *wires.everywhere("resources/read", {"uri": "trails://kg/types"}, ANN),

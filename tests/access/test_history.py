@@ -195,6 +195,7 @@ def test_a_head_is_told_and_its_hidden_commit_is_not(both: tuple[World, World]) 
     for reference in ("main", head, head[:12], seen):
         found = world.versions.commit(reference).commit
         assert (found.id, found.payload, found.digest, found.seq) == (seen, "", "", 0)
+        assert (found.nonce, found.idempotency_key) == ("", None)
     team = world.new("Team", code="u")
     with pytest.raises(ConflictError):
         team.save(world.ctx(), expected_head=seen)

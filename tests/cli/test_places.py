@@ -11,6 +11,7 @@ from tests.cli.conftest import Shell
 from tests.serving.processes import Web
 
 from trails.app.ownership import Ownership
+from trails.model.kinds import KINDS
 from trails.model.secrets import Secret
 
 PLACES = ("local", "owner", "server")
@@ -217,3 +218,28 @@ def test_a_server_that_is_not_there(shell):
     assert "trails serve" in said
     assert "is not the address of a server" in shell.error("queries", "--server", "localhost")
     assert "exclude each other" in shell.error("queries", "--server", url, "--project", ".")
+
+
+KIND_TEXTS = {
+    "String": "7",
+    "Bool": "true",
+    "Int": "7",
+    "BigInt": str(2**70),
+    "Float": "1.5",
+    "Decimal": "1.5",
+    "Date": "2026-03-01",
+    "DateTime": "2026-03-01T09:30:00Z",
+    "Iri": "urn:x:y",
+    "Blob": "urn:x:y",
+}
+
+
+def test_a_parameter_of_any_kind_is_of_that_kind_in_any_place(place):
+    """A server gets the same literal as a project in this process."""
+    assert {*KIND_TEXTS, "Vector"} == set(KINDS)
+    columns = [f"(DATATYPE(${kind}) AS ?d{kind}) (STR(${kind}) AS ?s{kind})" for kind in KIND_TEXTS]
+    given = [f"--param={kind}:{kind}={text}" for kind, text in KIND_TEXTS.items()]
+    (row,) = place.json("query", f"SELECT {' '.join(columns)} {{}}", *given)["rows"]
+    for kind, text in KIND_TEXTS.items():
+        datatype = None if kind == "Iri" else KINDS[kind].datatype
+        assert (row[f"d{kind}"], row[f"s{kind}"]) == (datatype, text)

@@ -115,7 +115,7 @@ def cut_restore(world, tmp_path, step, rng, *, syncs=True):
     prepare_data(project / ".trails", silent)
     found = logged(project)
     assert found == earlier if finished else found in (earlier, now)
-    assert not (project / ".trails/restoring").exists()
+    assert not (project / ".trails/prepared").exists()
     shutil.rmtree(project)
     shutil.rmtree(saved)
     return finished

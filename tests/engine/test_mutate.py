@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from functools import partial
 
+import msgspec
 import pytest
 
-from trails import App, Edge, Node, Ref, edge_type, node_type, predicate
+from trails import App, Edge, LoadRequest, Node, Ref, edge_type, node_type, predicate
 from trails.engine.context import GraphContext
 from trails.engine.graph import Graph
 from trails.engine.mutate.operations import MAX_OPERATIONS, mutate_typed
@@ -596,3 +598,70 @@ def test_no_update_is_lost_among_writers(app: App, ctx: GraphContext) -> None:
     for each in threads:
         each.join()
     assert Task.objects(ctx).get().title == "Task one" + "+" * 40
+
+
+@node_type
+class Reading(Node):
+    """Values that can be written in several ways."""
+
+    code: str = predicate(key=True)
+    at: datetime | None = predicate()
+    level: float | None = predicate()
+    times: list[datetime] = predicate()
+
+
+OTHER = "2026-03-01T14:00:00+02:00"
+TURTLE = f"""
+<{NODES}Reading/a> <{NODES}schema#at> "{OTHER}"^^<http://www.w3.org/2001/XMLSchema#dateTime> ;
+    <{NODES}schema#level> "-0.0"^^<http://www.w3.org/2001/XMLSchema#double> ;
+    <{NODES}schema#times> "{OTHER}"^^<http://www.w3.org/2001/XMLSchema#dateTime> .
+"""
+SAME: dict[str, Callable[[App, GraphContext], object]] = {
+    "orm": lambda _, ctx: _save(ctx),
+    "operations": lambda app, ctx: app.mutate(
+        ctx, [{"op": "update", "type": "Reading", "id": "a", "data": _data()}]
+    ),
+    "sparql": lambda app, ctx: app.mutate(
+        ctx,
+        "DELETE WHERE { <Reading/a> :at ?x ; :level ?y ; :times ?z } ; INSERT DATA { <Reading/a> "
+        f":at '{OTHER}'^^xsd:dateTime ; :level '-0.0'^^xsd:double ; :times '{OTHER}'^^xsd:dateTime }}",
+    ),
+    "ndjson": lambda app, _: app.load(
+        LoadRequest(
+            files=([msgspec.json.encode({"type": "Reading", "data": {"code": "a", **_data()}})],),
+            format="ndjson",
+        )
+    ),
+    "turtle": lambda app, _: app.load(LoadRequest(files=([TURTLE.encode()],), format="turtle")),
+}
+
+
+def _data() -> dict[str, object]:
+    return {"at": OTHER, "level": -0.0, "times": [OTHER]}
+
+
+def _save(ctx: GraphContext) -> None:
+    node = Reading.get(ctx, "a")
+    node.at, node.level = datetime.fromisoformat(OTHER), -0.0
+    node.times = [datetime.fromisoformat(OTHER)]
+    node.save(ctx)
+
+
+@pytest.mark.parametrize("way", SAME)
+@pytest.mark.parametrize("stored", [True, False])
+def test_an_equal_value_is_the_same_value_on_every_way_in(way: str, *, stored: bool) -> None:
+    """An instant with another offset and a negative zero are stored in one form, and no change."""
+    with App(Reading) as app:
+        ctx = app.context()
+        node = Reading(code="a")
+        if stored:
+            node.at, node.level = datetime(2026, 3, 1, 12, tzinfo=UTC), 0.0
+            node.times = [datetime(2026, 3, 1, 12, tzinfo=UTC)]
+        node.save(ctx)
+        before = ctx.kg.head.commit
+        SAME[way](app, ctx)
+        assert (ctx.kg.head.commit == before) is stored
+        text = app.graph().reading_quads(app.graph().main, lambda quads: str(list(quads.data())))
+        assert text.count("2026-03-01T12:00:00Z") == 2
+        assert "+02:00" not in text
+        assert "-0" not in text.replace("-03-01", "")

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from trails import App, Iri, Node, Ref, node_type, predicate
+from trails import App, BigInt, Iri, Node, Ref, node_type, predicate
 from trails.errors import QueryError
 
 
@@ -202,3 +202,56 @@ def test_only_a_count_can_stand_after_limit(app, value):
     """It is written into the text, so it is digits or nothing."""
     with pytest.raises(QueryError, match=r"\$n stands after LIMIT or OFFSET and must be a count"):
         app.ask(app.context(), "SELECT ?x { ?t :title ?x } LIMIT $n", n=value)
+
+
+@node_type
+class Star(Node):
+    """Something heavy."""
+
+    name: str = predicate(key=True)
+    mass: BigInt = predicate()
+    planets: int | None = predicate()
+
+
+@pytest.fixture(scope="module")
+def stars():
+    """A graph with an integer beyond 64 bits and a value that is missing."""
+    with App(Star) as made:
+        known = [Star(name="a", mass=BigInt(2**70), planets=2), Star(name="b", mass=BigInt(3))]
+        made.context().kg.save_all(known)
+        yield made
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT ?m { ?s :mass ?m FILTER(?m > 5) }",
+        "SELECT (SUM(?m) AS ?n) { ?s :mass ?m }",
+        "SELECT ?m { ?s :mass ?m } ORDER BY DESC(?m)",
+        "SELECT ?m { ?s :mass ?m } ORDER BY ?m",
+        "SELECT ?n { ?s :mass ?m BIND(?m + 1 AS ?n) }",
+    ],
+)
+def test_computing_with_large_integers_gets_a_notice(stars, text):
+    """What has more than 64 bits is silently left out by the engine."""
+    for ask in (stars.ask, lambda ctx, text: ctx.kg.sparql(text)):
+        assert ":mass holds integers of any size" in ask(stars.context(), text).notice
+
+
+def test_reading_large_integers_is_exact(stars):
+    """A pattern compares terms, so it needs no arithmetic."""
+    ctx = stars.context()
+    found = stars.ask(ctx, f"SELECT ?m {{ ?s :mass {2**70} ; :mass ?m }}")
+    assert [row["m"] for row in found.rows] == [2**70]
+    assert found.notice is None
+
+
+def test_a_sum_over_missing_values_gets_a_notice(stars):
+    """It has no value at all, not even of those that are there."""
+    ctx = stars.context()
+    text = "SELECT (SUM({}) AS ?total) {{ ?s a :Star OPTIONAL {{ ?s :planets ?p }} }}"
+    answer = stars.ask(ctx, text.format("?p"))
+    assert answer.rows[0]["total"] is None
+    assert "?total has no value in some rows, because SUM fails" in answer.notice
+    answer = stars.ask(ctx, text.format("COALESCE(?p, 0)"))
+    assert (answer.rows[0]["total"], answer.notice) == (2, None)

@@ -88,7 +88,7 @@ def stored(app: App, iri: str) -> set[str]:
     node = ox.NamedNode(iri)
 
     def read(quads):
-        found = quads.query(f"CONSTRUCT {{ {node} ?p ?o }} WHERE {{ {node} ?p ?o }}", {})
+        found = quads.query(f"CONSTRUCT {{ {node} ?p ?o }} WHERE {{ {node} ?p ?o }}", graph.names)
         return {f"{triple} ." for triple in found}
 
     return graph.reading_quads(graph.main, read)

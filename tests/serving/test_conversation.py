@@ -167,6 +167,36 @@ def test_a_call_that_can_be_repeated_is(hint):
     assert [each["id"] for each in session.attach()] == [2]
 
 
+def test_a_client_need_not_list_tools_for_its_reads_to_be_repeated():
+    """The owner says which ones can be, in every spelling; odd answers say nothing."""
+    session = Session()
+    session.conversation.know(["notes.look", "notes_look"])
+    for name in ("notes.look", "notes_look", "notes.add"):
+        session.say(call(name, name))
+    assert [each["id"] for each in session.lose()] == ["notes.add"]
+    assert [each["id"] for each in session.attach()] == ["notes.look", "notes_look"]
+    for odd in (None, 7, [7, None], {}):
+        session.conversation.know(odd)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "repeated"),
+    [
+        ({"idempotency_key": "k"}, True),
+        ({"idempotency_key": ""}, False),
+        ({"idempotency_key": 7}, False),
+        ({"text": "idempotency_key"}, False),
+        (["idempotency_key"], False),
+    ],
+)
+def test_a_write_with_an_idempotency_key_is_repeated(arguments, repeated):
+    """Nothing is done twice with the same key."""
+    session = Session()
+    session.say(call(1, "graph_mutate", arguments=arguments))
+    assert bool(session.lose()) is not repeated
+    assert bool(session.attach()) is repeated
+
+
 def test_lines_that_an_owner_did_not_take_are_said_to_the_next():
     """An owner that ends in order tells how many it took: the others can't have written."""
     session = Session()
@@ -182,11 +212,12 @@ def test_lines_that_an_owner_did_not_take_are_said_to_the_next():
 
 
 def test_a_request_that_ends_owners_is_given_up():
-    """What ended two owners is not tried on a third."""
+    """What ended three owners is not tried on a fourth."""
     session = Session()
     session.say({"id": 1, "method": "resources/read", "params": {"uri": "poison"}})
-    assert session.lose() == []
-    assert [each["id"] for each in session.attach()] == [1]
+    for _ in range(2):
+        assert session.lose() == []
+        assert [each["id"] for each in session.attach()] == [1]
     (given_up,) = session.lose()
     assert given_up["error"]["data"] == {"code": "interrupted"}
     assert session.attach() == []

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from trails.app.restores import GRAPHS, finish_restore
 from trails.engine.graph import TEMPORARY
+from trails.engine.replacements import GRAPHS, finish_replacement
 from trails.files import make_private, open_to_others
 from trails.model.reports import Finding
 
@@ -18,7 +18,7 @@ _SHOWN: Final = 3
 def prepare_data(data: Path, tell: Callable[[str], None]) -> None:
     """Close the folder to other users, and finish or remove what a killed process left."""
     make_private(data)
-    finish_restore(data, tell)
+    finish_replacement(data, tell)
     for each in data.glob(f"{GRAPHS}/*/{TEMPORARY}"):
         shutil.rmtree(each, ignore_errors=True)
 

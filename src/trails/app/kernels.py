@@ -25,6 +25,7 @@ def kernel_of(
     settings, service = app.settings, app.service(graph)
     service.graph.is_current = is_current
     service.graph.write_seconds = settings.graphs[graph].budgets.write_seconds
+    service.graph.most_branches = settings.graphs[graph].budgets.branches
     mcp, budgets = settings.graphs[graph].mcp, settings.graphs[graph].budgets
     return Kernel(
         service,
@@ -35,7 +36,13 @@ def kernel_of(
             stored_query_mode=mcp.stored_query_mode,
             stored_query_threshold=mcp.stored_query_threshold,
             judge=app.policies.judge(graph),
-            budget=Budget(budgets.in_flight, budgets.calls_per_minute, settings.server.max_calls),
+            budget=Budget(
+                budgets.in_flight,
+                budgets.calls_per_minute,
+                settings.server.max_calls,
+                watches=budgets.watches,
+                spool=budgets.spool_mb << 20,
+            ),
             doctor=partial(examine_served, app, graph),
         ),
     )

@@ -19,7 +19,6 @@ from trails.app.clients.requests import install_client, list_clients, uninstall_
 from trails.app.ownership import Ownership
 from trails.app.policies import unguarded
 from trails.app.policy_commands import LocalPolicies
-from trails.app.restores import GRAPHS
 from trails.app.serving.attaching import own_or_find
 from trails.app.serving.commands import LocalServer
 from trails.app.serving.owners import OwnerAddress
@@ -84,11 +83,11 @@ class LocalOperations(LocalServer, LocalPolicies):
             names = app.settings.graphs
             if graph is not None:
                 names = {(name := choose_graph(names, graph)): names[name]}
-            place = folder.resolve() / DATA_FOLDER / GRAPHS
+            data = folder.resolve() / DATA_FOLDER
             return [
                 recover(
                     Recovering(
-                        place / name,
+                        data,
                         name,
                         app.settings.base_iri(name),
                         partial(_declared, app, name),

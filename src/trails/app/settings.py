@@ -32,6 +32,8 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     env: Literal["development", "production"] = "development"
+    read_only: bool = False
+    """Whether the data is only read, by whatever opens the project."""
 
 
 class McpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,10 +77,17 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     in_flight: Annotated[int, msgspec.Meta(ge=0)] = 24
     """Calls at the same time, of an actor that came with a credential."""
-    calls_per_minute: Annotated[int, msgspec.Meta(ge=0)] = 0
-    query_seconds_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 0
-    """Time that its SPARQL may take."""
-    write_seconds: Annotated[float, msgspec.Meta(ge=0)] = 60
+    calls_per_minute: Annotated[int, msgspec.Meta(ge=0)] = 60_000
+    """Calls within a minute, likewise."""
+    query_seconds_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 60
+    """Time that its SPARQL may take; whoever sits at this machine has as much as it wants."""
+    branches: Annotated[int, msgspec.Meta(ge=0)] = 200
+    """Branches that it has made and that are still there."""
+    watches: Annotated[int, msgspec.Meta(ge=0)] = 100
+    """Watches that it has open."""
+    spool_mb: Annotated[int, msgspec.Meta(ge=0)] = 8192
+    """Of loads that are being sent or read, on disk."""
+    write_seconds: Annotated[float, msgspec.Meta(ge=0)] = 20
     """Time that one write may keep other writers waiting, of an actor with a credential."""
 
 
@@ -100,7 +109,7 @@ class Loads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     expanded_mb: Positive = 16_384
     ratio: Positive = 200
-    blank_lines: Positive = 1_000_000
+    blank_lines: Positive = 100_000
 
     def limits(self) -> LoadLimits:
         """As loads take them."""

@@ -121,6 +121,11 @@ class Query(Generic[N]):
         """At most this many."""
         return self._with(limit=_natural("limit", count))
 
+    def _at_most(self, count: int) -> Self:
+        """A limit that does not widen the one that is set."""
+        given = self._selection.limit
+        return self.limit(count if given is None else min(count, given))
+
     def offset(self, count: int) -> Self:
         """Skip this many; the cost grows with the number, a cursor's does not."""
         return self._with(offset=_natural("offset", count))
@@ -162,7 +167,7 @@ class Query(Generic[N]):
         offset = self._selection.offset if after is None else 0
         found = ctx.kg.select(
             msgspec.structs.replace(
-                self._selection, limit=_natural("size", size), offset=offset, after=after
+                self._selection, limit=_natural("size", size, least=1), offset=offset, after=after
             )
         )
         return Page(cast(tuple[N, ...], tuple(map(ctx.hydrate, found.rows))), found.next)
@@ -179,11 +184,11 @@ class Query(Generic[N]):
 
     def first(self, ctx: Context | None = None) -> N | None:
         """The first, or None."""
-        return next(iter(self.limit(1).fetch(ctx)), None)
+        return next(iter(self._at_most(1).fetch(ctx)), None)
 
     def get(self, ctx: Context | None = None) -> N:
         """The only one; NotFoundError for none, QueryError for several."""
-        found = self.limit(2).fetch(ctx or self._bound())
+        found = self._at_most(2).fetch(ctx or self._bound())
         if not found:
             raise NotFoundError(f"no {self._selection.type} meets these conditions")
         if len(found) > 1:
@@ -215,7 +220,7 @@ class Query(Generic[N]):
         return [{name: shown(row, name) for name in wanted} for row in self._rows(bound)]
 
 
-def _natural(name: str, count: int) -> int:
-    if type(count) is not int or count < 0:
-        raise QueryError(f"{name} must be a whole number from 0, not {count!r}")
+def _natural(name: str, count: int, least: int = 0) -> int:
+    if type(count) is not int or count < least:
+        raise QueryError(f"{name} must be a whole number from {least}, not {count!r}")
     return count

@@ -155,6 +155,8 @@ class Activities:
     def refuse(self, call: Call, outcome: str, detail: str, *, told: str, about: str = "") -> None:
         """Keep that a call was refused; of those that are refused alike, how many there were.
 
+        So are calls kept that anybody may make, with or without a right, however they end.
+
         ``told`` is the outcome that its caller was told, ``about`` what was asked for where the
         call's name does not say it.
         """

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 
 from trails.engine.access import OPEN, Access
+from trails.engine.activities import Call
 from trails.engine.feed import Change
 from trails.engine.forks import forkable
 from trails.engine.graph import MAIN, Graph, now
@@ -18,19 +20,37 @@ from trails.engine.hindsight import Hindsight
 from trails.engine.lines import Line
 from trails.engine.seen import Seen, permitting, reader
 from trails.engine.traces import Traces
-from trails.errors import ConflictError, TransactionError
+from trails.errors import BudgetError, ConflictError, TransactionError
+from trails.model.actors import is_limited
 from trails.model.history import GENESIS, Head, Move
 from trails.model.names import check_branch_name
-from trails.model.versions import BranchInfo
+from trails.model.versions import ALL_BRANCHES, BranchFilter, BranchInfo, BranchPage
 from trails.model.wording import count
 
 
 def list_branches(
-    graph: Graph, seen: Seen | None = None, hindsight: Hindsight | None = None
-) -> list[BranchInfo]:
-    """All branches that are seen: ``main`` first, the others by name."""
-    heads = (seen or Seen(graph)).branches()
-    return [_info(graph, name, heads[name], hindsight) for name in sorted(heads, key=_main_first)]
+    graph: Graph,
+    seen: Seen | None = None,
+    hindsight: Hindsight | None = None,
+    wanted: BranchFilter = ALL_BRANCHES,
+) -> BranchPage:
+    """Branches that are seen: ``main`` first, the others by name.
+
+    Only those of the page are looked at, however many there are.
+    """
+    known, heads = seen or Seen(graph), {MAIN: graph.log_head(MAIN), **graph.log.branches()}
+    start = None if wanted.after is None else _main_first(wanted.after)
+    names = (
+        name
+        for name in sorted(heads, key=_main_first)
+        if name.startswith(wanted.prefix)
+        and (start is None or _main_first(name) > start)
+        and known.has(name)
+    )
+    page = list(names if wanted.limit is None else islice(names, wanted.limit + 1))
+    more = wanted.limit is not None and len(page) > wanted.limit
+    shown = [_info(graph, name, heads[name], hindsight) for name in page[: wanted.limit]]
+    return BranchPage(shown, shown[-1].name if more else None)
 
 
 def _main_first(name: str) -> tuple[bool, str]:
@@ -56,8 +76,12 @@ def create_branch(
     actor: str,
     seen: Seen | None = None,
     hindsight: Hindsight | None = None,
+    most: int = 0,
 ) -> BranchInfo:
-    """Make a branch where another branch is, or at any commit, among what is seen."""
+    """Make a branch where another branch is, or at any commit, among what is seen.
+
+    ``most`` is how many the actor may have; 0 is no limit.
+    """
     check_branch_name(name)
     graph.check_writable()
     with graph.writing(actor):
@@ -66,13 +90,48 @@ def create_branch(
                 f"there is a branch {name!r} already; choose another name, or delete it first",
                 branch=name,
             )
+        makers = _makers(graph)
+        if most:
+            _check_number(graph, actor, most)
         head = (seen or Seen(graph)).resolve(source)
         move = Move(name, "create", head.commit, GENESIS, actor, now())
         graph.log.move(move, head.schema)
+        makers[name] = actor
         graph.add_branch(name, _line_in_use(graph, source, head))
         info = _info(graph, name, head, hindsight)
     graph.feed.tell(Change(name, traces=Traces(), turn=(None, head.schema)))
     return info
+
+
+def most_branches(graph: Graph, call: Call | None) -> int:
+    """How many branches the actor of a call may have; 0 where there is no limit."""
+    return graph.most_branches if call is not None and is_limited(call.caller) else 0
+
+
+def _makers(graph: Graph) -> dict[str, str]:
+    """Who made each branch that is there; called with the writer's lock."""
+    if graph.branch_makers is None:
+        found: dict[str, str] = {}
+        for move in graph.log.moves():
+            if move.action == "create":
+                found[move.branch] = move.actor
+            elif move.action == "delete":
+                found.pop(move.branch, None)
+        graph.branch_makers = found
+    return graph.branch_makers
+
+
+def _check_number(graph: Graph, actor: str, most: int) -> None:
+    used = sum(each == actor for each in _makers(graph).values())
+    if used >= most:
+        raise BudgetError(
+            f"{actor} has made {used} branches that are still there, and {most} are allowed "
+            f"(branches in [graphs.{graph.name}.budgets]); delete one that is no longer needed, "
+            "then try again",
+            limit="branches",
+            allowed=most,
+            used=used,
+        )
 
 
 def _line_in_use(graph: Graph, source: str, head: Head) -> Line | None:
@@ -105,7 +164,9 @@ def delete_branch(
             _check_merged(graph, name, heads, hindsight)
         info = _info(graph, name, head, hindsight)
         move = Move(name, "delete", head.commit, head.commit, actor, now())
+        makers = _makers(graph)
         graph.log.move(move, head.schema)
+        makers.pop(name, None)
         graph.forget_lines([name])
     graph.feed.tell(Change(name, traces=Traces(), turn=(head.schema, None)))
     return info
@@ -113,7 +174,13 @@ def delete_branch(
 
 @contextmanager
 def forked_branch(
-    graph: Graph, name: str, *, source: str | None, actor: str, access: Access = OPEN
+    graph: Graph,
+    name: str,
+    *,
+    source: str | None,
+    actor: str,
+    access: Access = OPEN,
+    most: int = 0,
 ) -> Iterator[bool]:
     """Work on a branch that is there or, where ``source`` is given, made for it.
 
@@ -129,7 +196,7 @@ def forked_branch(
             "; to make it, say from which branch or commit it is to be forked (from)",
         )
     seen = forkable(graph, access, name)
-    made = create_branch(graph, name, source=source, actor=actor, seen=seen)
+    made = create_branch(graph, name, source=source, actor=actor, seen=seen, most=most)
     try:
         yield True
     except BaseException:

@@ -84,7 +84,7 @@ def examine_log(graph: Graph, detail: str) -> Finding:
 
 
 def _examine_branches(graph: Graph) -> Finding:
-    names = [each.name for each in list_branches(graph)]
+    names = [each.name for each in list_branches(graph).branches]
     shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
     detail = f"{len(names)} ({shown})"
     if graph.folder is not None:

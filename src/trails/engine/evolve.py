@@ -28,6 +28,12 @@ def adopt_schema(graph: Graph, schema: Schema, *, apply: bool) -> None:
     old = line.schema
     if old.digest == schema.digest:
         return
+    if graph.read_only is not None:
+        raise type(graph.read_only.error())(
+            "the declared types differ from the stored ones, which can't be changed now: "
+            + graph.read_only.reason,
+            changes=describe_changes(old, schema),
+        )
     if not apply and line.head.commit != GENESIS:
         changes = describe_changes(old, schema)
         raise SchemaMismatchError(

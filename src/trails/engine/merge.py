@@ -35,6 +35,8 @@ from trails.model.merges import MergeRequest, MergeResult
 from trails.model.nodes import NodeState
 from trails.model.types import Schema
 
+_SAID_AGAIN: Final = frozenset({"source", "target", "commit", "conflicts", "dry_run", "replayed"})
+"""Of the result of a merge, what need not be kept for a retry."""
 _PLANS: Final = 4
 """How often a merge is planned without the writer's lock before it is planned under it."""
 
@@ -282,14 +284,9 @@ class _Task:
 
 
 def _kept(result: MergeResult) -> dict[str, object]:
-    """What a retry answers beside the commit."""
-    return {
-        "outcome": result.outcome,
-        "bases": result.bases,
-        "created": result.created,
-        "updated": result.updated,
-        "deleted": result.deleted,
-    }
+    """What a retry answers beside the commit, and beside what it says itself."""
+    told = msgspec.structs.asdict(result)
+    return {name: told[name] for name in told if name not in _SAID_AGAIN}
 
 
 def _replay(asked: MergeRequest, first: KeyedOutcome) -> MergeResult:

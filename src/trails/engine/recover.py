@@ -22,9 +22,9 @@ from trails.engine.branches import create_branch
 from trails.engine.evidence import find_loss
 from trails.engine.graph import MAIN, Graph, now
 from trails.engine.lines import SNAPSHOT, Line
+from trails.engine.replacements import GRAPHS, discard_prepared, prepare_graphs, put_in_place
 from trails.engine.write.write import Write
 from trails.errors import StorageError, TrailsError
-from trails.files import sync_folder
 from trails.log.places import find_log, log_problem
 from trails.log.replay import put_back, schemas_of
 from trails.log.sqlite import SqliteLog
@@ -52,7 +52,8 @@ _VIEWS: Final = ("nodes.db*", "branches", "snapshots", "scratch", "tail*", "*-sh
 class Recovering(msgspec.Struct, frozen=True):
     """What a recovery is told."""
 
-    folder: Path
+    data: Path
+    """The project's ``.trails``."""
     graph: str
     base_iri: str
     declared: Callable[[], Schema | None]
@@ -60,6 +61,11 @@ class Recovering(msgspec.Struct, frozen=True):
     progress: Callable[[str], None]
     dry_run: bool = False
     accept_loss: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Where the graph is."""
+        return self.data / GRAPHS / self.graph
 
 
 def recover(asked: Recovering) -> Recovery:
@@ -72,21 +78,18 @@ def recover(asked: Recovering) -> Recovery:
     if loss is None and (problem is None or not _left(folder, graph)):
         return Recovery(graph, "sound")
     stamp = now().replace(":", "").replace(".", "")
-    work = folder.with_name(f"{folder.name}.recovering-{stamp}")
     with storage_errors("recover the graph"):
-        for old in folder.parent.glob(f"{folder.name}.recovering-*"):
-            shutil.rmtree(old)
+        work = prepare_graphs(asked.data) / graph
         try:
             found = _Recovery(asked, work, loss).run(damaged=problem is not None)
             if asked.dry_run or (found.lost and not asked.accept_loss):
+                discard_prepared(asked.data)
                 return msgspec.structs.replace(found, dry_run=asked.dry_run)
-            aside = folder.with_name(f"{folder.name}.damaged-{stamp}")
-            folder.rename(aside)
-            work.rename(folder)
-            sync_folder(folder.parent)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-    return msgspec.structs.replace(found, copy=str(aside))
+        except BaseException:
+            discard_prepared(asked.data)
+            raise
+    kept = put_in_place(asked.data, [graph], "damaged", stamp, asked.progress)
+    return msgspec.structs.replace(found, copy=str(kept[graph]))
 
 
 def _left(folder: Path, graph: str) -> bool:

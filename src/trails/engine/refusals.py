@@ -148,7 +148,7 @@ def examine_refusals(lately: Iterable[Activity]) -> Iterator[Finding]:
     """Who was refused so often that it is worth a look, by the latest activities."""
     refused: dict[str, list[Activity]] = {}
     for each in lately:
-        if each.calls > 1:
+        if each.calls > 1 and each.outcome != "ok":
             refused.setdefault(each.actor, []).append(each)
     for actor, found in sorted(refused.items()):
         outcomes: Counter[str] = Counter()

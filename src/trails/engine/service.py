@@ -11,7 +11,7 @@ from functools import partial
 
 from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
-from trails.engine.branches import forked_branch
+from trails.engine.branches import forked_branch, most_branches
 from trails.engine.containment import Permits
 from trails.engine.context import GraphContext
 from trails.engine.files import Reading, export_line, load_files
@@ -179,6 +179,7 @@ class GraphService:
             source=request.source,
             actor=checked_actor(actor),
             access=access,
+            most=most_branches(graph, call),
         ) as forked:
             ctx = self.context(actor, request.branch, registry=registry, call=call, access=access)
             with recording(ctx, "graph_load", "load") as inner:

@@ -16,6 +16,7 @@ import pyoxigraph as ox
 
 from trails.engine.graph import Graph
 from trails.engine.lines import Line
+from trails.engine.number_hints import add_number_notices
 from trails.errors import QueryError
 from trails.model.answers import Answer
 from trails.model.constraints import shorten
@@ -28,11 +29,12 @@ def ask_line(graph: Graph, line: Line, text: str) -> Answer:
     """Run a query, its parameters in place, on a branch or snapshot."""
     names = graph.names
     try:
-        return graph.reading_quads(line, lambda quads: read_answer(quads.query(text, names)))
+        answer = graph.reading_quads(line, lambda quads: read_answer(quads.query(text, names)))
     except SyntaxError as error:
         raise QueryError(f"the query can't be parsed: {error}") from None
     except (ValueError, RuntimeError) as error:
         raise QueryError(f"the query can't be run: {error}") from None
+    return add_number_notices(answer, text, line.compiled.vocabulary)
 
 
 def bind(tokens: list[Token], params: Mapping[str, object]) -> str:

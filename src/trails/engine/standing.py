@@ -5,7 +5,7 @@ from __future__ import annotations
 from trails.engine.activities import Call
 from trails.engine.graph import Graph
 from trails.errors import AbandonedError, RevokedError
-from trails.model.actors import OPERATOR
+from trails.model.actors import is_limited
 
 
 def check_standing(graph: Graph, call: Call | None) -> None:
@@ -27,6 +27,4 @@ def check_wanted(call: Call | None) -> None:
 def most_seconds(graph: Graph, call: Call | None) -> float:
     """How long a write of a call may keep others waiting; 0 where there is no limit."""
     caller = None if call is None else call.caller
-    if caller is None or caller.credential in {"", OPERATOR.credential}:
-        return 0.0
-    return graph.write_seconds
+    return graph.write_seconds if is_limited(caller) else 0.0

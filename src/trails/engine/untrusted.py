@@ -12,6 +12,7 @@ import pyoxigraph as ox
 
 from trails.engine.graph import Graph
 from trails.engine.lines import Line
+from trails.engine.number_hints import add_number_notices
 from trails.engine.query_hints import explain_refusal, find_mistakes
 from trails.engine.sparql import bind, read_term
 from trails.errors import QueryError
@@ -55,12 +56,12 @@ class LineSource:
             # Asked first: a commit that comes in between is applied again, which does no harm.
             position = quads.position
             shutil.rmtree(folder, ignore_errors=True)  # of a read that had to be repeated
-            if self._line.folder is None:
+            if quads.linkable:
+                quads.store.backup(folder)
+            else:
                 made = ox.Store(folder)
                 made.bulk_extend(quads.store)
                 made.flush()
-            else:
-                quads.store.backup(folder)
             return position
 
         return self._graph.reading_quads(self._line, copy)
@@ -110,7 +111,7 @@ class Untrusted:
             prefixes=self._graph.names.prefixes,
             base_iri=self._graph.names.nodes,
         )
-        return _answer(result)
+        return add_number_notices(_answer(result), text, line.compiled.vocabulary)
 
     def effect(self, line: Line, *, caller: str) -> Callable[[str], tuple[bytes, bytes]]:
         """How to find out what an update would change on a line."""

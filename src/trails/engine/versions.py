@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trails.engine.access import OPEN, Access
 from trails.engine.activities import Call
-from trails.engine.branches import create_branch, delete_branch, list_branches
+from trails.engine.branches import create_branch, delete_branch, list_branches, most_branches
 from trails.engine.forks import forkable
 from trails.engine.graph import MAIN, Graph
 from trails.engine.hindsight import Hindsight
@@ -15,7 +15,10 @@ from trails.engine.standing import check_standing
 from trails.model.history import Commit
 from trails.model.merges import MergeRequest, MergeResult
 from trails.model.versions import (
+    ALL_BRANCHES,
+    BranchFilter,
     BranchInfo,
+    BranchPage,
     CommitDetail,
     CommitFilter,
     CommitPage,
@@ -42,8 +45,12 @@ class Versions:
 
     def branches(self) -> list[BranchInfo]:
         """All branches that the actor may read, ``main`` first."""
+        return self.branch_page(ALL_BRANCHES).branches
+
+    def branch_page(self, wanted: BranchFilter) -> BranchPage:
+        """Some of them."""
         seen = self._readable()
-        return list_branches(self._graph, seen, self._hindsight(seen))
+        return list_branches(self._graph, seen, self._hindsight(seen), wanted)
 
     def _readable(self) -> Seen:
         return Seen(self._graph, reader(self._access))
@@ -63,6 +70,7 @@ class Versions:
             actor=self._actor,
             seen=seen,
             hindsight=self._hindsight(self._readable()),
+            most=most_branches(self._graph, self._call),
         )
 
     def delete_branch(self, name: str, *, force: bool = False) -> BranchInfo:

@@ -88,10 +88,10 @@ def _leftovers(folder: Path) -> list[str]:
 
 
 def _interrupted(folder: Path) -> list[str]:
-    """Folders that a restore or a recovery moves aside or prepares, beside the graph's own."""
+    """Folders that a restore or a recovery moved aside, beside the graph's own."""
     return sorted(
         each.name
-        for kind in ("replaced", "restoring", "damaged", "recovering")
+        for kind in ("replaced", "damaged")
         for each in folder.parent.glob(f"{folder.name}.{kind}-*")
     )
 

@@ -29,6 +29,11 @@ OPERATOR: Final = Actor("local", frozenset(SCOPES), credential="operator")
 """Whoever may read the project's own files: the command line, on the machine that they are on."""
 
 
+def is_limited(actor: Actor | None) -> bool:
+    """Whether quotas are for it: without a credential all callers have the same name."""
+    return actor is not None and actor.credential not in {"", OPERATOR.credential}
+
+
 def checked_actor(actor: str) -> str:
     """An actor's name, if it can be one."""
     if not actor or len(actor) > _LONGEST or not actor.isprintable():

@@ -180,7 +180,7 @@ def _coerce_float(value: object) -> float:
     else:
         raise KindError
     if math.isfinite(number):
-        return number
+        return number or 0.0  # -0.0 is the same number, and would be another literal
     raise KindError
 
 
@@ -257,14 +257,24 @@ def _coerce_date(value: object) -> date:
 def _coerce_datetime(value: object) -> datetime:
     if isinstance(value, str) and _is_datetime(value):
         try:
-            return datetime.fromisoformat(value)
+            return _in_utc(datetime.fromisoformat(value))
         except ValueError:
             raise KindError from None
     if isinstance(value, datetime):
         offset = value.utcoffset()
         if offset is not None and abs(offset) <= _MAX_OFFSET and not offset.seconds % 60:
-            return value
+            return _in_utc(value)
     raise KindError
+
+
+def _in_utc(value: datetime) -> datetime:
+    """One spelling of an instant: two would be equal here and different as literals."""
+    if value.tzinfo is UTC:
+        return value
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:  # within hours of the first or last day that Python can hold
+        return value
 
 
 def _lexical_datetime(value: datetime) -> str:
@@ -406,7 +416,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         Kind(
             name="BigInt",
             schema={"type": "string", "pattern": BIGINT_PATTERN},
-            expected="an integer written as a string of digits",
+            expected="an integer of at most 1,000 digits, written as a string",
             coerce=_coerce_bigint,
             datatype=XSD + "integer",
             parse=BigInt,
@@ -431,7 +441,8 @@ KINDS: Final[Mapping[str, Kind]] = {
         Kind(
             name="Decimal",
             schema={"type": "string", "pattern": DECIMAL_PATTERN},
-            expected="a decimal number written as a string, like '12.50'",
+            expected="a decimal number written as a string, like '12.50', of at most 20 digits and "
+            "18 decimals",
             coerce=_coerce_decimal,
             datatype=XSD + "decimal",
             lexical=_lexical_decimal,

@@ -18,7 +18,7 @@ class LoadLimits(msgspec.Struct, frozen=True):
     """Bytes of a file, decompressed."""
     ratio: int = 200
     """Bytes for each byte of a compressed file, beyond the first 64 MiB."""
-    blank_lines: int = 1_000_000
+    blank_lines: int = 100_000
 
 
 LOAD_LIMITS: Final = LoadLimits()

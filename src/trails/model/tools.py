@@ -37,6 +37,11 @@ class Hints(msgspec.Struct, frozen=True):
     idempotent: bool
     open_world: bool = False
 
+    @property
+    def repeatable(self) -> bool:
+        """Whether a call may be made again when nobody knows what came of it."""
+        return self.read_only or self.idempotent
+
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """A name that can be called, with everything that a caller needs to call it well."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from trails.model.history import Commit
@@ -17,6 +19,26 @@ class BranchInfo(msgspec.Struct, frozen=True):
     """When its newest commit was made; empty before the first."""
     message: str
     actor: str
+
+
+class BranchFilter(msgspec.Struct, frozen=True):
+    """Which branches are listed."""
+
+    prefix: str = ""
+    after: str | None = None
+    """The name of the last branch of the page before."""
+    limit: int | None = None
+
+
+ALL_BRANCHES: Final = BranchFilter()
+
+
+class BranchPage(msgspec.Struct, frozen=True):
+    """Some branches."""
+
+    branches: list[BranchInfo]
+    next: str | None = None
+    """After which name the next page begins; None at the end."""
 
 
 class FieldChange(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -37,6 +37,9 @@ class Budget(msgspec.Struct, frozen=True):
     calls_per_minute: int = 0
     in_flight_of_all: int = 0
     """Calls of all actors at the same time, with or without a credential."""
+    watches: int = 0
+    spool: int = 0
+    """Bytes of loads on their way in."""
 
 
 class Account:
@@ -121,7 +124,7 @@ class Admission:
         credential, most = actor.credential, self._most
         if credential and credential != OPERATOR.credential and 0 < most <= len(account):
             return _too_many_at_once(actor.name, len(account), most)
-        if self._calls.limit and credential != OPERATOR.credential:
+        if self._calls.limit and credential and credential != OPERATOR.credential:
             over = self._calls.take(actor.name)
             if over is not None:
                 return _too_many_lately(actor.name, over, int(self._calls.limit))
@@ -160,8 +163,8 @@ UNLIMITED: Final = Admission(Budget())
 
 def _too_many_at_once(name: str, used: int, allowed: int) -> Failure:
     return _failure(
-        f"{name} has {used} calls under way, and {allowed} are allowed at the same time; wait for "
-        "one to end, then try again",
+        f"{name} has {used} calls under way, and {allowed} are allowed at the same time "
+        "(in_flight in [graphs.<id>.budgets]); wait for one to end, then try again",
         limit="in_flight",
         allowed=allowed,
         used=used,
@@ -172,8 +175,8 @@ def _too_many_at_once(name: str, used: int, allowed: int) -> Failure:
 def _too_many_lately(name: str, over: Excess, allowed: int) -> Failure:
     used = int(over.used)
     return _failure(
-        f"{name} has made {used} calls within a minute, and {allowed} are allowed; try again in "
-        f"{over.retry_after} s",
+        f"{name} has made {used} calls within a minute, and {allowed} are allowed "
+        f"(calls_per_minute in [graphs.<id>.budgets]); try again in {over.retry_after} s",
         limit="calls_per_minute",
         allowed=allowed,
         used=used,

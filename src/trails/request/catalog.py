@@ -68,6 +68,14 @@ class Catalog:
         """What a name stands for; dots may be spelled as underscores."""
         return self.entries.get(name) or self._portable.get(name)
 
+    def repeatable(self) -> list[str]:
+        """Names, in every spelling, of what may be called again when nobody knows what came of it.
+
+        For processes that pass calls on, whoever makes them; not for their clients.
+        """
+        spelled = (*self.entries.items(), *self._portable.items())
+        return sorted({name for name, each in spelled if each.tool.hints.repeatable})
+
     def tools(self, actor: Actor) -> ToolList:
         """The tools that an actor may use, in name order."""
         rights = self._authority.rights(actor)

@@ -27,6 +27,7 @@ from trails.errors import FieldError, LimitError, StorageError, ValidationError
 from trails.model.capabilities import Capability
 from trails.model.outcomes import Failure, Outcome, Success
 from trails.request.failures import failure_of, invalid
+from trails.request.gates import OPEN_GATE
 from trails.request.mending import mend
 from trails.request.requests import Request
 from trails.request.threads import Threads
@@ -162,8 +163,15 @@ class Dispatch:
         source = request.entry.source
         if isinstance(source, Capability):
             request.call.note = describe_cost(source, request.call, body)
-        self._activities.end(request.call, "ok", request.call.note)
+        self._end(request, "ok", request.call.note)
         return Success(body)
+
+    def _end(self, request: Request, outcome: str, detail: str) -> None:
+        """Leave an activity; of what needs no right at all, one for many."""
+        if request.entry.gate == OPEN_GATE and not request.call.committed:
+            self._activities.refuse(request.call, outcome, detail, told=outcome)
+        else:
+            self._activities.end(request.call, outcome, detail)
 
     def _fail(self, request: Request, error: Exception) -> Failure:
         name = request.entry.tool.name
@@ -176,7 +184,7 @@ class Dispatch:
             failure = failure_of(mishap, name)
         # The disk that refuses the activity is what the caller is told of already, or a detail.
         with suppress(StorageError):
-            self._activities.end(request.call, failure.code, failure.message)
+            self._end(request, failure.code, failure.message)
         return failure
 
 

@@ -48,6 +48,10 @@ class Gate(msgspec.Struct, frozen=True, cache_hash=True):
         return any(each.action in _INVOKING for each in needs)
 
 
+OPEN_GATE: Final = Gate()
+"""The gate of what anybody may use who reached the server."""
+
+
 def of_graph(graph: str, actions: Iterable[Action], *, whole: bool = False) -> Gate:
     """The gate of what is done to a graph."""
     resource = Resource("Graph", graph)
@@ -59,7 +63,7 @@ def of_capability(capability: Capability, graph: str, branch: str) -> Gate:
     if capability.meta is None:
         return Gate((Need("InvokeCapability", Resource("Capability", capability.id)),))
     if capability.id == PING:
-        return Gate()
+        return OPEN_GATE
     action = _meta_action(capability)
     return Gate((Need(action, Resource("Graph", graph)),), branch=branch)
 

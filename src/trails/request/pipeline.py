@@ -50,7 +50,7 @@ class Kernel:
         self._reader = Reader(
             service, self._authority, options.doctor, self._admission, self._threads
         )
-        self._watches = Watches(service, self._authority)
+        self._watches = Watches(service, self._authority, options.budget.watches)
         self._catalog: Catalog | None = None
         self._running: set[Call] = set()
         self.transfers = Transfers(service, options, self._perform, self._admission, self._threads)
@@ -84,6 +84,10 @@ class Kernel:
     def tools(self, actor: Actor) -> ToolList:
         """The tools that an actor may use."""
         return self._pin().tools(actor)
+
+    def repeatable(self) -> list[str]:
+        """Names of tools that may be called again when nobody knows what came of a call."""
+        return self._pin().repeatable()
 
     def schema_of(self, name: str) -> Mapping[str, object] | None:
         """What a tool takes, whoever may use it; None where there is none. Told to nobody."""

@@ -16,6 +16,7 @@ from trails.engine.versions import Versions
 from trails.errors import ConflictError, QueryError
 from trails.model.answers import Answer
 from trails.model.texts import read_texts
+from trails.model.versions import BranchFilter
 from trails.model.wording import count
 from trails.request.answers import plain_rows
 from trails.request.builtins.branches import BRANCH_CREATE, BRANCH_DELETE, BRANCH_LIST
@@ -42,8 +43,8 @@ def _versions(desk: Desk, ctx: GraphContext) -> Versions:
 # --- branches ---------------------------------------------------------------------
 
 
-def _list_branches(desk: Desk, ctx: GraphContext) -> object:
-    return {"branches": _versions(desk, ctx).branches()}
+def _list_branches(desk: Desk, ctx: GraphContext, **given: object) -> object:
+    return _versions(desk, ctx).branch_page(msgspec.convert(given, BranchFilter))
 
 
 def _create_branch(desk: Desk, ctx: GraphContext, **given: str) -> object:

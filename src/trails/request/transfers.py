@@ -6,6 +6,7 @@ same path: authorize, check the arguments, dispatch, leave an activity.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
@@ -14,7 +15,8 @@ from typing import Final
 import msgspec
 
 from trails.engine.service import GraphService
-from trails.model.actors import Actor
+from trails.errors import BudgetError
+from trails.model.actors import Actor, is_limited
 from trails.model.outcomes import Failure, Outcome
 from trails.request.admission import Admission, Slot
 from trails.request.builtins.declare import Desk
@@ -29,6 +31,8 @@ from trails.request.threads import Threads
 
 Perform = Callable[[Actor, Entry, Mapping[str, object]], Awaitable[Outcome]]
 """The path of a request, once it is known what it is for."""
+_LATER: Final = 10
+"""Seconds after which a load may have ended."""
 _LARGEST: Final = 64 << 20
 """Bytes of the largest record; a program can take more than a model."""
 _replace = msgspec.structs.replace
@@ -49,6 +53,8 @@ class Transfers:
         self._service = service
         self._admission = admission
         self._threads = threads
+        self._spooled: Counter[str] = Counter()
+        self._most_spooled = options.budget.spool
         desk, graph = Desk(service, options), service.graph.name
         self._perform = perform
         self._records = {
@@ -83,8 +89,14 @@ class Transfers:
 
         It is taken to disk before anything is locked: nobody waits for a slow sender.
         """
-        entry = _given(self._load, body=body, suffix=_SUFFIXES[coding], threads=self._threads)
-        return await self._perform(actor, entry, arguments)
+        spooled = Spooled(self._spooled, actor, self._most_spooled)
+        entry = _given(
+            self._load, body=spooled.count(body), suffix=_SUFFIXES[coding], threads=self._threads
+        )
+        try:
+            return await self._perform(actor, entry, arguments)
+        finally:
+            spooled.end()
 
     async def export(
         self, actor: Actor, arguments: Mapping[str, object]
@@ -96,6 +108,40 @@ class Transfers:
         if isinstance(outcome, Failure):
             return outcome
         return _held(self._admission.hold(actor.name), stream(opened[0]))
+
+
+class Spooled:
+    """The bytes of one load on their way in, among all of its actor's."""
+
+    def __init__(self, of_all: Counter[str], actor: Actor, most: int) -> None:
+        self._of_all = of_all
+        self._actor = actor
+        self._most = most if is_limited(actor) else 0
+        self._size = 0
+
+    async def count(self, body: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+        """The blocks, as long as they are not too many."""
+        name = self._actor.name
+        async for block in body:
+            self._size += len(block)
+            self._of_all[name] += len(block)
+            if 0 < self._most < self._of_all[name]:
+                raise BudgetError(
+                    f"the loads of {name} that are on their way in have more than "
+                    f"{self._most >> 20} MiB (spool_mb in [graphs.<id>.budgets]); wait for one to "
+                    "end, then try again, or send less at a time",
+                    limit="spool_mb",
+                    allowed=self._most >> 20,
+                    used=self._of_all[name] >> 20,
+                    retry_after=_LATER,
+                )
+            yield block
+
+    def end(self) -> None:
+        """They are loaded, or not wanted any more."""
+        self._of_all[self._actor.name] -= self._size
+        if not self._of_all[self._actor.name]:
+            del self._of_all[self._actor.name]
 
 
 async def _held(slot: Slot, blocks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import Final
@@ -23,7 +24,7 @@ from trails.engine.graph import MAIN
 from trails.engine.seen import Seen, reader
 from trails.engine.service import GraphService
 from trails.errors import NotFoundError, TrailsError
-from trails.model.actors import Actor
+from trails.model.actors import Actor, is_limited
 from trails.model.decisions import EVERYTHING
 from trails.model.iris import encode_id, id_problem
 from trails.model.names import suggest
@@ -41,6 +42,8 @@ MAX_URIS: Final = 10_000
 """URIs that one watch may have."""
 MAX_WATCHES: Final = 10_000
 """Watches that one graph may have."""
+MAX_OF_ONE: Final = 50_000
+"""URIs that all watches of one actor may have together."""
 MAX_IN_ALL: Final = 500_000
 """URIs that all watches of a graph may have together."""
 
@@ -63,8 +66,14 @@ class Target(msgspec.Struct, frozen=True):
 class Watches:
     """All watches on one graph. Belongs to the event loop on which the first was opened."""
 
-    def __init__(self, service: GraphService, authority: Authority | None = None) -> None:
+    def __init__(
+        self, service: GraphService, authority: Authority | None = None, most: int = 0
+    ) -> None:
+        """``most`` is how many an actor with a credential may have; 0 is no limit."""
         self._service = service
+        self._most = most
+        self._by_actor: Counter[str] = Counter()
+        self._uris_by_actor: Counter[str] = Counter()
         self._graph = service.graph
         self._authority = authority or Authority(service.graph, EVERYTHING)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -96,10 +105,14 @@ class Watches:
         self._bind(asyncio.get_running_loop())
         if len(self._watchers) >= MAX_WATCHES:
             return _full(f"this graph has {MAX_WATCHES} watches already; close one, or try later")
+        name = actor.name
+        if self._most and is_limited(actor) and self._by_actor[name] >= self._most:
+            return _too_many(name, self._by_actor[name], self._most, self._graph.name)
         if not self._watchers:
             self._stop = self._graph.feed.listen(self._note, self._asks)
         watcher = Watcher(self, actor)
         self._watchers.add(watcher)
+        self._by_actor[name] += 1
         for uri in uris:
             refused = watcher.add(uri)
             if refused is not None:
@@ -126,6 +139,9 @@ class Watches:
             return found
         if self._count >= MAX_IN_ALL:
             return _full(f"this graph watches {MAX_IN_ALL} URIs already; watch types instead")
+        if is_limited(watcher.actor) and self._uris_by_actor[watcher.actor.name] >= MAX_OF_ONE:
+            return _full(f"you watch {MAX_OF_ONE} URIs already; watch types instead")
+        self._uris_by_actor[watcher.actor.name] += 1
         topic = self._topics.setdefault(found.branch, {}).setdefault(found.type, Topic())
         topic.of(found.segment).setdefault(watcher, {})[uri] = None
         self._count += 1
@@ -137,6 +153,7 @@ class Watches:
         topic = types[target.type]
         watching = topic.of(target.segment)
         del watching[watcher][uri]
+        _less(self._uris_by_actor, watcher.actor.name)
         self._count -= 1
         if watching[watcher]:
             return
@@ -150,7 +167,9 @@ class Watches:
 
     def leave(self, watcher: Watcher) -> None:
         """A watcher was closed."""
-        self._watchers.discard(watcher)
+        if watcher in self._watchers:
+            self._watchers.remove(watcher)
+            _less(self._by_actor, watcher.actor.name)
         if not self._watchers:
             self._stop()
             self._stop = _do_nothing
@@ -449,6 +468,24 @@ def _unwatchable(uri: str, why: str) -> Failure:
 
 def _unknown(uri: str, why: str) -> Failure:
     return Failure("unknown", "not_found", f"{uri[:300]}: {why}", {"uri": uri[:300]})
+
+
+def _less(counts: Counter[str], name: str) -> None:
+    """One less, and nothing kept of a name that has none."""
+    if counts[name] <= 1:
+        del counts[name]
+    else:
+        counts[name] -= 1
+
+
+def _too_many(name: str, used: int, allowed: int, graph: str) -> Failure:
+    return Failure(
+        "budget",
+        "budget",
+        f"{name} has {used} watches open, and {allowed} are allowed (watches in "
+        f"[graphs.{graph}.budgets]); close one, then try again",
+        {"limit": "watches", "allowed": allowed, "used": used, "retry_after": 1},
+    )
 
 
 def _full(why: str) -> Failure:

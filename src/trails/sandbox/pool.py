@@ -18,7 +18,9 @@ from typing import Final
 
 import msgspec
 
-from trails.errors import BudgetError, LimitError, QueryError, UnavailableError
+from trails.errors import BudgetError, LimitError, QueryError, TrailsError, UnavailableError
+from trails.log.storage import full, says_full
+from trails.model.actors import LOCAL
 from trails.model.fair_queue import FairQueue
 from trails.model.meters import Meter
 from trails.sandbox.confine import Confinement
@@ -228,14 +230,14 @@ class Sandbox:
             self._recent.add(caller, spent)
 
     def _check_time(self, caller: str) -> None:
-        over = self._spent.excess(caller)
+        over = None if caller == LOCAL.name else self._spent.excess(caller)
         if over is not None:
             raise BudgetError(
                 f"the queries of {caller or 'this caller'} have run for {over.used:.1f} s within a "
-                f"minute, and {self._spent.limit:g} s are allowed; try again in "
-                f"{over.retry_after} s, and ask for less at a time",
+                f"minute, and {self._spent.limit:g} s are allowed (query_seconds_per_minute in "
+                f"[graphs.<id>.budgets]); try again in {over.retry_after} s, and ask for less at a "
+                "time",
                 limit="query_seconds_per_minute",
-                setting="[graphs.<id>.budgets] query_seconds_per_minute",
                 allowed=self._spent.limit,
                 used=round(over.used, 3),
                 retry_after=over.retry_after,
@@ -337,6 +339,8 @@ def _do(step: Step, job: Job, limits: Limits) -> Reply:
 
 def _accept(reply: Reply, what: str) -> None:
     if reply.outcome == "refused":
+        if says_full(reply.note):
+            raise full(f"run the {what}")
         raise QueryError(f"the {what} can't be run: {' '.join(reply.note[:1000].split())}")
 
 
@@ -356,7 +360,9 @@ def _failures(what: str, limits: Limits) -> Iterator[None]:
         raise _explain(what, death, limits) from None
 
 
-def _explain(what: str, death: DeathError, limits: Limits) -> LimitError | QueryError:
+def _explain(what: str, death: DeathError, limits: Limits) -> TrailsError:
+    if says_full(death.words):
+        return full(f"run the {what}")
     out_of_memory = any(
         words in death.words for words in ("memory allocation", "bad_alloc", "MemoryError")
     )

@@ -2,7 +2,8 @@
 
 No I/O: the front tells what passes in both directions, and is told what to send. A client
 never notices that the process behind its session changed, but for calls that were running
-and may have written: those are answered with what is known, which is nothing.
+and may have written: those are answered with what is known, which is nothing. Reads, and writes
+with an idempotency key, are asked again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _UPDATED: Final = "notifications/resources/updated"
 _TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 _RESOURCES_CHANGED: Final = "notifications/resources/list_changed"
 _SERVER_ERROR: Final = -32000
-_ATTEMPTS: Final = 2
+_ATTEMPTS: Final = 3
 """Owners that may end with a request unanswered: one that kills its owner must not kill all."""
 _T = TypeVar("_T")
 
@@ -61,6 +62,14 @@ class _Tool(msgspec.Struct, frozen=True):
 
 class _Tools(msgspec.Struct, frozen=True):
     tools: tuple[_Tool, ...] = ()
+
+
+class _Arguments(msgspec.Struct, frozen=True):
+    idempotency_key: str | None = None
+
+
+class _Call(msgspec.Struct, frozen=True):
+    arguments: _Arguments = _Arguments()
 
 
 class _Changing(msgspec.Struct, frozen=True):
@@ -97,6 +106,14 @@ class Conversation:
         self._repeatable: set[str] = set()
         self._sent = 0
         self._attached = False
+
+    def know(self, repeatable: object) -> None:
+        """Take the names of tools that may be called again, as the owner gives them.
+
+        A client may call tools that it has not listed, or has listed in an earlier session.
+        """
+        if isinstance(repeatable, list):
+            self._repeatable = {name for name in repeatable if isinstance(name, str)}
 
     @property
     def waiting(self) -> int:
@@ -208,8 +225,13 @@ class Conversation:
         return answers
 
     def _is_repeatable(self, sent: _Sent) -> bool:
-        """Whether a line may be sent once more."""
-        return sent.frame.method != "tools/call" or sent.params.name in self._repeatable
+        """Whether a line may be sent once more.
+
+        The name of the idempotency key is reserved: no tool takes it for something else.
+        """
+        if sent.frame.method != "tools/call" or sent.params.name in self._repeatable:
+            return True
+        return bool(_decode(sent.frame.params, _Call).arguments.idempotency_key)
 
     def attach(self) -> Sequence[bytes]:
         """There is an owner; what it must hear first."""
@@ -310,7 +332,11 @@ def _unknown_outcome(sent: _Sent) -> bytes:
 
 def _read(frame: Frame, type: type[_T]) -> _T:
     """A result as far as it matters here; an odd one says nothing."""
+    return _decode(frame.result, type)
+
+
+def _decode(text: msgspec.Raw, type: type[_T]) -> _T:
     try:
-        return msgspec.json.decode(frame.result, type=type)
+        return msgspec.json.decode(text, type=type)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return type()

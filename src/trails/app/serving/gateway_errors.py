@@ -6,7 +6,16 @@ from trails.app.serving.responses import rpc_error_body, write_refusal, write_re
 
 
 def interrupted(request: bytes) -> bytes:
-    """The answer to a request whose owner ended: nobody knows what came of it."""
+    """The answer to a request whose owner ended: nobody knows what came of it.
+
+    What only reads can be sent again.
+    """
+    if request.startswith((b"GET ", b"HEAD ")):
+        message = (
+            "the process that served this project ended during this request, which changes "
+            "nothing; send it again"
+        )
+        return _answer(503, request, "interrupted", message)
     message = (
         "the process that served this project ended during this request, so its outcome is "
         "unknown: it may or may not have taken effect. Find out before you send it again: the "

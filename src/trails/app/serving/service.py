@@ -11,6 +11,7 @@ import asyncio
 import os
 import socket
 import ssl
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -45,6 +46,9 @@ _HEAD_START: Final = 1.0
 """Seconds that the first session has to be answered before HTTP is made ready."""
 _SHOWN: Final = 10
 """Names that a message lists."""
+_SWITCH: Final = 0.001
+"""Seconds after which a thread that computes lets another go on: the event loop must not wait long
+for one that reads a file or plans a merge."""
 _KEY: Final = 32
 """Random bytes of an owner's key."""
 
@@ -59,6 +63,8 @@ class Listening(msgspec.Struct, frozen=True):
     """Sockets that listen already, besides the one that every owner has."""
     tls: ssl.SSLContext | None = None
     """What they speak TLS with."""
+    read_only: bool = False
+    """Whether the data is only read."""
 
     def arrival(self) -> Arrival:
         """What another owner is told of those who come through these ports."""
@@ -82,11 +88,18 @@ async def serve_folder(
 ) -> AsyncIterator[Owned]:
     """Own a folder and serve it; what is running is finished when this is left."""
     authenticator = listening.authenticator
+    sys.setswitchinterval(_SWITCH)
 
     def guarded() -> bool:
         return authenticator.required
 
-    with App.open(folder, ownership=ownership, guarded=guarded, progress=tell) as app:
+    with App.open(
+        folder,
+        ownership=ownership,
+        read_only=listening.read_only,
+        guarded=guarded,
+        progress=tell,
+    ) as app:
         app.serving = True
         app.policies.server()  # wrong ones are told before anything is served
         sockets = SocketFolder()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Final
 
 from trails.model.kinds import KINDS, BigInt, Blob, Iri
@@ -11,6 +12,7 @@ from trails.model.kinds import KINDS, BigInt, Blob, Iri
 _KINDS: Final[Mapping[type, str]] = {
     date: "Date",
     datetime: "DateTime",
+    Decimal: "Decimal",
     BigInt: "BigInt",
     Blob: "Blob",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -15,10 +15,19 @@ from trails.model.loads import LoadRequest, LoadResult
 from trails.model.merges import MergeRequest, MergeResult
 from trails.model.mutations import Mutation
 from trails.model.tools import Tool
-from trails.model.versions import BranchInfo, CommitDetail, CommitFilter, CommitPage, Difference
+from trails.model.versions import (
+    BranchInfo,
+    BranchPage,
+    CommitDetail,
+    CommitFilter,
+    CommitPage,
+    Difference,
+)
 from trails.surfaces.cli.operations import Listing, Page, View, WriteOptions
 
 _T = TypeVar("_T")
+_PAGE: Final = 1000
+"""Branches that are asked for at a time."""
 
 
 class Door(Protocol):
@@ -47,10 +56,6 @@ class Door(Protocol):
 
     def export(self, arguments: Mapping[str, object]) -> Generator[bytes, None, None]:
         """A graph as a file."""
-
-
-class _Branches(msgspec.Struct):
-    branches: list[BranchInfo]
 
 
 class _Branch(msgspec.Struct):
@@ -88,7 +93,14 @@ class GraphSession:
 
     def branches(self) -> list[BranchInfo]:
         """All branches."""
-        return self._record(_Branches, "branch_list", {}).branches
+        found: list[BranchInfo] = []
+        given: dict[str, object] = {"limit": _PAGE}
+        while True:
+            page = self._record(BranchPage, "branch_list", given)
+            found += page.branches
+            if page.next is None:
+                return found
+            given["after"] = page.next
 
     def create_branch(self, name: str, source: str) -> BranchInfo:
         """Make a branch where another branch is, or at a commit."""

@@ -40,6 +40,7 @@ class _Type:
         self.name = descriptor.name
         self.key = descriptor.key
         self.lexical = _lexical(self.key)
+        self.floats: list[str] = []
         self.patterns: list[tuple[str, Callable[[str], bool]]] = []
         self.checks: list[tuple[str, Check]] = []
         types: dict[str, object] = {}
@@ -48,6 +49,8 @@ class _Type:
             if decoded is None:
                 decoded = object
                 self.checks.append((field.name, compile_field(field, special, stored=True)))
+            elif field.type.kind == "Float":
+                self.floats.append(field.name)
             elif field.pattern is not None:
                 self.patterns.append((field.name, compile_pattern(field.pattern)))
             # A field with a default must be there as well: the long way fills it.
@@ -96,6 +99,9 @@ class FastLines:
         for name, holds in kind.patterns:
             if name in values and not holds(values[name]):  # type: ignore[arg-type]
                 return None
+        for name in kind.floats:
+            if values.get(name) == 0:
+                values[name] = 0.0  # the decoder reads -0.0 as it is written
         if kind.checks and not _check(kind, values):
             return None
         identifier = given.id

@@ -30,6 +30,8 @@ from trails.model.names import suggest
 from trails.model.types import Schema, TypeDescriptor
 
 MAX_LINE: Final = 8 * 2**20
+_DENSE: Final = 1 << 16
+"""Lines of a block that are cut in one step."""
 _BOM: Final = b"\xef\xbb\xbf"
 _KEYS: Final = ("type", "id", "data", "edge", "from", "to")
 _unknown = re.compile(r"unknown field `(.*)`").search
@@ -53,10 +55,19 @@ class LineError(ValueError):
     """A line that can't be used; the text says why."""
 
 
+def _pieces(source: Source) -> Iterator[bytes]:
+    """Blocks of which none has so many lines that cutting it keeps other threads waiting."""
+    for block in source.blocks():
+        if block.count(b"\n") <= _DENSE:
+            yield block
+        else:
+            yield from (block[at : at + _DENSE] for at in range(0, len(block), _DENSE))
+
+
 def numbered(source: Source) -> Iterator[tuple[int, bytes | None]]:
     """(number, line) of all lines; None for a line that is too long to be read."""
     number, rest, skipping, blank = 1, b"", False, 0
-    for block in source.blocks():
+    for block in _pieces(source):
         lines = (rest + block).split(b"\n") if rest else block.split(b"\n")
         rest = lines.pop()
         if skipping and lines:

@@ -46,7 +46,7 @@ from trails.model.iris import Names, id_problem, normal_id
 from trails.model.kinds import KindError
 from trails.model.loads import Mode
 from trails.model.nodes import NodeState, make_handle, split_handle
-from trails.model.types import Schema
+from trails.model.types import Schema, TypeDescriptor
 from trails.views.nodes.index import Stored
 
 
@@ -166,7 +166,9 @@ class _Loading:
         """Which node it is; None when its values can't tell, which putting it will report."""
         descriptor = self._schema.by_name[item.type]
         try:
-            if descriptor.edge is not None:
+            if item.id is not None and self._is_partial(descriptor, item.values):
+                identifier = normal_id(item.id)
+            elif descriptor.edge is not None:
                 source, target = (self._refer(item.values.get(end)) for end in ("source", "target"))
                 identifier = edge_id(str(source), str(target))
             elif descriptor.key is None:
@@ -185,6 +187,14 @@ class _Loading:
             message = f"its id is {item.id!r}, but its {what} {identifier!r}"
             self.problems.add(item.whole, message, "immutable_key", item.id)
         return make_handle(item.type, identifier)
+
+    def _is_partial(self, descriptor: TypeDescriptor, values: Mapping[str, object]) -> bool:
+        """Whether a node is known by its id alone, which suffices to merge into one that exists."""
+        if self._mode != "merge":
+            return False
+        if descriptor.edge is not None:
+            return values.get("source") is None and values.get("target") is None
+        return descriptor.key is not None and values.get(descriptor.key.name) is None
 
     def _change(self, item: Item, before: Mapping[str, object] | None) -> Put:
         values, handle = item.values, item.handle if item.checked else None

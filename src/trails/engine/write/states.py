@@ -34,8 +34,10 @@ def apply_states(
     for handle, state in states.items():
         before = nodes.index.find(nodes.db, handle)
         if state is not None and validate:
-            seen.validator.check(state.type, state.values, f"{handle}.", errors)
+            checked = seen.validator.check(state.type, state.values, f"{handle}.", errors)
             errors.extend(misnamed(seen.schema, state))
+            if not errors:
+                state = NodeState(state.type, state.id, checked)  # noqa: PLW2901 - canonical values
         if state is not None:
             nodes.store(before, handle, nodes.completed(before, state))
         elif nodes.shown(before) is not None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from trails.engine.context import GraphContext
-from trails.model.versions import BranchInfo
+from trails.model.versions import BranchFilter, BranchInfo
 from trails.request.builtins.declare import (
     ADDER,
     INTEGER,
+    MAYBE_STRING,
     READER,
     STRING,
     WRITER,
@@ -41,13 +44,10 @@ def _shown(branch: BranchInfo) -> dict[str, object]:
     }
 
 
-def _list(desk: Desk, ctx: GraphContext) -> object:
-    return {
-        "branches": [
-            _shown(each)
-            for each in desk.service.versions(ctx.actor, ctx.call, ctx.access).branches()
-        ]
-    }
+def _list(desk: Desk, ctx: GraphContext, **given: object) -> object:
+    wanted = msgspec.convert(given, BranchFilter)
+    page = desk.service.versions(ctx.actor, ctx.call, ctx.access).branch_page(wanted)
+    return {"branches": [_shown(each) for each in page.branches], "next": page.next}
 
 
 def _create(desk: Desk, ctx: GraphContext, **given: str) -> object:
@@ -65,11 +65,20 @@ BRANCH_LIST: Final = Builtin(
     name="branch_list",
     title="List branches",
     description=(
-        "List all branches of the graph, main first, each with its newest commit. A branch is a "
+        "List the branches of the graph, main first, each with its newest commit. A branch is a "
         "line of work of its own: what is written on one is not seen on another until they are "
-        "merged. Most tools take a branch argument; without it they work on main."
+        "merged. Most tools take a branch argument; without it they work on main. Where next is "
+        "not null there are more: call again with it as after."
     ),
-    output=shown(branches=listed(_BRANCH)),
+    fields=(
+        field("prefix", "Only branches whose names begin so.", default="", max_length=100),
+        field("after", "The next of the page before.", max_length=100),
+        field("limit", "How many at most.", "Int", default=100, min_value=1, max_value=1000),
+    ),
+    output=shown(
+        branches=listed(_BRANCH),
+        next=said(MAYBE_STRING, "The after of the next page; null where there is none."),
+    ),
     hints=READER,
     action="Read",
     run=_list,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from trails.engine.context import GraphContext
 from trails.errors import FieldError, ValidationError
 from trails.model.constraints import showable
-from trails.model.kinds import KINDS, Iri, KindError
+from trails.model.kinds import KINDS, Iri, Kind, KindError
 from trails.projections.tools import BRANCH, SNAPSHOT
 from trails.request.answers import ANSWER, show_answer
 from trails.request.builtins.declare import READER, Builtin, Desk, field
@@ -31,18 +32,23 @@ def _term(name: str, value: object) -> object:
     if set(value) == {"@id"}:
         return Iri(str(value["@id"]))
     if set(value) == {"@value", "@type"}:
-        row = _BY_DATATYPE.get(str(value["@type"]))
-        try:
-            if row is not None:
-                return row.coerce(value["@value"])
-        except KindError:
-            pass
+        for row in reversed([*KINDS.values()]):  # BigInt before Int, Blob before Iri: literals
+            if row.datatype == value["@type"] and row.name != "Vector":
+                with suppress(KindError, ValueError, ArithmeticError):
+                    return _literal(row, value["@value"])
     message = f'params.{name} must be a text, a number, true, false, {{"@id": …}}, or '
     message += f'{{"@value": …, "@type": …}} with a value of that XML Schema type, not {value}'
     raise ValidationError([FieldError(f"params.{name}", "datatype", message, showable(value))])
 
 
-_BY_DATATYPE: Final = {row.datatype: row for row in KINDS.values() if row.name != "Vector"}
+def _literal(row: Kind, value: object) -> object:
+    """A value in its JSON form, or a literal's text."""
+    try:
+        return row.coerce(value)
+    except KindError:
+        if not isinstance(value, str):
+            raise
+    return row.coerce(row.parse(value))
 
 
 GRAPH_QUERY: Final = Builtin(
