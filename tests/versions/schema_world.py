@@ -343,7 +343,7 @@ def merge_models(base: Model, ours: Model, theirs: Model) -> tuple[Model, set[st
             up = chosen[each.extends]
             own = {key: spec for key, spec in each.fields.items() if spec.owner == name}
             fields = {**up.fields, **own}
-            groups = frozenset(group for group in each.groups if fields.keys() >= {*group})
+            groups = frozenset(group for group in up.groups if fields.keys() >= {*group})
             chosen[name] = replace(each, fields=fields, groups=groups)
     return Model(chosen), torn
 
