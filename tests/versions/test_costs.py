@@ -77,6 +77,19 @@ def steps_of_going_back(count: int) -> float:
         return steps() / count
 
 
+def test_going_back_commit_by_commit_piles_up_no_layers() -> None:
+    """A snapshot is made from one near by only while that has few layers."""
+    app = App(Item, name="costs")
+    commits = []
+    for value in range(30):
+        save(app.context(), 5, value)
+        commits.append(app.context().kg.head.commit)
+    layers = app.graph().file.layers
+    for value, commit in reversed(list(enumerate(commits))):
+        assert Item.get(app.context(snapshot=commit), "i3").value == value
+        assert len(layers.lineage(layers.refs[f"@{commit}"])) <= 8
+
+
 def test_a_snapshot_is_counted_once() -> None:
     """What older snapshots hold is not counted again for each new one."""
     app = App(Item, name="costs")

@@ -61,6 +61,8 @@ _DEEP: Final = 6
 """Layers above the root from which ``main`` is folded back into it at once, if that is quick."""
 _DEEPEST: Final = 24
 """The same, however long it takes: reads look into every layer."""
+_NEAR: Final = 8
+"""Snapshots, of those used last, from which another one may be made."""
 T = TypeVar("T")
 
 
@@ -507,17 +509,23 @@ class Graph:
         line.use(self.compiled(head.schema))
 
     def _nearest(self, commit: str) -> Line:
-        """A line in use that has the fewest commits between itself and a commit."""
+        """A line in use from which a commit is reached with the least work.
+
+        A node is looked for in every layer of a line, and may be hidden by any above it: going back
+        commit by commit would else put each snapshot on top of all that were made before.
+        """
         candidates = [self.main]
         if commit != GENESIS:
             own = self._lines.get(self.ancestry.commit(commit).branch)
             candidates += [line for line in (own, self._lines.get(SNAPSHOT + commit)) if line]
         recent = self.file.layers.oldest([name for name, line in self._lines.items() if line.fixed])
-        candidates += [self._lines[name] for name in recent[-3:]]
-        known = [line for line in candidates if line.nodes.known]
-        return min(
-            known, key=lambda line: self.ancestry.distance(line.nodes.position.commit, commit)
-        )
+        candidates += [self._lines[name] for name in recent[-_NEAR:]]
+
+        def work(line: Line) -> int:
+            depth = len(self.file.layers.lineage(line.nodes.layer.number))
+            return self.ancestry.distance(line.nodes.position.commit, commit) * depth**2
+
+        return min((line for line in candidates if line.nodes.known), key=work)
 
     def forget_lines(self, names: list[str]) -> None:
         """Lines are gone: drop what the node file and the disk hold for them alone."""
