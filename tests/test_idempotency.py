@@ -237,8 +237,11 @@ def test_a_merge_with_conflicts_and_a_dry_run_keep_no_key(merging):
     assert merging.versions().merge(dry).outcome == "conflicts"
     conflicts = merging.versions().merge(asked).conflicts
     settled = {each.id: Resolution("ours") for each in conflicts}
-    done = merging.versions().merge(msgspec.structs.replace(asked, resolutions=settled))
-    assert done.outcome == "merged"
+    settled["divergent_field:Item/none.count"] = Resolution("ours")
+    resolved = msgspec.structs.replace(asked, resolutions=settled)
+    done = merging.versions().merge(resolved)
+    assert (done.outcome, done.unused) == ("merged", ("divergent_field:Item/none.count",))
+    assert first(merging.versions().merge(resolved)) == done
 
 
 def test_keys_of_a_deleted_branch_are_forgotten(app):

@@ -340,6 +340,7 @@ def answers(tmp_path_factory):
             server.app.close()
 
 
+@pytest.mark.req("G5", "G6")
 def test_what_is_hidden_is_answered_as_what_does_not_exist(answers):
     """Status, headers and body, byte for byte, for every operation on every surface."""
     different = [each for each in answers if each[1] != each[2]]

@@ -20,6 +20,7 @@ from trails import App
 from trails.app.backups import backup_project, list_backups, put_back, restore_project
 from trails.app.serving.entrances import Arrival
 from trails.app.serving.owners import find_owner
+from trails.engine.backups import back_up
 from trails.engine.verify import verify
 from trails.errors import CorruptionError, NotFoundError, StorageError
 from trails.files import digest_file
@@ -122,7 +123,7 @@ def test_any_commit_can_be_restored(world, tmp_path):
     source = folder / "set"
     assert restored(tmp_path, source) == last
     assert_sound(tmp_path, None)
-    for seq in random.Random(fresh_seed()).sample(sorted(states), 5):
+    for seq in random.Random(fresh_seed()).sample(sorted(states), 3):
         heads, commits, statements = restored(tmp_path, source, str(seq))
         assert (heads, commits, statements) == states[seq]
     assert_sound(tmp_path, seq)
@@ -195,6 +196,33 @@ def test_a_set_does_not_go_on_after_a_restore_to_an_earlier_commit(world, copied
         with pytest.raises(StorageError, match="a folder that does not exist yet"):
             backup_project(app, copied, silent)
         assert backup_project(app, tmp_path / "new", silent)["main"].seq == 3
+
+
+def test_a_first_backup_that_did_not_finish_is_in_nobody_s_way(world, copied, tmp_path):
+    """What a killed process left of it is not taken for a backup, and replaced by the next."""
+    folder, _, _, _ = world
+    for name in ("main", "other"):
+        (copied / name / ".000005.partial").mkdir(parents=True)
+    assert list(list_backups(copied, silent, check=True)) == ["main"]
+    with App.open(folder / "project", declarations=False) as app:
+        assert backup_project(app, copied, silent) == {"main": None}
+    assert not list((copied / "main").glob(".*"))
+    with pytest.raises(StorageError, match="is not a backup"):
+        list_backups(tmp_path, silent, check=False)
+
+
+def test_a_log_that_is_open_read_only_is_backed_up(world, tmp_path):
+    """As on a full disk; no file beside it is changed."""
+    folder, _, _, last = world
+    graph = shutil.copytree(graph_folder(folder / "project"), tmp_path / "graph")
+    before = {each: each.stat().st_mtime_ns for each in graph.rglob("*")}
+    log = SqliteLog(graph, "main", "", "", read_only=True)
+    try:
+        back_up(log, tmp_path / "set/main", silent)
+    finally:
+        log.close()
+    assert {each: each.stat().st_mtime_ns for each in graph.rglob("*")} == before
+    assert restored(tmp_path, tmp_path / "set") == last
 
 
 def test_one_process_at_a_time_adds_to_a_set(world, copied):

@@ -72,6 +72,8 @@ def test_a_project_that_was_open_is_closed_by_its_owner(tmp_path):
     with App.open(folder):
         pass
     data = folder / ".trails"
+    # Inside a program with a umask of its own, what RocksDB makes is protected by the folders.
+    assert not [name for name in open_paths(data) if "/quads/" not in name]
     for each in (data, *data.rglob("*")):
         each.chmod(0o755 if each.is_dir() else 0o644)
     told = examine_permissions(data)
@@ -79,7 +81,6 @@ def test_a_project_that_was_open_is_closed_by_its_owner(tmp_path):
     assert str(data) in told.detail
     with App.open(folder):
         assert examine_permissions(data).status == "ok"
-    # Inside a program with a umask of its own, what RocksDB makes is protected by the folders.
     assert not [name for name in open_paths(data) if "/quads/" not in name]
 
 

@@ -121,4 +121,5 @@ class Doors:
     def is_fast(self, headers: Headers, body: bytes) -> bool:
         """Whether the fast door takes a request."""
         door = self.apps[0]._fast
-        return door.admit({"headers": headers}, body) is not None
+        ticket = door.read({"headers": headers}, body)
+        return ticket is not None and door.takes(ticket)

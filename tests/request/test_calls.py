@@ -279,7 +279,7 @@ def test_control_arguments_are_checked_like_others(calls):
         ("graph_query", {"brnch": "x"}, "graph_query; did you mean 'branch'?"),
         ("graph_snapshot", {"zzz": 1}, "graph_snapshot; it has branch, snapshot"),
         ("returns.many", {"zzz": 1}, "returns.many; it has branch"),
-        ("branch_list", {"zzz": 1}, "branch_list; it has none"),
+        ("graph_health", {"zzz": 1}, "graph_health; it has none"),
     ],
 )
 def test_an_unknown_parameter_is_told_all_that_there_are(calls, tool, arguments, told):

@@ -255,7 +255,7 @@ def test_parallel_queries_of_one_caller_wait_for_their_turn(branch, sandbox):
 
 
 def test_who_used_much_leaves_a_worker_to_the_others(branch, sandbox):
-    """Two callers whose queries loop share one worker, so that others are answered."""
+    """Those whose queries loop have the usual workers, so that others are answered."""
     slow = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l }"
     failed = []
 
@@ -266,13 +266,14 @@ def test_who_used_much_leaves_a_worker_to_the_others(branch, sandbox):
             failed.append(error)
 
     sandbox.query(branch, "ASK {}", caller="ann")
-    for caller in ("eve", "mal"):
+    callers = ("eve", "mal", "sly")
+    for caller in callers:
         sandbox._recent.add(caller, 10.0)
-    loops = [threading.Thread(target=loop, args=(caller,)) for caller in ("eve", "mal")]
+    loops = [threading.Thread(target=loop, args=(caller,)) for caller in callers]
     for each in loops:
         each.start()
     line = sandbox._lines["main"]
-    wait_until(lambda: line._running and line._places._waiting)
+    wait_until(lambda: line._running == 2 and line._places._waiting)
     for _ in range(3):
         assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="ann").truth
     assert not failed
@@ -280,7 +281,7 @@ def test_who_used_much_leaves_a_worker_to_the_others(branch, sandbox):
         kill_workers_of(sandbox)
         for each in loops:
             each.join(0.05)
-    assert len(failed) == 2
+    assert len(failed) == 3
 
 
 def test_many_callers_at_once(branch, sandbox):
@@ -335,3 +336,18 @@ def test_workers_are_used_again(branch, sandbox):
     used = {worker.pid for worker in sandbox._lines["main"]._idle if worker.caller == "ann"}
     assert used == followers
     assert len(used) == 1
+
+
+def test_a_worker_that_has_followed_many_commits_is_replaced(branch, sandbox, monkeypatch):
+    """Small commits are held in its memory: what they may take there is bounded."""
+    monkeypatch.setattr("trails.sandbox.lines._MAX_HELD", 40 * 512)
+    used = set()
+    for number in range(100):
+        branch.commit(added=f'<x:s{number}> <x:p> "v" .\n')
+        sandbox.query(branch, "ASK {}", caller="ann")
+        line = sandbox._lines["main"]
+        used |= {worker.pid for worker in line._idle}
+        assert all(worker.fed < 60 * 512 for worker in line._idle)
+    assert len(used) > 2
+    found = sandbox.query(branch, 'SELECT ?s { ?s <x:p> "v" }', caller="ann")
+    assert len(found.rows) == 100

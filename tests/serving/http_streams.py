@@ -379,7 +379,12 @@ def is_refused(request, data, start):
 
 
 def path_of(target, host=None):
-    """The path in a target; None where it is not of this server, if that is asked."""
+    """The path and query in a target; None where it is not of this server, if that is asked.
+
+    An application can't tell an empty query from none.
+    """
+    if target.endswith(b"?") and target.count(b"?") == 1:
+        target = target[:-1]
     if target.startswith(b"/"):
         return None if b"#" in target else target
     found = re.fullmatch(rb"(?i:https?)://([^/?]+)(/[^#]*)", target)

@@ -74,7 +74,7 @@ class TestNames:
         """It is refused before anything happens, and said why."""
         with pytest.raises(DeclarationError, match="can't name a branch"):
             repo.branch(name)
-        assert [each.name for each in list_branches(repo.graph)] == ["main"]
+        assert [each.name for each in list_branches(repo.graph).branches] == ["main"]
 
     def test_folders_never_collide(self) -> None:
         """Not where a file system ignores case, nor between slashes and other signs."""
@@ -124,7 +124,7 @@ class TestRules:
         """There must be such a branch or commit."""
         with pytest.raises(NotFoundError):
             repo.branch("b", source)
-        assert len(list_branches(repo.graph)) == 1
+        assert len(list_branches(repo.graph).branches) == 1
 
     @pytest.mark.parametrize("name", ["main", "b"])
     def test_a_name_is_given_once(self, repo: Repo, name: str) -> None:
@@ -138,7 +138,7 @@ class TestRules:
         for name in ("z", "a", "m/x"):
             repo.branch(name)
         head = repo.put("a", "Item/i0", rank=9)
-        found = list_branches(repo.graph)
+        found = list_branches(repo.graph).branches
         assert [each.name for each in found] == ["main", "a", "m/x", "z"]
         assert found[1].commit == head
         assert found[1].seq == repo.graph.log.last_seq()
@@ -237,7 +237,7 @@ class TestMany:
                 repo.put("main", f"Item/m{number}")
         for number in range(0, 60, 2):
             repo.remove(f"b{number}", force=True)
-        assert len(list_branches(repo.graph)) == 31
+        assert len(list_branches(repo.graph).branches) == 31
         for number in range(1, 60, 2):
             state = repo.state(f"b{number}")
             assert state["Item/i0"]["rank"] == number

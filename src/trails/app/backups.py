@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from trails.app.app import App
@@ -33,9 +33,7 @@ def backup_project(app: App, target: Path, tell: Tell) -> dict[str, Manifest | N
         make_folder(partial)
         try:
             made = _add(app, partial, tell)
-            if target.exists():
-                target.rmdir()
-            partial.rename(target)
+            partial.rename(target)  # an empty folder there is replaced
             sync_folder(target.parent)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
@@ -54,9 +52,8 @@ def find_sets(source: Path) -> dict[str, list[Part]]:
     """The backups in a folder, by graph, complete and in order."""
     if not source.is_dir():
         raise StorageError(f"{source} is not a backup: there is no such folder")
-    folders = sorted(
-        each for each in source.iterdir() if each.is_dir() and not each.name.startswith(".")
-    )
+    # A folder without visible names is of a first backup that did not finish.
+    folders = sorted(each for each in _visible(source) if each.is_dir() and any(_visible(each)))
     found = [each for each in folders if (each / MANIFEST).exists() or any(each.glob("[0-9]" * 6))]
     if not found or len(found) < len(folders):
         other = next((each for each in folders if each not in found), source)
@@ -68,6 +65,10 @@ def find_sets(source: Path) -> dict[str, list[Part]]:
         parts = read_parts(folder)
         sets[parts[-1].manifest.graph] = parts
     return sets
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    return (each for each in folder.iterdir() if not each.name.startswith("."))
 
 
 def list_backups(source: Path, tell: Tell, *, check: bool) -> dict[str, list[Manifest]]:

@@ -145,7 +145,8 @@ def _check_continues(log: Log, folder: Path, parts: Sequence[Part]) -> None:
         raise StorageError(
             f"{folder} holds backups of another history: graph {last.graph!r} at commit "
             f"{last.commit or 'none'}, which is not in the log of {header.graph!r} here. After a "
-            "restore to an earlier commit, back up to a folder that does not exist yet"
+            "restore to an earlier commit, back up to a folder that does not exist yet. Without "
+            "one, the log has lost commits that this backup has: run 'trails verify'"
         )
 
 

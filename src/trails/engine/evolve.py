@@ -30,6 +30,12 @@ def adopt_schema(graph: Graph, schema: Schema, *, apply: bool) -> None:
     old = line.schema
     if old.digest == schema.digest:
         return
+    if graph.read_only is not None:
+        raise type(graph.read_only.error())(
+            "the declared types differ from the stored ones, which can't be changed now: "
+            + graph.read_only.reason,
+            changes=describe_changes(old, schema),
+        )
     if not apply and line.head.commit != GENESIS:
         changes = describe_changes(old, schema)
         raise SchemaMismatchError(
@@ -38,7 +44,7 @@ def adopt_schema(graph: Graph, schema: Schema, *, apply: bool) -> None:
             + ". Open once with apply_schema=True to apply the change if it fits the data",
             changes=changes,
         )
-    _apply(graph, line, schema)
+    apply_schema(graph, line, schema)
 
 
 def adopt_on_branch(graph: Graph, line: Line, schema: Schema) -> None:
@@ -56,7 +62,7 @@ def adopt_on_branch(graph: Graph, line: Line, schema: Schema) -> None:
             raise SchemaMismatchError(known.reason)
         started = monotonic()
         try:
-            _apply(graph, line, schema)
+            apply_schema(graph, line, schema)
         except SchemaMismatchError as error:
             # Looking at all the data again with every write would take most of the time.
             until = monotonic() + _PATIENCE * (monotonic() - started)
@@ -70,7 +76,8 @@ def told_change(old: Schema, new: Schema) -> str:
     return "schema: " + "; ".join(describe_changes(old, new))[:2000]
 
 
-def _apply(graph: Graph, line: Line, schema: Schema) -> None:
+def apply_schema(graph: Graph, line: Line, schema: Schema) -> None:
+    """Give a branch other types, in a commit of its own, if its data fits them."""
     write = Write(graph, line, actor=ACTOR, message=told_change(line.schema, schema))
     write.begin()
     try:

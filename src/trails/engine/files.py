@@ -185,4 +185,11 @@ def _states(graph: Graph, line: Line, type_names: Sequence[str]) -> Iterator[Nod
 
 def _page(graph: Graph, type_name: str, after: int, nodes: NodeIndex) -> list[Stored]:
     with graph.file.reader() as db:
-        return nodes.page(db, type_name, after)
+        if db.in_transaction:
+            return nodes.page(db, type_name, after)
+        # One read transaction, so that all layers are seen at the same moment.
+        db.execute("BEGIN")
+        try:
+            return nodes.page(db, type_name, after)
+        finally:
+            db.execute("COMMIT")

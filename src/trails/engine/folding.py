@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from typing import IO, Final, TypeVar
@@ -60,6 +60,31 @@ class Folding:
         parent = commit.first_parent
         before = Schema().digest if not parent else self._ancestry.commit(parent).schema
         return self._compiled(before), self._compiled(commit.schema)
+
+    def parts(
+        self, commit: Commit, size: int
+    ) -> Generator[Callable[[NodeIndex], None], None, None]:
+        """What a commit does to a node index that follows the schema before it, in small parts.
+
+        Each is done in a transaction of its own. All of them can be done again from the first:
+        what is removed is gone, and what is added is there.
+        """
+        compiled = self._compiled(commit.schema)
+        terms, schema = compiled.terms, compiled.schema
+
+        def part(changes: dict[str, Change]) -> Callable[[NodeIndex], None]:
+            def put(nodes: NodeIndex) -> None:
+                nodes.follow(schema)
+                self._put(nodes, terms, changes, commit.seq)
+
+            return put
+
+        yield lambda nodes: self._adopt(nodes, schema)
+        with self.statements(commit) as (removed, added):
+            for quads in batched(terms.parse(removed), size):
+                yield part(terms.changes(quads, ()))
+            for quads in batched(terms.parse(added), size):
+                yield part(terms.changes((), quads))
 
     @staticmethod
     def _adopt(nodes: NodeIndex, schema: Schema) -> None:
@@ -124,12 +149,12 @@ class Folding:
             ) from error
 
 
-def batched(items: Iterable[T]) -> Iterator[list[T]]:
+def batched(items: Iterable[T], size: int = _BATCH) -> Iterator[list[T]]:
     """Items in lists that memory can hold."""
     batch: list[T] = []
     for item in items:
         batch.append(item)
-        if len(batch) >= _BATCH:
+        if len(batch) >= size:
             yield batch
             batch = []
     if batch:

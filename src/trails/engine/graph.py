@@ -24,13 +24,16 @@ from trails.engine.feed import Change, Feed
 from trails.engine.folding import Folding
 from trails.engine.lines import SNAPSHOT, Compiled, Line
 from trails.engine.refold import Refold, left_as_it_was
+from trails.engine.settling import Settling
 from trails.engine.stores import Stores
 from trails.engine.tracing import Tracing
 from trails.engine.unknown import unknown_branch
 from trails.errors import CorruptionError, NotFoundError, StorageError, TransactionError
 from trails.files import private_folder
 from trails.log.protocol import Log
+from trails.log.replay import schemas_of
 from trails.log.sqlite import SqliteLog
+from trails.log.tail import read_tail
 from trails.model.actors import Actor
 from trails.model.fair_queue import ANYBODY, FairQueue
 from trails.model.history import GENESIS, Head, Position
@@ -55,7 +58,11 @@ _READ_ATTEMPTS = 3
 _RETRY_SECONDS = 1.0
 """How often reads try to bring up a view that the disk refused a commit."""
 _DEEP: Final = 6
-"""Layers above the root from which ``main`` is folded back into it at once."""
+"""Layers above the root from which ``main`` is folded back into it at once, if that is quick."""
+_DEEPEST: Final = 24
+"""The same, however long it takes: reads look into every layer."""
+_NEAR: Final = 8
+"""Snapshots, of those used last, from which another one may be made."""
 T = TypeVar("T")
 
 
@@ -139,11 +146,7 @@ class Graph:
         """Commit and types that are seen → statements added and removed that are."""
         self.edge_ends: dict[str, tuple[str, ...]] = {}
         """Edge → what it joins, where that had to be looked up."""
-        if folder is not None:
-            self.loss = find_loss(folder)
-        if self.loss is not None:
-            self.read_only = ReadOnly("behind", self.loss.describe(name))
-            progress(self.read_only.reason)
+        self._look_for_loss()
         with ExitStack() as opened:
             self.log: Log = SqliteLog(
                 folder, name, base_iri, now(), read_only=self.read_only is not None
@@ -159,7 +162,6 @@ class Graph:
             self.ancestry = Ancestry(self.log)
             self.containment = Containment(self.log, self.ancestry)
             self.folding = Folding(self.log, self.ancestry, self.compiled)
-            self.refold = Refold(self.ancestry, self.folding, self.compiled)
             self.tracing = Tracing(
                 self.feed, self.ancestry, self.folding, self.compiled, self.names
             )
@@ -176,11 +178,31 @@ class Graph:
                 read_only=self.read_only is not None,
             )
             opened.callback(self.stores.end)
+            self.settling = Settling(
+                self.main,
+                self.file,
+                self.ancestry,
+                self.folding,
+                lambda commit: self.compiled(self.schema_at(commit)).schema,
+                self.writing,
+                self.settle,
+                progress,
+            )
+            opened.callback(self.settling.end)
             if not self.file.frozen:
                 self.catch_up()
             elif self.loss is None:
                 self.stores.bring_main(self.log_head(MAIN))
             opened.pop_all()
+
+    def _look_for_loss(self) -> None:
+        """Before anything is opened: see whether the log has lost commits."""
+        if self.folder is not None:
+            self.loss = find_loss(self.folder)
+        if self.loss is not None:
+            self.read_only = ReadOnly("behind", self.loss.describe(self.name))
+        if self.read_only is not None:
+            self._progress(f"graph {self.name}: {self.read_only.reason}")
 
     def _open_file(self) -> NodeFile:
         """The node index: the file itself or, where it can't be used as it is, a copy in memory."""
@@ -208,13 +230,18 @@ class Graph:
         layers = file.layers
         if self.loss is not None:
             return MAIN in layers.refs and all(
-                not each.schema or self.log.schema(each.schema) is not None for each in layers
+                not each.schema or self._schema(each.schema) is not None for each in layers
             )
         heads = {MAIN: self.log_head(MAIN), **self.log.branches()}
         return all(
             name in layers.refs and layers[layers.refs[name]].position.commit == head.commit
             for name, head in heads.items()
         )
+
+    @property
+    def refold(self) -> Refold:
+        """What makes node files anew."""
+        return Refold(self.ancestry, self.folding, self.compiled)
 
     @property
     def status(self) -> Status:
@@ -252,10 +279,17 @@ class Graph:
         """What a stored schema means, compiled once."""
         found = self._compiled.get(digest)
         if found is None:
-            schema = Schema() if digest == Schema().digest else self.log.schema(digest)
+            schema = Schema() if digest == Schema().digest else self._schema(digest)
             if schema is None:
                 raise CorruptionError(f"schema {digest} is named by a commit but not in the log")
             found = self._compiled[digest] = Compiled(schema, self.names)
+        return found
+
+    def _schema(self, digest: str) -> Schema | None:
+        """A stored schema; one that the log has lost may be in its tail."""
+        found = self.log.schema(digest)
+        if found is None and self.loss is not None and self.folder is not None:
+            found = schemas_of(read_tail(self.folder)).get(digest)
         return found
 
     def compile(self, schema: Schema) -> Compiled:
@@ -348,7 +382,7 @@ class Graph:
             self.stores.bring_main(self.log_head(MAIN))
             self._show(line, self.log_head(MAIN))
             if settled:
-                self.settle()
+                self._settle_now_or_beside()
 
     # --- views follow the log ------------------------------------------------------
 
@@ -475,17 +509,23 @@ class Graph:
         line.use(self.compiled(head.schema))
 
     def _nearest(self, commit: str) -> Line:
-        """A line in use that has the fewest commits between itself and a commit."""
+        """A line in use from which a commit is reached with the least work.
+
+        A node is looked for in every layer of a line, and may be hidden by any above it: going back
+        commit by commit would else put each snapshot on top of all that were made before.
+        """
         candidates = [self.main]
         if commit != GENESIS:
             own = self._lines.get(self.ancestry.commit(commit).branch)
             candidates += [line for line in (own, self._lines.get(SNAPSHOT + commit)) if line]
         recent = self.file.layers.oldest([name for name, line in self._lines.items() if line.fixed])
-        candidates += [self._lines[name] for name in recent[-3:]]
-        known = [line for line in candidates if line.nodes.known]
-        return min(
-            known, key=lambda line: len(self.ancestry.path(line.nodes.position.commit, commit))
-        )
+        candidates += [self._lines[name] for name in recent[-_NEAR:]]
+
+        def work(line: Line) -> int:
+            depth = len(self.file.layers.lineage(line.nodes.layer.number))
+            return self.ancestry.distance(line.nodes.position.commit, commit) * depth**2
+
+        return min((line for line in candidates if line.nodes.known), key=work)
 
     def forget_lines(self, names: list[str]) -> None:
         """Lines are gone: drop what the node file and the disk hold for them alone."""
@@ -501,8 +541,15 @@ class Graph:
             if folder is not None and name != MAIN:
                 shutil.rmtree(folder, ignore_errors=True)
 
+    def _settle_now_or_beside(self) -> None:
+        """Before ``main`` is written: what takes long is left to a thread."""
+        if self.settling.is_due():
+            self.settling.begin()
+        else:
+            self.settle()
+
     def settle(self) -> None:
-        """Before ``main`` is written: fold what a fast-forward put above the root into it."""
+        """Fold what a fast-forward put above the root into it; called with the writer's lock."""
         layer = self.main.nodes.layer
         if layer.number != ROOT:
             position = layer.position
@@ -513,22 +560,36 @@ class Graph:
         """Take the root to a commit, and let ``main`` stand on it."""
         root = NodeIndex(self.file, ROOT_NAME)
         root.follow(self.compiled(self.schema_at(root.position.commit)).schema)
-        path = self.ancestry.path(root.position.commit, head.commit)
         with self.file.turns.exclusive(), self.file.step():
-            self.folding.walk_nodes(root, path, head.seq)
+            at = self._complete_half_folded(root)
+            path = self.ancestry.path(at, head.commit)
+            # Going back, no commit's own place in the log is later than all that was there.
+            self.folding.walk_nodes(root, path, head.seq if path.undo else None)
             self.file.layers.point(self.file.db, MAIN, ROOT)
             self.file.layers.sweep(self.file.db)
             root.commit(Position(head.seq, head.commit))
+
+    def _complete_half_folded(self, root: NodeIndex) -> str:
+        """Fold the rest of what settling began; the commit at which the root is then."""
+        commit = self.file.half_folded
+        if not commit:
+            return root.position.commit
+        self.folding.walk_nodes(root, self.ancestry.path(root.position.commit, commit))
+        self.file.mark_half_folded("")
+        return commit
 
     def forward(self, line: Line, source: Line) -> None:
         """Let a branch, whose head the log has moved, be where another line is."""
         head = self.log_head(line.name)
         self.stand(line, head, near=source)
         if line is self.main:
-            if len(self.file.layers.lineage(line.nodes.layer.number)) > _DEEP:
+            depth = len(self.file.layers.lineage(line.nodes.layer.number))
+            if depth > _DEEPEST or (depth > _DEEP and not self.settling.is_due()):
                 self.settle()
             self.stores.forward(source, head)
         line.head = head
+        if line is self.main and self.settling.is_due():
+            self.settling.begin()
 
     def rebuild(self) -> None:
         """Make all views anew from the log; each is replaced when its successor is complete."""
@@ -657,4 +718,5 @@ class Graph:
             stack.callback(self._close_quads)
             stack.callback(self.stores.end)
             stack.callback(self.file.close)
+            stack.callback(self.settling.end)
             stack.callback(self.activities.close)

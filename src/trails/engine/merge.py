@@ -25,7 +25,7 @@ from trails.engine.rule_check import broken_rules
 from trails.engine.seen import Seen, permitting, reader
 from trails.engine.snapshots import snapshot_line
 from trails.engine.write.draft import drafting
-from trails.engine.write.states import put_away, put_states
+from trails.engine.write.states import change_types, put_states
 from trails.engine.write.write import Write
 from trails.errors import ConflictError
 from trails.log.protocol import head_moved
@@ -35,6 +35,8 @@ from trails.model.merges import MergeRequest, MergeResult
 from trails.model.nodes import NodeState
 from trails.model.types import Schema
 
+_SAID_AGAIN: Final = frozenset({"source", "target", "commit", "conflicts", "dry_run", "replayed"})
+"""Of the result of a merge, what need not be kept for a retry."""
 _PLANS: Final = 4
 """How often a merge is planned without the writer's lock before it is planned under it."""
 
@@ -173,8 +175,7 @@ class _Task:
         try:
             if write.replayed is None:
                 if plan.schema is not None:
-                    put_away(write.nodes, plan.states, plan.schema)
-                    write.change_schema(plan.schema)
+                    change_types(write, plan.states, plan.schema)
                 put_states(write.nodes, plan.states)
         except BaseException:
             write.abandon()
@@ -283,14 +284,9 @@ class _Task:
 
 
 def _kept(result: MergeResult) -> dict[str, object]:
-    """What a retry answers beside the commit."""
-    return {
-        "outcome": result.outcome,
-        "bases": result.bases,
-        "created": result.created,
-        "updated": result.updated,
-        "deleted": result.deleted,
-    }
+    """What a retry answers beside the commit, and beside what it says itself."""
+    told = msgspec.structs.asdict(result)
+    return {name: told[name] for name in told if name not in _SAID_AGAIN}
 
 
 def _replay(asked: MergeRequest, first: KeyedOutcome) -> MergeResult:

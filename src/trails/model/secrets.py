@@ -8,11 +8,11 @@ from typing import Final, Never
 import msgspec
 
 MISPLACED: Final = (
-    "a token stands where none belongs, and might be kept or shown there, so nothing was done; it "
-    "goes into the Authorization header, or over stdio into the client info. If somebody else can "
-    "have seen this one, revoke it"
+    "a token was found outside the Authorization header, where it could be kept or shown, so "
+    "nothing was done; send it in the Authorization header, or over stdio in the client info. If "
+    "somebody else can have seen this one, revoke it"
 )
-"""What is said of a request that has a token in it."""
+"""The error of a request that has a token where it does not belong."""
 PRESENTED: Final = "trails.presented"
 """Where the scope of a request carries the token that came with it."""
 BEGINNING: Final = b"trails_"

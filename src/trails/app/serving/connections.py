@@ -9,9 +9,10 @@ from typing import Final
 
 import msgspec
 
-from trails.app.serving.frames import Id, read_frame, read_params
+from trails.app.serving.frames import Id, read_frame, read_large_frame, read_params
 from trails.app.serving.greetings import Goodbye
 from trails.app.serving.lines import Lines, LineTooLongError
+from trails.model.large_bodies import is_large
 
 _BLOCK: Final = 1 << 16
 _AHEAD: Final = 16
@@ -39,6 +40,8 @@ class Connection:
         with suppress(OSError, LineTooLongError):  # a front sends none that are too long
             while (line := await self._lines.next()) is not None:
                 await self._inbox.put(line)
+                if is_large(line):
+                    await self._inbox.join()  # one at a time
         await self._inbox.put(None)
 
     def begin(self, answered: Callable[[], None]) -> None:
@@ -53,8 +56,12 @@ class Connection:
             if self._ending and not self._gone:
                 await self._leave()
             return None
+        self._inbox.task_done()
         self._taken += 1
-        frame = read_frame(line)
+        if is_large(line):
+            frame = await asyncio.to_thread(read_large_frame, line)
+        else:
+            frame = read_frame(line)
         if frame is not None:
             if frame.is_request and frame.method != "subscriptions/listen":
                 self._running.add(frame.id or "")

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from trails.model.json_scans import scan_json
+
 Id = int | str
 
 
@@ -54,15 +56,24 @@ def read_frame(line: bytes) -> Frame | None:
     """What a line is; None for anything but a message, which its receiver will answer."""
     try:
         return _frames.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def read_large_frame(line: bytes) -> Frame | None:
+    """The same for a large line, in a thread; one that its receiver refuses is not looked at."""
+    try:
+        scan_json(line)
+    except ValueError:
+        return None
+    return read_frame(line)
 
 
 def read_params(frame: Frame) -> Params:
     """The parameters of a message; of odd ones nothing is known."""
     try:
         return _params.decode(frame.params)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Params()
 
 

@@ -14,6 +14,7 @@ AUTHORIZATION: Final = b"authorization"
 _HOST: Final = b"host"
 _ORIGIN: Final = b"origin"
 _LENGTH: Final = b"content-length"
+_CODING: Final = b"transfer-encoding"
 
 
 class Head:
@@ -22,7 +23,7 @@ class Head:
     The credential is taken out of the scope: nobody else sees it.
     """
 
-    __slots__ = ("_authorizations", "doubtful", "hosts", "length", "origins")
+    __slots__ = ("_authorizations", "doubtful", "hosts", "is_chunked", "length", "origins")
 
     def __init__(self, scope: Scope) -> None:
         headers = scope["headers"]
@@ -37,6 +38,7 @@ class Head:
         length = found.get(_LENGTH, b"")
         self.length = int(length) if length.isdigit() else 0
         """How long the body is said to be; 0 where that is not told."""
+        self.is_chunked = _CODING in found
         target = raw_path(scope) + scope["query_string"]
         said = b"\n".join(found.values() if once else [value for _, value in headers])
         self.doubtful = BEGINNING in target or b"%" in target or BEGINNING in said

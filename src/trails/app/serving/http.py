@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from trails.app.serving.body_budgets import UNCOUNTED, BodyBudget, CountedBody
 from trails.app.serving.cors import is_preflight, preflight_headers, shared_headers
 from trails.app.serving.entrances import Entrance
 from trails.app.serving.heads import Head, raw_path
@@ -34,6 +35,7 @@ from trails.app.settings import GraphSettings
 from trails.identity.oauth.challenges import PLAIN, Challenges
 from trails.model.actors import OPERATOR, Actor
 from trails.model.decisions import EVERYTHING, Judge
+from trails.model.large_bodies import LargeBodies
 from trails.model.outages import tell_outage
 from trails.model.outcomes import Failure
 from trails.model.secrets import MISPLACED, PRESENTED
@@ -79,7 +81,9 @@ class HttpInterface:
         """The way in of requests whose connection has none of its own."""
         self._max_body = max_body
         self._graphs = graphs
-        self._rest = build_app(graphs, max_body, partial(lists_graphs, judge))
+        self._budget = BodyBudget(max_body)
+        large = LargeBodies()
+        self._rest = build_app(graphs, max_body, partial(lists_graphs, judge), large)
         self._endpoints = {
             name: McpApp(
                 graph,
@@ -88,6 +92,7 @@ class HttpInterface:
                 validation_errors=settings[name].mcp.validation_errors,
                 is_current=authenticator.is_current,
                 max_body=max_body,
+                large=large,
             )
             for name, graph in graphs.items()
             if not isinstance(graph, Failure)
@@ -132,7 +137,32 @@ class HttpInterface:
             reply = self._refuse_overload(scope, named)
         if reply is not None:
             await reply.send(send)
-        elif named is not None:
+        elif (head.length > UNCOUNTED or head.is_chunked) and ACTOR in scope:
+            await self._answer_counted(scope, head, named, receive, send)
+        else:
+            await self._answer(scope, named, receive, send)
+
+    async def _answer_counted(
+        self, scope: Scope, head: Head, named: str | None, receive: Receive, send: Send
+    ) -> None:
+        """Answer a request whose body may take much memory, if there is room for it."""
+        if _parts(scope)[3:] == [_LOAD]:
+            await self._answer(scope, named, receive, send)
+            return
+        body = CountedBody(self._budget, scope[ACTOR], scope.get("client"))
+        reply = body.take(head.length)
+        if reply is not None:
+            await reply.send(send)
+            return
+        if head.is_chunked:
+            receive, send = body.receive_counted(receive, send), body.send_unless_refused(send)
+        try:
+            await self._answer(scope, named, receive, send)
+        finally:
+            body.release()
+
+    async def _answer(self, scope: Scope, named: str | None, receive: Receive, send: Send) -> None:
+        if named is not None:
             await self._endpoints[named](scope, receive, send)
         else:
             await self._route(scope, receive, send)

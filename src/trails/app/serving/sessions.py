@@ -15,6 +15,7 @@ from trails.app.serving.connections import Connection
 from trails.app.serving.graphs import ServedGraphs
 from trails.app.serving.greetings import Welcome, read_hello
 from trails.app.serving.socket_folders import is_same_user
+from trails.model.large_bodies import LargeBodies
 from trails.model.outcomes import Failure
 from trails.request.authenticate import Authenticator
 from trails.surfaces.mcp.streams import serve_stream
@@ -44,6 +45,7 @@ class Sessions:
         self._app = app
         self._authenticator = authenticator
         self._tell = tell
+        self._large = LargeBodies()
         self._running: dict[asyncio.Task[None], Connection] = {}
         self._ending = False
         self.answered = asyncio.Event()
@@ -97,6 +99,7 @@ class Sessions:
             connection.answer,
             callers=SessionCallers(self._authenticator, hello),
             validation_errors=self._app.settings.graphs[hello.graph].mcp.validation_errors,
+            large=self._large,
         )
 
     async def end(self, grace: float) -> None:

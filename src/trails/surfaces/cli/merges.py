@@ -88,6 +88,8 @@ def show_merge(report: Reporting, result: MergeResult, request: MergeRequest, no
     else:
         merged = "merged" if would else "Merged"
         report.text = [f"{would}{merged} {source} into {target}{at}: {counts}."]
+    if result.replayed:
+        report.text = [*report.text, "That was done before, with this key; nothing was done now."]
     if result.unused:
         unused = ", ".join(escape(each) for each in result.unused)
         report.text = [*report.text, f"Not needed, since there was no such conflict: {unused}."]

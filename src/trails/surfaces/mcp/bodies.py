@@ -23,16 +23,15 @@ from pydantic import ValidationError
 from starlette.types import Message, Receive
 
 from trails.model.json_faults import tell_fault
+from trails.model.json_scans import MAX_DEPTH, TOO_DEEP, JsonTooLargeError, scan_json
 from trails.surfaces.mcp.disconnects import Gone
 from trails.surfaces.mcp.steps import Begun
 
 BODY_SECONDS: Final = 30.0
 """How long a body may take to arrive."""
 
-MAX_DEPTH: Final = 100
-"""How deep arrays and objects may nest; the SDK's parsers give up between 200 and 255."""
-
-_TOO_DEEP: Final = f"arrays and objects nest deeper than {MAX_DEPTH} levels"
+_SDK_PARTS: Final = 25_000
+"""Arrays, objects and members of a large message that the SDK reads: it takes ten times as long."""
 
 
 class BodyError(Exception):
@@ -95,10 +94,33 @@ class Replay:
         return {"type": "http.request", "body": body, "more_body": False}
 
 
-def parse_body(body: bytes) -> object:
-    """The JSON value of a body."""
+def check_large(body: bytes) -> int:
+    """Refuse a large body that would take too long to parse; not on the event loop.
+
+    How many arrays, objects and members it has.
+    """
     try:
-        return parse(body)
+        return scan_json(body)
+    except JsonTooLargeError as error:
+        raise BodyError(413, f"the body is too large: {error}") from None
+    except ValueError as error:
+        raise BodyError(400, f"the body is not JSON: {error}", PARSE_ERROR) from None
+
+
+def check_for_sdk(parts: int) -> None:
+    """Refuse what the SDK would take too long to parse, which it does on the event loop."""
+    if parts > _SDK_PARTS:
+        raise BodyError(
+            413,
+            f"the body is too large: it has more than {_SDK_PARTS:,} arrays, objects and members, "
+            "the most in a message of this kind; send fewer at a time, or load them as a file",
+        )
+
+
+def parse_body(body: bytes, *, is_scanned: bool = False) -> object:
+    """The JSON value of a body; one that was scanned is not too deep."""
+    try:
+        return parse(body, is_scanned=is_scanned)
     except ValueError as error:
         raise BodyError(400, f"the body is not JSON: {error}", PARSE_ERROR) from None
 
@@ -120,18 +142,18 @@ def understand(value: object) -> JSONRPCMessage | None:
         return None
 
 
-def parse(body: bytes) -> object:
+def parse(body: bytes, *, is_scanned: bool = False) -> object:
     """The JSON value of a body; ``ValueError`` says what is wrong with it."""
     try:
         value: object = msgspec.json.decode(body)
     except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
+        raise ValueError(TOO_DEEP) from None
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8: {error.reason} at byte {error.start} of a text") from None
     except msgspec.DecodeError as error:
         raise ValueError(tell_fault(body, error)) from None
-    if may_be_deep(body) and is_deep(value):
-        raise ValueError(_TOO_DEEP)
+    if not is_scanned and may_be_deep(body) and is_deep(value):
+        raise ValueError(TOO_DEEP)
     return value
 
 

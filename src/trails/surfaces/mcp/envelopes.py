@@ -102,8 +102,8 @@ class Envelopes:
         self._plain_names: set[tuple[bytes, ...]] = set()
         """Names of headers that came together before, and leave no doubt."""
 
-    def admit(self, headers: Headers, body: bytes) -> Ticket | None:
-        """A ticket for a request that leaves no doubt."""
+    def admit(self, headers: Headers, body: bytes, *, is_scanned: bool = False) -> Ticket | None:
+        """A ticket for a request that leaves no doubt; one that was scanned is not too deep."""
         found = self._read(headers)
         if found is None:
             return None
@@ -124,7 +124,9 @@ class Envelopes:
         meta = b"" if request.params is None else bytes(request.params.meta)
         if not self._is_plain(ticket, meta):
             return None
-        return None if may_be_deep(body) and is_deep([[ticket.arguments]]) else ticket
+        if not is_scanned and may_be_deep(body) and is_deep([[ticket.arguments]]):
+            return None
+        return ticket
 
     def _read(self, headers: Headers) -> Mapping[bytes, bytes] | None:
         """Headers by name; None where one that counts is there twice, or is not known here."""

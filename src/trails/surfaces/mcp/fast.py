@@ -51,12 +51,14 @@ class FastDoor:
         self._lists: dict[tuple[str, str], bytes] = {}
         self._mirrored: dict[str, tuple[Mapping[str, object], bool]] = {}
 
-    def admit(self, scope: Scope, body: bytes) -> Ticket | None:
-        """A ticket for a request that is answered here, or None."""
-        ticket = self._envelopes.admit(scope["headers"], body)
-        if ticket is None or ticket.method != "tools/call" or ticket.revision in LEGACY:
-            return ticket
-        return None if self._is_mirrored(ticket.name) else ticket
+    def read(self, scope: Scope, body: bytes, *, is_scanned: bool = False) -> Ticket | None:
+        """A ticket for a request that leaves no doubt, or None; in any thread."""
+        return self._envelopes.admit(scope["headers"], body, is_scanned=is_scanned)
+
+    def takes(self, ticket: Ticket) -> bool:
+        """Whether a request is answered here."""
+        calls = ticket.method == "tools/call" and ticket.revision not in LEGACY
+        return not calls or not self._is_mirrored(ticket.name)
 
     async def answer(self, ticket: Ticket, actor: Actor) -> Answer:
         """Answer an admitted request."""

@@ -12,20 +12,30 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import Final, NamedTuple
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
 from trails.model.actors import LOCAL, Actor
+from trails.model.large_bodies import LargeBodies, is_large
 from trails.model.revocations import IsCurrent, Lasting
 from trails.model.secrets import PRESENTED
 from trails.surfaces.mcp.backend import Backend
 from trails.surfaces.mcp.bearers import without_bearer
-from trails.surfaces.mcp.bodies import BodyError, Replay, check_shape, parse_body, read_body
+from trails.surfaces.mcp.bodies import (
+    BodyError,
+    Replay,
+    check_for_sdk,
+    check_large,
+    check_shape,
+    parse_body,
+    read_body,
+)
 from trails.surfaces.mcp.callers import actor_of, caller_of, is_legacy
 from trails.surfaces.mcp.challenges import STEP_UP, challenge
 from trails.surfaces.mcp.disconnects import Gone, until_gone
+from trails.surfaces.mcp.envelopes import Ticket
 from trails.surfaces.mcp.fast import FastDoor
 from trails.surfaces.mcp.listening import Listening
 from trails.surfaces.mcp.responses import Reencoder, refuse, refuse_body, send_json
@@ -44,6 +54,14 @@ _NO_SSE: Final = (
 _caller: ContextVar[Actor] = ContextVar("trails_mcp_caller", default=LOCAL)
 
 
+class _Posted(NamedTuple):
+    """A body that was read: for the fast door, or as a message for the SDK."""
+
+    body: bytes
+    ticket: Ticket | None
+    message: object
+
+
 class McpApp:
     """The ASGI application of one graph's MCP endpoint."""
 
@@ -57,8 +75,10 @@ class McpApp:
         max_body: int = MAX_BODY,
         fast: bool = True,
         is_current: IsCurrent = lambda _actor: True,
+        large: LargeBodies | None = None,
     ) -> None:
         self._backend = backend
+        self._large = LargeBodies() if large is None else large
         self._is_current = is_current
         self._max_body = max_body
         server = build_server(backend, actor_of, validation_errors, self._schema_of)
@@ -80,7 +100,7 @@ class McpApp:
             if legacy_sessions:
                 self._sessions = Sessions(connected, standing, max_body)
             if legacy_sse:
-                self._sse = SseTransport(connected, max_body)
+                self._sse = SseTransport(connected, max_body, self._large)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
@@ -122,19 +142,37 @@ class McpApp:
         """Read a body, and answer it."""
         try:
             body = await read_body(receive, self._max_body)
-            body = without_bearer(body, scope.get(PRESENTED))
-            await self._answer(scope, body, receive, send)
+            if is_large(body):
+                actor = caller_of(scope).name
+                reading = self._large.run(actor, self._read_large, scope, body)
+                posted = await until_gone(receive, reading)
+            else:
+                posted = self._read(scope, body)
+            await self._answer(scope, posted, receive, send)
         except Gone:
             return
         except BodyError as error:
             await refuse_body(send, error)
 
-    async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+    def _read_large(self, scope: Scope, body: bytes) -> _Posted:
+        """Read a large body, in a thread."""
+        parts = check_large(body)
+        posted = self._read(scope, body, is_scanned=True)
+        if posted.ticket is None:
+            check_for_sdk(parts)
+        return posted
+
+    def _read(self, scope: Scope, body: bytes, *, is_scanned: bool = False) -> _Posted:
+        body, fast = without_bearer(body, scope.get(PRESENTED)), self._fast
+        ticket = None if fast is None else fast.read(scope, body, is_scanned=is_scanned)
+        message = parse_body(body, is_scanned=is_scanned) if ticket is None else None
+        return _Posted(body, ticket, message)
+
+    async def _answer(self, scope: Scope, posted: _Posted, receive: Receive, send: Send) -> None:
         """Answer at the fast door, or let the SDK do it."""
-        actor = caller_of(scope)
-        ticket = None if self._fast is None else self._fast.admit(scope, body)
-        if self._fast is None or ticket is None:
-            await self._ask_sdk(scope, body, receive, send)
+        actor, ticket = caller_of(scope), posted.ticket
+        if self._fast is None or ticket is None or not self._fast.takes(ticket):
+            await self._ask_sdk(scope, posted, receive, send)
         elif ticket.method != "subscriptions/listen":
             answer = await until_gone(receive, self._fast.answer(ticket, actor))
             more = challenge(scope, answer.lacking)
@@ -142,13 +180,13 @@ class McpApp:
         elif (stream := self._listening.open(ticket, actor)) is not None:
             await stream.serve(receive, send)
         else:
-            await self._ask_sdk(scope, body, receive, send)
+            await self._ask_sdk(scope, posted, receive, send)
 
-    async def _ask_sdk(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+    async def _ask_sdk(self, scope: Scope, posted: _Posted, receive: Receive, send: Send) -> None:
         """Let the SDK answer; it sees JSON that is sound, and headers without white space."""
-        message = parse_body(body)
+        message = parse_body(posted.body) if posted.message is None else posted.message
         scope = {**scope, "headers": [(name, value.strip()) for name, value in scope["headers"]]}
-        replayed = Replay(body, receive)
+        replayed = Replay(posted.body, receive)
         if is_legacy(scope):
             check_shape(message)
         if self._sessions is not None and self._sessions.takes(scope, message):

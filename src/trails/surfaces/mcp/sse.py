@@ -12,11 +12,19 @@ from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
 from starlette.types import Receive, Scope, Send
 
+from trails.model.large_bodies import LargeBodies, is_large
 from trails.model.secrets import PRESENTED
 from trails.surfaces.mcp.bearers import without_bearer
-from trails.surfaces.mcp.bodies import BodyError, Replay, parse_body, read_body
-from trails.surfaces.mcp.callers import name_caller
-from trails.surfaces.mcp.disconnects import Gone
+from trails.surfaces.mcp.bodies import (
+    BodyError,
+    Replay,
+    check_for_sdk,
+    check_large,
+    parse_body,
+    read_body,
+)
+from trails.surfaces.mcp.callers import caller_of, name_caller
+from trails.surfaces.mcp.disconnects import Gone, until_gone
 from trails.surfaces.mcp.responses import refuse, refuse_body
 
 STREAM: Final = "/sse"
@@ -26,8 +34,9 @@ MESSAGES: Final = "/messages"
 class SseTransport:
     """The two paths of the transport."""
 
-    def __init__(self, server: Server[Any], max_body: int) -> None:
+    def __init__(self, server: Server[Any], max_body: int, large: LargeBodies) -> None:
         self._server = server
+        self._large = large
         self._max_body = max_body
         self._transport = SseServerTransport(MESSAGES, max_request_body_size=max_body)
 
@@ -48,8 +57,11 @@ class SseTransport:
             return
         try:
             body = await read_body(receive, self._max_body)
-            body = without_bearer(body, scope.get(PRESENTED))
-            parse_body(body)
+            if is_large(body):
+                reading = self._large.run(caller_of(scope).name, _read_large, scope, body)
+                body = await until_gone(receive, reading)
+            else:
+                body = _read(scope, body)
         except Gone:
             return
         except BodyError as error:
@@ -58,3 +70,16 @@ class SseTransport:
         # Not ended with its request: the message is handed on after the answer.
         replayed = Replay(body, receive)
         await self._transport.handle_post_message(name_caller(scope), replayed, send)
+
+
+def _read_large(scope: Scope, body: bytes) -> bytes:
+    """The message of a large body, in a thread."""
+    check_for_sdk(check_large(body))
+    return _read(scope, body)
+
+
+def _read(scope: Scope, body: bytes) -> bytes:
+    """The message of a body, without a token, if it is sound."""
+    body = without_bearer(body, scope.get(PRESENTED))
+    parse_body(body)
+    return body

@@ -25,6 +25,8 @@ from mcp_types.jsonrpc import (
 )
 
 from trails.model.actors import Actor
+from trails.model.json_scans import JsonTooLargeError, scan_json
+from trails.model.large_bodies import LargeBodies, is_large
 from trails.model.outcomes import Failure
 from trails.model.revocations import end_stale
 from trails.model.secrets import MISPLACED, Secret, holds_token
@@ -71,6 +73,7 @@ async def serve_stream(
     *,
     callers: Callers,
     validation_errors: ValidationErrors = "protocol",
+    large: LargeBodies | None = None,
 ) -> None:
     """Serve one session until its input ends."""
     server = build_server(backend, _actor_of, validation_errors)
@@ -78,7 +81,8 @@ async def serve_stream(
     subscriptions.register(server, _actor_of, sessions=True)
     to_server, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, from_server = anyio.create_memory_object_stream[SessionMessage](0)
-    session = _Session(receive, send, callers, subscriptions)
+    large = LargeBodies() if large is None else large
+    session = _Session(receive, send, callers, subscriptions, large)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(sweep, callers.is_current, subscriptions, session)
         tasks.start_soon(session.pump_in, to_server)
@@ -91,8 +95,14 @@ class _Session:
     """The two directions of one session, and what it still owes."""
 
     def __init__(
-        self, receive: ReceiveLine, send: SendLine, callers: Callers, subscriptions: Subscriptions
+        self,
+        receive: ReceiveLine,
+        send: SendLine,
+        callers: Callers,
+        subscriptions: Subscriptions,
+        large: LargeBodies,
     ) -> None:
+        self._large = large
         self._receive = receive
         self._send = send
         self._callers = callers
@@ -150,7 +160,12 @@ class _Session:
         if not line:
             return None
         try:
-            message, token = _read(line, self._callers.standing)
+            if is_large(line):
+                whose = f"session {id(self)}"  # who sends it stands in it
+                reading = self._large.run(whose, _read_large, line, self._callers.standing)
+                message, token = await reading
+            else:
+                message, token = _read(line, self._callers.standing)
         except _LineError as error:
             await self._write(error_message(error.id, error.code, error.message))
             return None
@@ -196,6 +211,17 @@ class _LineError(Exception):
         self.id = id_
         self.code = code
         self.message = message
+
+
+def _read_large(line: bytes, standing: Secret | None) -> tuple[JSONRPCMessage, Secret | None]:
+    """The message of a large line, in a thread."""
+    try:
+        scan_json(line)
+    except JsonTooLargeError as error:
+        raise _LineError(None, INVALID_REQUEST, f"the line is too large: {error}") from None
+    except ValueError as error:
+        raise _LineError(None, PARSE_ERROR, f"the line is not JSON: {error}") from None
+    return _read(line, standing)
 
 
 def _read(line: bytes, standing: Secret | None) -> tuple[JSONRPCMessage, Secret | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Final
@@ -9,12 +10,17 @@ from typing import Final
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
+from trails.model.actors import LOCAL, Actor
 from trails.model.json_faults import tell_fault
+from trails.model.json_scans import JsonTooLargeError, scan_json
+from trails.model.large_bodies import LargeBodies, is_large
 from trails.model.secrets import MISPLACED, PRESENTED, Secret, holds_token, may_hide
 from trails.surfaces.rest.replies import JSON, Refused, refused
 
 MAX_BODY: Final = 32 << 20
 """Bytes of a body that is read as a whole, unless the application says another number."""
+_SECONDS: Final = 30.0
+"""How long a body that is read as a whole may take to arrive."""
 _LONGEST: Final = 16 << 10
 """Bytes of a token that is found although it begins in one block and ends in another."""
 
@@ -27,7 +33,23 @@ async def read_object(request: Request) -> dict[str, object]:
         return {}
     if media != JSON and not (media.startswith("application/") and media.endswith("+json")):
         raise wrong_type(media, JSON)
-    return decode_object(body, presented_with(request))
+    presented = presented_with(request)
+    if not is_large(body):
+        return decode_object(body, presented)
+    actor: Actor = request.scope.get("trails.actor", LOCAL)
+    large: LargeBodies = request.app.state.large
+    return await large.run(actor.name, _decode_large, body, presented)
+
+
+def _decode_large(body: bytes, presented: Secret | None) -> dict[str, object]:
+    """The object that a large body holds, in a thread."""
+    try:
+        scan_json(body)
+    except JsonTooLargeError as error:
+        raise refused("too_large", f"the body is too large: {error}") from None
+    except ValueError as error:
+        raise refused("json", f"the body is not JSON that can be read: {error}") from None
+    return decode_object(body, presented)
 
 
 def presented_with(request: Request) -> Secret | None:
@@ -62,8 +84,15 @@ async def read_text(request: Request) -> str:
 
 
 async def read_body(request: Request) -> bytes:
-    """A whole body, if it is not too large and no token stands in it."""
-    body = b"".join([block async for block in bounded(request, request.app.state.max_body)])
+    """A whole body, if it is not too large, comes in time and has no token in it."""
+    try:
+        async with asyncio.timeout(_SECONDS):
+            blocks = [block async for block in bounded(request, request.app.state.max_body)]
+    except TimeoutError:
+        raise refused(
+            "timeout", f"The body did not arrive within {_SECONDS:g} s; send it again."
+        ) from None
+    body = b"".join(blocks)
     if holds_token(body, presented_with(request)):
         raise refused("misplaced_token", MISPLACED)
     return body

@@ -22,6 +22,7 @@ BY_CODE: Final[dict[str, int]] = {
     "read_only": 403,
     "not_found": 404,
     "not_allowed": 405,
+    "timeout": 408,
     "conflict": 409,
     "transaction": 409,
     "schema_mismatch": 409,
@@ -35,6 +36,7 @@ BY_CODE: Final[dict[str, int]] = {
     "storage": 503,
     "storage_full": 503,
     "behind": 503,
+    "unwritable": 503,
     "locked": 503,
     "corruption": 503,
 }

@@ -23,11 +23,18 @@ from trails.views.nodes.arms import Arm, arms_of
 from trails.views.nodes.docs import Docs, docs_of
 from trails.views.nodes.file import marks
 from trails.views.nodes.keys import Extract, all_slots
-from trails.views.nodes.layers import FOREVER, ROOT, Layers
+from trails.views.nodes.layers import FOREVER, ROOT, ROOT_NAME, Layers
 
 _HANDLES: Final = 200
 _SHOWN: Final = 3
-_UNREADABLE: Final = (KeyError, TypeError, ValueError, ArithmeticError, msgspec.MsgspecError)
+_UNREADABLE: Final = (
+    AttributeError,
+    KeyError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    msgspec.MsgspecError,
+)
 # When a layer began or ceased to show a version of a node, or to hide its parent's.
 _MOVES: Final = f"""
 CREATE TEMP TABLE moves AS
@@ -48,6 +55,9 @@ class States:
         self._db = db
         self._schema_of = schema_of
         self.layers = Layers.read(db)
+        half = db.execute("SELECT value FROM meta WHERE name = 'half_folded'").fetchone()
+        if half is not None and half[0]:
+            del self.layers.refs[ROOT_NAME]  # it is on the way from one state to another
         self._types: dict[int, str] = dict(db.execute("SELECT tid, name FROM types"))
         self._slots: dict[str, int] = dict(db.execute("SELECT name, sid FROM slots"))
         self._has_moves = False

@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from trails.errors import CorruptionError, ReadOnlyError, StorageError
+from trails.errors import CorruptionError, ReadOnlyError, StorageError, UnwritableError
 from trails.files import private_folder, sync_file, sync_folder
 from trails.log.storage import connect, connect_read_only, give_back_space, storage_errors
 from trails.model.types import Schema
@@ -179,7 +179,7 @@ class NodeFile:
         if self._path.is_dir():
             raise CorruptionError(f"{self._path} is a folder, and should be the node index")
         if not os.access(self._path, os.R_OK | os.W_OK):
-            raise StorageError(
+            raise UnwritableError(
                 f"can't open the node index: {self._path} must be readable and writable for the "
                 "user who runs this process; correct its permissions"
             )
@@ -222,12 +222,15 @@ class NodeFile:
         with self.errors("read the node index"):
             types = db.execute("SELECT name, tid, next FROM types").fetchall()
             slots = db.execute("SELECT name, sid FROM slots").fetchall()
+            half = db.execute("SELECT value FROM meta WHERE name = 'half_folded'").fetchone()
             try:
                 self.layers = Layers.read(db)
             except (TypeError, ValueError) as error:
                 raise CorruptionError(f"the node index holds wrong values: {error}") from error
         self.types: dict[str, list[int]] = {name: [tid, nxt] for name, tid, nxt in types}
         self._slots: dict[str, int] = dict(slots)
+        self.half_folded: str = "" if half is None else half[0]
+        """The commit that the root has in part; it is not at it before it has all of it."""
         self._touched_types: set[str] = set()
         self._waiting = self._taken = 0
         self.epoch += 1
@@ -480,6 +483,12 @@ class NodeFile:
         finally:
             self._writing = False
             self._memory_lock.release()
+
+    def mark_half_folded(self, commit: str) -> None:
+        """Say which commit the root has in part; none when it has all of it."""
+        if commit != self.half_folded:
+            self.db.execute("INSERT OR REPLACE INTO meta VALUES ('half_folded', ?)", (commit,))
+            self.half_folded = commit
 
     @contextmanager
     def step(self) -> Iterator[None]:

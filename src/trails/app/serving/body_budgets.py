@@ -1,0 +1,105 @@
+"""How much memory the bodies of requests may take, for each actor and in all.
+
+A body counts from the moment that its length is known, or that a part of it comes, until its
+request is answered. Loads are not counted: they go to disk as they come.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.types import Message, Receive, Send
+
+from trails.app.serving.responses import Reply, error_body
+from trails.model.actors import Actor
+
+UNCOUNTED: Final = 16 << 10
+"""Bytes of a body that is too small to count."""
+_BODIES_EACH: Final = 4
+"""Bodies of the largest size that one actor may have under way."""
+_BODIES: Final = 16
+"""And all actors together."""
+
+
+class BodyBudget:
+    """Bytes of bodies that are under way."""
+
+    def __init__(self, largest: int) -> None:
+        """``largest`` is how many bytes one body may have."""
+        self._most_each = _BODIES_EACH * largest
+        self._most = _BODIES * largest
+        self._held: dict[str, int] = {}
+        self.total = 0
+        """Of all actors."""
+
+    def take(self, whose: str, count: int) -> Reply | None:
+        """Count some bytes; or the reply to a request for which there is no room."""
+        held = self._held.get(whose, 0) + count
+        if held > self._most_each:
+            message = (
+                f"Your requests under way have more than {self._most_each:,} bytes of bodies "
+                "together; wait for one to be answered, then send this one again."
+            )
+            return Reply(429, error_body("budget", message), [(b"retry-after", b"1")])
+        if self.total + count > self._most:
+            message = "The server holds as many request bodies as it can; try again in a while."
+            return Reply(503, error_body("busy", message), [(b"retry-after", b"5")])
+        self._held[whose] = held
+        self.total += count
+        return None
+
+    def give_back(self, whose: str, count: int) -> None:
+        """Count them no more."""
+        self.total -= count
+        left = self._held[whose] - count
+        if left:
+            self._held[whose] = left
+        else:
+            del self._held[whose]
+
+
+class CountedBody:
+    """The body of one request, as far as it has come."""
+
+    def __init__(self, budget: BodyBudget, actor: Actor, client: tuple[str, int] | None) -> None:
+        # Without a credential all have the same name.
+        address = "" if actor.credential or client is None else client[0]
+        self._whose = f"{actor.name} {address}"
+        self._budget = budget
+        self._size = 0
+        self._is_refused = False
+
+    def take(self, count: int) -> Reply | None:
+        """Count some of it; or the reply if there is no room."""
+        reply = self._budget.take(self._whose, count)
+        if reply is None:
+            self._size += count
+        return reply
+
+    def release(self) -> None:
+        """Its request is answered."""
+        if self._size:
+            self._budget.give_back(self._whose, self._size)
+
+    def receive_counted(self, receive: Receive, send: Send) -> Receive:
+        """A ``receive`` for a body of unknown length, which ends when there is no room for more."""
+
+        async def receive_part() -> Message:
+            message = await receive()
+            reply = self.take(len(message.get("body", b"")))
+            if reply is None:
+                return message
+            self._is_refused = True
+            await reply.send(send)
+            return {"type": "http.disconnect"}
+
+        return receive_part
+
+    def send_unless_refused(self, send: Send) -> Send:
+        """A ``send`` that drops what is said after the body was refused."""
+
+        async def send_part(message: Message) -> None:
+            if not self._is_refused:
+                await send(message)
+
+        return send_part
