@@ -68,8 +68,8 @@ class Model:
 
     async def read(self, uri: str) -> str:
         """The text of a resource."""
-        (document,) = (await self._client.read_resource(uri)).contents
-        return document.text
+        contents = (await self._client.read_resource(uri)).contents
+        return "\n".join(each.text for each in contents)
 
     async def tools(self) -> dict[str, str]:
         """What is said about each tool."""
