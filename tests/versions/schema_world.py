@@ -631,6 +631,9 @@ class SchemaWorld:
     def _settle(
         self, source: str, target: str, result: MergeResult, merged: State, theirs: int
     ) -> None:
+        if not result.suggested:  # a value is needed, which nobody can suggest
+            assert any(each.takes == ("value",) for each in result.conflicts)
+            return
         how = self.rng.choice(["suggested", "ours", "theirs", "mixed"])
         SchemaWorld.cases += 1
         chosen = {name: Resolution(side) for name, side in result.suggested.items()}
