@@ -331,9 +331,15 @@ class Merging:
             if resolution.take == "value":
                 raise _no_value(clash_id(clash))
             states[handle] = before if resolution.take == "ours" else other[handle]
-        elif resolution.take != "ours":
-            value = clash.theirs if resolution.take == "theirs" else resolution.value
-            states[handle] = self._with(states.get(handle, before), handle, clash.field, value)
+        elif resolution.take == "value":
+            current = states.get(handle, before)
+            states[handle] = self._with(current, handle, clash.field, resolution.value)
+        elif resolution.take == "theirs" and (current := states.get(handle, before)) is not None:
+            # What breaks a rule of the other side is a conflict like any other.
+            values = {name: each for name, each in current.values.items() if name != clash.field}
+            if clash.theirs is not None:
+                values[clash.field] = clash.theirs
+            states[handle] = NodeState(current.type, current.id, values)
 
     def _apply(self, edit: Edit, handle: str, theirs: NodeState | None) -> NodeState | None:
         ours = self._before[handle]
