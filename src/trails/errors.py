@@ -11,7 +11,7 @@
     ├── NotFoundError           no such node, type, branch, commit or capability
     ├── QueryError              a selection or SPARQL text that can't be run
     ├── LimitError              a text or file that asks for more than the sandbox allows
-    ├── BusyError               a caller that has a query running already; try again
+    ├── BusyError               a query that waited too long for a worker; try again
     ├── UnavailableError        this machine can't confine untrusted text, so it is not run
     ├── ConflictError           the head moved, or an idempotency key was used for something else
     ├── TransactionError        a transaction used in a way that can't be honoured
@@ -28,7 +28,8 @@
     └── StorageError            the disk refused, or holds something it should not
         ├── StorageFullError    no space; nothing is lost, try again when there is
         ├── ReadOnlyError       the graph is open for reading only
-        │   └── BehindError     the log has lost commits; 'trails recover' puts them back
+        │   ├── BehindError     the log has lost commits; 'trails recover' puts them back
+        │   └── UnwritableError the disk refuses to be written; the graph is read meanwhile
         ├── LockedError         another process owns this folder
         └── CorruptionError     the log's digests do not add up
 
@@ -181,7 +182,7 @@ class LimitError(TrailsError):
 
 
 class BusyError(TrailsError):
-    """This caller has a query running already, or all workers are busy; try again."""
+    """All workers were busy for as long as a query waits; try again."""
 
     code = "busy"
 
@@ -286,6 +287,12 @@ class BehindError(ReadOnlyError):
     """The log has lost commits that other files prove; it is read until they are recovered."""
 
     code = "behind"
+
+
+class UnwritableError(ReadOnlyError):
+    """The disk refuses to be written: a read-only mount, permissions, or no space on opening."""
+
+    code = "unwritable"
 
 
 class LockedError(StorageError):

@@ -134,7 +134,7 @@ def log_damages(path: Path, rng: random.Random, count: int) -> Iterator[Damage]:
 def judge(project: Path, crashed: Crashed) -> str:
     """Open a damaged project: ``whole``, ``refused`` or ``behind``; anything else is a failure."""
     try:
-        app = App.open(project)
+        app = App.open(project, strict=True)
     except TrailsError:
         return "refused"
     with app:

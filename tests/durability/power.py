@@ -66,7 +66,9 @@ class _Recorder:
         """Folder → the names in it when it was synced."""
         self.synced = {}
         """Inode → size and time of writing when it was synced."""
-        self.before = {str(each) for root in roots for each in root.rglob("*")}
+        facts = [each.stat() for root in roots for each in root.rglob("*")]
+        self.before = {str(each.st_ino): each.st_mtime_ns for each in facts}
+        """Inode → time of writing of what was there already, which counts as synced."""
         self.real = {name: getattr(os, name) for name in (*_CHANGES, "fsync", "link")}
 
     def install(self):
@@ -83,11 +85,8 @@ class _Recorder:
 
     def save(self):
         """Write down what is known."""
-        known = {
-            name: getattr(self, name)
-            for name in ("count", "changes", "durable", "listed", "synced")
-        }
-        known["before"] = sorted(self.before)
+        names = ("count", "changes", "durable", "listed", "synced", "before")
+        known = {name: getattr(self, name) for name in names}
         (self.grave / "record").write_text(json.dumps(known))
 
     def _changing(self, name):
@@ -141,7 +140,7 @@ def lose(record: dict, roots: list[Path], rng: random.Random) -> None:
 
 def _lose_content(record, file, rng):
     facts = file.stat()
-    if str(file) in record["before"]:
+    if record["before"].get(str(facts.st_ino)) == facts.st_mtime_ns:
         return
     if record["synced"].get(str(facts.st_ino)) != [facts.st_size, facts.st_mtime_ns]:
         os.truncate(file, rng.choice([0, facts.st_size // 2, facts.st_size]))

@@ -66,6 +66,7 @@ def test_whatever_is_damaged_no_commit_is_lost_without_a_word(crashed, tmp_path)
         found.setdefault(judge(project, crashed), []).append(str(damage))
     assert found["behind"]
     assert {"delete log.db-shm", "delete tail", "cut at byte 100 of tail"} <= {*found["whole"]}
+    assert "delete log.db-wal" in found["behind"]
 
 
 @pytest.mark.long

@@ -38,6 +38,32 @@ def test_long_headers_are_not_remembered(header: str) -> None:
     assert grown(refuse) < 1_000_000
 
 
+def test_what_is_remembered_of_a_long_history_is_small() -> None:
+    """The commits that are kept take a few megabytes; walks keep eight bytes for each."""
+    repo = Repo()
+    for number in range(300):
+        Item(code=f"i{number}", name="n").save(repo.ctx(), message="why")
+    log, head = repo.graph.log, repo.head()
+    first = next(iter(log.commits())).id
+
+    def remember() -> Ancestry:
+        found = Ancestry(log)
+        for commit in log.commits():
+            found.commit(commit.id)
+        return found
+
+    kept = []
+    size = grown(lambda: kept.append(remember()))
+    assert size / log.last_seq() * ancestry._REMEMBERED < 24 << 20
+    fresh = Ancestry(log)
+    assert fresh.is_ancestor(first, head)
+    assert fresh.distance(first, head) == log.last_seq() - 1
+    assert fresh.bases(first, head) == [first]
+    assert len(fresh._known) == 2
+    assert len(fresh._links._first) == log.last_seq() + 1
+    repo.app.close()
+
+
 def test_commits_with_long_messages_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is remembered of history is bounded by its words as well as by its length."""
     monkeypatch.setattr(ancestry, "_WORDS", 50_000)

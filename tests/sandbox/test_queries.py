@@ -336,3 +336,18 @@ def test_workers_are_used_again(branch, sandbox):
     used = {worker.pid for worker in sandbox._lines["main"]._idle if worker.caller == "ann"}
     assert used == followers
     assert len(used) == 1
+
+
+def test_a_worker_that_has_followed_many_commits_is_replaced(branch, sandbox, monkeypatch):
+    """Small commits are held in its memory: what they may take there is bounded."""
+    monkeypatch.setattr("trails.sandbox.lines._MAX_HELD", 40 * 512)
+    used = set()
+    for number in range(100):
+        branch.commit(added=f'<x:s{number}> <x:p> "v" .\n')
+        sandbox.query(branch, "ASK {}", caller="ann")
+        line = sandbox._lines["main"]
+        used |= {worker.pid for worker in line._idle}
+        assert all(worker.fed < 60 * 512 for worker in line._idle)
+    assert len(used) > 2
+    found = sandbox.query(branch, 'SELECT ?s { ?s <x:p> "v" }', caller="ann")
+    assert len(found.rows) == 100

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Self
 
+import msgspec
+
 from trails.app.data_folder import prepare_data
 from trails.app.modules import load_module, queries_folder
 from trails.app.ownership import Ownership
@@ -31,15 +33,19 @@ from trails.errors import (
     NotFoundError,
     PolicyError,
     QuarantineError,
+    ReadOnlyError,
     RegistryError,
     SchemaMismatchError,
     SettingsError,
+    StorageFullError,
     TrailsError,
+    UnwritableError,
 )
 from trails.model.answers import Answer
 from trails.model.capabilities import StoredQuery
 from trails.model.loads import LoadRequest, LoadResult
 from trails.model.mutations import Mutation
+from trails.model.read_only import REQUESTED, unwritable
 from trails.model.types import Schema
 from trails.registry.cell import RegistryCell
 from trails.registry.discover import Declarations, collect, discover
@@ -88,7 +94,8 @@ class App:
             ownership = Ownership(folder / DATA_FOLDER)
         self._ownership = ownership
         try:
-            if folder is not None:
+            held = self.settings.project.read_only or (ownership and ownership.refused)
+            if folder is not None and not held:
                 prepare_data(folder / DATA_FOLDER, progress)
             for graph in self.settings.graphs:
                 self._cells[graph] = RegistryCell(collect(META).capabilities)
@@ -108,6 +115,7 @@ class App:
         strict: bool = False,
         ownership: Ownership | None = None,
         apply_schema: bool | None = None,
+        read_only: bool = False,
         guarded: Callable[[], bool] = unguarded,
         progress: Callable[[str], None] = silent,
     ) -> Self:
@@ -124,11 +132,17 @@ class App:
         ``guarded`` tells whether whoever comes must show a credential; a graph without policies
         can then only be read.
 
+        With ``read_only``, and where the disk can't be written, data is read and no file of it is
+        changed; ``Graph.read_only`` says so.
+
         The folder is this process's until the app is closed; ``ownership`` is that of a caller
         that has it already.
         """
         folder = Path(path).resolve()
         settings = read_settings(folder)
+        if read_only:
+            project = msgspec.structs.replace(settings.project, read_only=True)
+            settings = msgspec.structs.replace(settings, project=project)
         app = cls(
             settings=settings,
             folder=folder,
@@ -159,6 +173,7 @@ class App:
             RegistryError,
             SettingsError,
             SchemaMismatchError,
+            ReadOnlyError,
         ) as reason:
             if strict:
                 raise
@@ -257,15 +272,7 @@ class App:
         found = self._services.get(graph)
         if found is None:
             folder = None if self.folder is None else self.folder / DATA_FOLDER / GRAPHS / graph
-            opened = Graph(
-                folder,
-                name=graph,
-                base_iri=self.settings.base_iri(graph),
-                allow_bypass=self.settings.validation.allow_bypass,
-                retention=self.settings.log.retention(),
-                keep_keys_days=self.settings.graphs[graph].idempotency_days,
-                progress=self._progress,
-            )
+            opened = self._open_files(graph, folder)
             found = self._services[graph] = GraphService(
                 opened,
                 self._cells[graph],
@@ -274,10 +281,45 @@ class App:
             )
         return found
 
+    def _open_files(self, graph: str, folder: Path | None) -> Graph:
+        """A graph; read-only where that was asked for, and where the disk can't be written."""
+        make = partial(
+            Graph,
+            folder,
+            name=graph,
+            base_iri=self.settings.base_iri(graph),
+            allow_bypass=self.settings.validation.allow_bypass,
+            retention=self.settings.log.retention(),
+            keep_keys_days=self.settings.graphs[graph].idempotency_days,
+            progress=self._progress,
+        )
+        if folder is None or not folder.exists():
+            return make()
+        if self.settings.project.read_only:
+            return make(read_only=REQUESTED)
+        if self._ownership is not None and self._ownership.refused is not None:
+            return make(read_only=unwritable(self._ownership.refused))
+        try:
+            return make()
+        except (StorageFullError, UnwritableError) as error:
+            refused = error
+        self._progress(f"graph {graph} can't be opened for writing: {refused.message}")
+        full = isinstance(refused, StorageFullError)
+        return make(read_only=unwritable("no space left" if full else "the system refuses it"))
+
+    def reopen(self, graph: str) -> Graph:
+        """Open a graph again, because its disk may be writable now."""
+        service = self._services.pop(graph, None)
+        if service is not None:
+            service.close()
+        return self.stored_graph(graph)
+
     def _make_sandbox(self, graph: Graph) -> Sandbox:
         given = self.settings.sandbox
         budgets = self.settings.graphs[graph.name].budgets
-        scratch = None if graph.folder is None else graph.folder / SCRATCH
+        scratch = None  # then it is where the system has temporary files
+        if graph.folder is not None and graph.read_only is None:
+            scratch = graph.folder / SCRATCH
         limits = given.limits(budgets.query_seconds_per_minute)
         return Sandbox(scratch, limits, allow_unconfined=given.allow_unconfined)
 

@@ -33,9 +33,7 @@ def backup_project(app: App, target: Path, tell: Tell) -> dict[str, Manifest | N
         make_folder(partial)
         try:
             made = _add(app, partial, tell)
-            if target.exists():
-                target.rmdir()
-            partial.rename(target)
+            partial.rename(target)  # an empty folder there is replaced
             sync_folder(target.parent)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)

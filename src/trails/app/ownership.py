@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
@@ -21,12 +24,14 @@ from trails.app.serving.owners import (
     unusable_file,
 )
 from trails.app.serving.socket_folders import remove_debris
+from trails.app.settings import SETTINGS_FILE
 from trails.errors import LockedError, StorageError
 from trails.files import private_folder
 from trails.model.secrets import Secret
 
 _PATIENCE: Final = 0.5
 """Seconds to wait for a folder that another process owns."""
+_UNWRITABLE: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC})
 _PRIVATE: Final = 0o600
 """What the file says is for this user alone."""
 
@@ -39,17 +44,36 @@ class Ownership:
 
     def __init__(self, folder: Path, patience: float = _PATIENCE) -> None:
         path = folder / OWNER_FILE
+        self.refused: str | None = None
+        """Why nothing in the folder can be written; None where it can."""
         try:
             private_folder(folder)
             self._file = open(path, "a+b", buffering=0, opener=_open_private)  # noqa: SIM115
         except OSError as error:
-            raise unusable_file(path, error) from None
+            self._file = self._open_unwritable(path, error)
         try:
             self._lock(path, patience)
-            self._claim(path)
+            if self.refused is None:
+                self._claim(path)
         except BaseException:
             self._file.close()
             raise
+
+    def _open_unwritable(self, path: Path, error: OSError) -> FileIO:
+        """What can be locked where nothing can be written: the file, or the project's settings.
+
+        A file that can't be written in a folder that can is another user's: an error.
+        """
+        data = path.parent
+        usable = error.errno != errno.ENOSPC and os.access(data, os.W_OK)
+        if error.errno not in _UNWRITABLE or not data.is_dir() or usable:
+            raise unusable_file(path, error) from None
+        self.refused = (error.strerror or str(error)).lower()
+        lock = path if path.exists() else data.parent / SETTINGS_FILE
+        try:
+            return open(lock, "rb", buffering=0, opener=_open_private)
+        except OSError as again:
+            raise unusable_file(path, again) from None
 
     def _lock(self, path: Path, patience: float) -> None:
         """Take the lock; a process that is just ending, or starting a child, may still hold it."""
@@ -88,16 +112,20 @@ class Ownership:
         # The lock is on this very file, so it can't be replaced by another.
         named = msgspec.structs.replace(owner, file=self._file_id, machine=this_machine())
         self._file.truncate(0)
-        self._file.write(msgspec.json.encode(named))
+        # Without room the file stays empty: the lock holds, but others can't learn whose it is.
+        with suppress(OSError):
+            self._file.write(msgspec.json.encode(named))
 
     def announce(self, http: str, mcp: str, key: Secret) -> None:
         """Tell others where they can connect, and with what: the sockets listen now."""
-        self._write(Owner(os.getpid(), http, mcp, key.reveal()))
+        if self.refused is None:
+            self._write(Owner(os.getpid(), http, mcp, key.reveal()))
 
     def release(self) -> None:
         """Let another process own the folder."""
         if not self._file.closed:
-            self._file.truncate(0)
+            if self.refused is None:
+                self._file.truncate(0)
             self._file.close()
 
 

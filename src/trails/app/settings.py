@@ -32,6 +32,8 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     env: Literal["development", "production"] = "development"
+    read_only: bool = False
+    """Whether the data is only read, by whatever opens the project."""
 
 
 class McpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,7 +87,7 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Watches that it has open."""
     spool_mb: Annotated[int, msgspec.Meta(ge=0)] = 8192
     """Of loads that are being sent or read, on disk."""
-    write_seconds: Annotated[float, msgspec.Meta(ge=0)] = 60
+    write_seconds: Annotated[float, msgspec.Meta(ge=0)] = 20
     """Time that one write may keep other writers waiting, of an actor with a credential."""
 
 

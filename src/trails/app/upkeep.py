@@ -17,9 +17,9 @@ from trails.app.backups import backup_project
 from trails.app.health import examine_project, examine_serving
 from trails.app.settings import choose_graph
 from trails.engine.graph import Graph
-from trails.engine.maintenance import cleanup, optimize
+from trails.engine.maintenance import cleanup, optimize, remove_files
 from trails.engine.verify import verify, verify_and_repair
-from trails.errors import StorageError
+from trails.errors import StorageError, StorageFullError, UnwritableError
 from trails.model.reports import Finding, Report
 from trails.model.upkeep import Cleaned, Manifest, Optimized
 
@@ -98,8 +98,30 @@ def _cleanup(app: App, given: CleanupArguments, tell: Tell) -> dict[str, Cleaned
     done = {}
     for name, graph in _graphs(app, given.graph).items():
         tell(f"cleaning up {name}")
-        done[name] = cleanup(graph, keep=given.keep, dry_run=given.dry_run)
+        done[name] = _clean(app, name, graph, given)
     return done
+
+
+def _clean(app: App, name: str, graph: Graph, given: CleanupArguments) -> Cleaned:
+    """Clean up one graph; on a full disk begin with what can be removed without writing."""
+    try:
+        return cleanup(graph, keep=given.keep, dry_run=given.dry_run)
+    except (StorageFullError, UnwritableError):
+        removed = Cleaned((), (), 0, 0) if given.dry_run else remove_files(graph)
+        if not removed.bytes:
+            raise
+    if not app.serving:
+        graph = app.reopen(name)
+    try:
+        done = cleanup(graph, keep=given.keep)
+    except (StorageFullError, UnwritableError):
+        return removed
+    return msgspec.structs.replace(
+        done,
+        snapshots=(*removed.snapshots, *done.snapshots),
+        folders=(*removed.folders, *done.folders),
+        bytes=removed.bytes + done.bytes,
+    )
 
 
 def _optimize(app: App, given: OptimizeArguments, tell: Tell) -> dict[str, Optimized]:

@@ -16,7 +16,7 @@ from trails.model.history import GENESIS, Commit, Head
 Permits = Callable[[str], bool]
 """Whether a branch may be used."""
 
-_REMEMBERED: Final = 100_000
+_REMEMBERED: Final = 10_000
 _CONTAINED: Final = 1
 _PERMITTED: Final = 2
 

@@ -16,7 +16,7 @@ from trails.model.iris import RDF_TYPE
 from trails.model.lenses import Lens
 from trails.model.types import Schema
 
-_REMEMBERED: Final = 100_000
+_REMEMBERED: Final = 20_000
 _CLASS: Final = RDF_TYPE.encode()
 _NODE: Final = methodcaller("group", 1, 2)
 

@@ -31,7 +31,9 @@ from trails.engine.unknown import unknown_branch
 from trails.errors import CorruptionError, NotFoundError, StorageError, TransactionError
 from trails.files import private_folder
 from trails.log.protocol import Log
+from trails.log.replay import schemas_of
 from trails.log.sqlite import SqliteLog
+from trails.log.tail import read_tail
 from trails.model.actors import Actor
 from trails.model.fair_queue import ANYBODY, FairQueue
 from trails.model.history import GENESIS, Head, Position
@@ -59,6 +61,8 @@ _DEEP: Final = 6
 """Layers above the root from which ``main`` is folded back into it at once, if that is quick."""
 _DEEPEST: Final = 24
 """The same, however long it takes: reads look into every layer."""
+_NEAR: Final = 8
+"""Snapshots, of those used last, from which another one may be made."""
 T = TypeVar("T")
 
 
@@ -142,11 +146,7 @@ class Graph:
         """Commit and types that are seen → statements added and removed that are."""
         self.edge_ends: dict[str, tuple[str, ...]] = {}
         """Edge → what it joins, where that had to be looked up."""
-        if folder is not None:
-            self.loss = find_loss(folder)
-        if self.loss is not None:
-            self.read_only = ReadOnly("behind", self.loss.describe(name))
-            progress(self.read_only.reason)
+        self._look_for_loss()
         with ExitStack() as opened:
             self.log: Log = SqliteLog(
                 folder, name, base_iri, now(), read_only=self.read_only is not None
@@ -195,6 +195,15 @@ class Graph:
                 self.stores.bring_main(self.log_head(MAIN))
             opened.pop_all()
 
+    def _look_for_loss(self) -> None:
+        """Before anything is opened: see whether the log has lost commits."""
+        if self.folder is not None:
+            self.loss = find_loss(self.folder)
+        if self.loss is not None:
+            self.read_only = ReadOnly("behind", self.loss.describe(self.name))
+        if self.read_only is not None:
+            self._progress(f"graph {self.name}: {self.read_only.reason}")
+
     def _open_file(self) -> NodeFile:
         """The node index: the file itself or, where it can't be used as it is, a copy in memory."""
         path = None if self.folder is None else self.folder / "nodes.db"
@@ -221,7 +230,7 @@ class Graph:
         layers = file.layers
         if self.loss is not None:
             return MAIN in layers.refs and all(
-                not each.schema or self.log.schema(each.schema) is not None for each in layers
+                not each.schema or self._schema(each.schema) is not None for each in layers
             )
         heads = {MAIN: self.log_head(MAIN), **self.log.branches()}
         return all(
@@ -270,10 +279,17 @@ class Graph:
         """What a stored schema means, compiled once."""
         found = self._compiled.get(digest)
         if found is None:
-            schema = Schema() if digest == Schema().digest else self.log.schema(digest)
+            schema = Schema() if digest == Schema().digest else self._schema(digest)
             if schema is None:
                 raise CorruptionError(f"schema {digest} is named by a commit but not in the log")
             found = self._compiled[digest] = Compiled(schema, self.names)
+        return found
+
+    def _schema(self, digest: str) -> Schema | None:
+        """A stored schema; one that the log has lost may be in its tail."""
+        found = self.log.schema(digest)
+        if found is None and self.loss is not None and self.folder is not None:
+            found = schemas_of(read_tail(self.folder)).get(digest)
         return found
 
     def compile(self, schema: Schema) -> Compiled:
@@ -493,17 +509,23 @@ class Graph:
         line.use(self.compiled(head.schema))
 
     def _nearest(self, commit: str) -> Line:
-        """A line in use that has the fewest commits between itself and a commit."""
+        """A line in use from which a commit is reached with the least work.
+
+        A node is looked for in every layer of a line, and may be hidden by any above it: going back
+        commit by commit would else put each snapshot on top of all that were made before.
+        """
         candidates = [self.main]
         if commit != GENESIS:
             own = self._lines.get(self.ancestry.commit(commit).branch)
             candidates += [line for line in (own, self._lines.get(SNAPSHOT + commit)) if line]
         recent = self.file.layers.oldest([name for name, line in self._lines.items() if line.fixed])
-        candidates += [self._lines[name] for name in recent[-3:]]
-        known = [line for line in candidates if line.nodes.known]
-        return min(
-            known, key=lambda line: len(self.ancestry.path(line.nodes.position.commit, commit))
-        )
+        candidates += [self._lines[name] for name in recent[-_NEAR:]]
+
+        def work(line: Line) -> int:
+            depth = len(self.file.layers.lineage(line.nodes.layer.number))
+            return self.ancestry.distance(line.nodes.position.commit, commit) * depth**2
+
+        return min((line for line in candidates if line.nodes.known), key=work)
 
     def forget_lines(self, names: list[str]) -> None:
         """Lines are gone: drop what the node file and the disk hold for them alone."""

@@ -52,6 +52,28 @@ def cleanup(graph: Graph, *, keep: int = _KEPT_SNAPSHOTS, dry_run: bool = False)
     )
 
 
+def remove_files(graph: Graph) -> Cleaned:
+    """Remove what can be made again and goes without writing anything: for a disk that is full."""
+    if graph.folder is None:
+        return Cleaned((), (), 0, 0)
+    before = _size(graph)
+    lines = list(graph.lines.values())
+    in_use = {line.name[1:] for line in lines if line.fixed and line.quads is not None}
+    found = sorted((graph.folder / "snapshots").glob("*"))
+    snapshots = [path for path in found if path.name not in in_use]
+    folders = _unreachable(graph)
+    for path in (*snapshots, *folders):
+        shutil.rmtree(path, ignore_errors=True)
+    runs = _sweep_runs(graph)
+    return Cleaned(
+        tuple(path.name for path in snapshots if not path.exists()),
+        tuple(path.name for path in folders if path.parent.name != "snapshots"),
+        0,
+        max(0, before - _size(graph)),
+        runs=runs,
+    )
+
+
 def _sweep_runs(graph: Graph, *, dry_run: bool = False) -> tuple[str, ...]:
     """Scratch space of sandboxes whose process was killed."""
     if graph.folder is None:

@@ -38,8 +38,7 @@ def make_room(graph: Graph, most: int, most_rows: int, *, dry_run: bool = False)
     layers = graph.file.layers
     names = layers.oldest([name for name in layers.refs if name.startswith(SNAPSHOT)])
     with graph.file.writer() as db:
-        query = "SELECT count(*) FROM rows WHERE layer = ?"
-        sizes = {name: db.execute(query, (layers.refs[name],)).fetchone()[0] for name in names}
+        sizes = {name: layers.size(db, layers.refs[name]) for name in names}
     dropped: list[str] = []
     while names and (len(names) > most or sum(sizes[name] for name in names) > most_rows):
         dropped.append(names.pop(0))

@@ -56,12 +56,12 @@ class LineSource:
             # Asked first: a commit that comes in between is applied again, which does no harm.
             position = quads.position
             shutil.rmtree(folder, ignore_errors=True)  # of a read that had to be repeated
-            if self._line.folder is None:
+            if quads.linkable:
+                quads.store.backup(folder)
+            else:
                 made = ox.Store(folder)
                 made.bulk_extend(quads.store)
                 made.flush()
-            else:
-                quads.store.backup(folder)
             return position
 
         return self._graph.reading_quads(self._line, copy)

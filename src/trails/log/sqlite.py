@@ -375,12 +375,17 @@ class SqliteLog:
     def moves(self) -> Iterator[Move]:
         """What happened to branches beside commits, in order."""
         with self._lock, storage_errors("read the log"):
+            query = "SELECT 1 FROM sqlite_master WHERE name = 'moves'"
+            if self.read_only and self._db.execute(query).fetchone() is None:
+                return  # a log of an earlier version, or one that has lost the table
             rows = self._db.execute("SELECT record FROM moves ORDER BY seq").fetchall()
         for (record,) in rows:
             yield _decode(_MOVE, record)
 
     def keyed(self, branch: str, actor: str, key: str, now: str) -> KeyedOutcome | None:
         """What came of the actor's write with this key, unless it has expired."""
+        if self.read_only:
+            return None  # nothing can be written with it
         with self._lock, storage_errors("read the log"):
             row = self._db.execute(
                 "SELECT record FROM idempotency_keys "

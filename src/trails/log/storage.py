@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -11,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from trails.errors import CorruptionError, StorageError, StorageFullError
+from trails.errors import CorruptionError, StorageError, StorageFullError, UnwritableError
 from trails.files import PRIVATE_FILE
 
 _INCREMENTAL: Final = 2
@@ -20,6 +21,9 @@ SHRINKABLE: Final = f"PRAGMA auto_vacuum = {_INCREMENTAL}"
 """Said to a new database before its first table."""
 _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_UNWRITABLE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
+_SHARED_MEMORY = {sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMMAP}
+"""The ``-shm`` file can't be made or grown; SQLite does not say why."""
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 BUSY_SECONDS: Final = 5.0
 """How long a statement waits for a lock. One process owns a project, so nobody should hold one."""
@@ -189,13 +193,24 @@ class _Translation:
                 "files: find the other one with 'fuser' on the files in .trails, end it, and try "
                 "again"
             )
+        if code in _SHARED_MEMORY or (code is not None and code & 0xFF in _UNWRITABLE):
+            return UnwritableError(f"can't {self._doing}: {error}")
         return StorageError(f"can't {self._doing}: {error}")
 
     def _of_system(self, error: OSError) -> StorageError:
         # EDQUOT 122, EFBIG 27, ENOSPC 28: the ways in which a disk says that it is full.
         if error.errno in {27, 28, 122} or "No space left" in str(error):
             return full(self._doing)
+        if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
+            return UnwritableError(f"can't {self._doing}: {error}")
         return StorageError(f"can't {self._doing}: {error}")
+
+
+def says_full(text: str) -> bool:
+    """Whether the text of an error says that a disk is full; RocksDB hands on nothing else."""
+    return any(
+        words in text for words in ("No space left", "File too large", "Disk quota exceeded")
+    )
 
 
 def full(doing: str) -> StorageFullError:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Final, Literal
 
 import msgspec
 
-from trails.errors import BehindError, ReadOnlyError
+from trails.errors import BehindError, ReadOnlyError, UnwritableError
 
 Status = Literal["ok", "read_only", "behind"]
 """Whether a graph is written and read, only read, or has lost data and is only read."""
+
+
+_ERRORS: Final[Mapping[str, type[ReadOnlyError]]] = {
+    "behind": BehindError,
+    "requested": ReadOnlyError,
+    "storage": UnwritableError,
+}
 
 
 class ReadOnly(msgspec.Struct, frozen=True):
@@ -20,8 +28,23 @@ class ReadOnly(msgspec.Struct, frozen=True):
 
     def error(self) -> ReadOnlyError:
         """What a write is refused with."""
-        kind = BehindError if self.cause == "behind" else ReadOnlyError
-        return kind(f"nothing was written: {self.reason}", cause=self.cause)
+        return _ERRORS[self.cause](f"nothing was written: {self.reason}", cause=self.cause)
+
+
+REQUESTED: Final = ReadOnly(
+    "requested",
+    "the project is open read-only, because that was asked for (--read-only, or read_only in "
+    "[project]); open it without that to write",
+)
+
+
+def unwritable(why: str) -> ReadOnly:
+    """The disk refuses to be written."""
+    return ReadOnly(
+        "storage",
+        f"the project is open read-only, because its disk can't be written ({why}); make it "
+        "writable, or free some space ('trails cleanup' helps), and open the project again",
+    )
 
 
 class Trace(msgspec.Struct, frozen=True):

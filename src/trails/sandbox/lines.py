@@ -19,7 +19,7 @@ import msgspec
 import pyoxigraph as ox
 
 from trails.errors import BusyError, StorageError, UnavailableError
-from trails.log.storage import storage_errors
+from trails.log.storage import full, says_full, storage_errors
 from trails.model.fair_queue import FairQueue
 from trails.model.history import Position
 from trails.sandbox.limits import MIB, Limits
@@ -31,7 +31,13 @@ from trails.sandbox.wire import Job
 _MAX_LAG: Final = 5_000
 """Commits after which a new base is cheaper than following."""
 _MAX_FED: Final = 64 * MIB
-"""Bytes of deltas, in one step or in a life, after which a worker is replaced."""
+"""Bytes of deltas that a worker takes in one step; one that lacks more is replaced."""
+_MAX_HELD: Final = 32 * MIB
+"""Bytes that the commits of a worker's life may take in its memory; then it is replaced."""
+_PER_COMMIT: Final = 512
+"""Bytes that a commit takes in a worker's memory, however small it is."""
+_LOADED: Final = MIB
+"""Bytes of a delta from which it is in files rather than in memory."""
 _COMPACTED: Final = 128 * MIB
 """Bases up to this size are compacted once, in a second or so, instead of by each worker."""
 _BLINK, _BLINKS = 0.002, 50
@@ -86,7 +92,7 @@ class Step(msgspec.Struct, frozen=True):
     def done(self) -> None:
         """Note that the worker has applied them."""
         self.worker.position = self.head
-        self.worker.fed += _bytes_of(self.deltas)
+        self.worker.fed += _held_by(self.deltas)
 
 
 class Line:
@@ -181,7 +187,7 @@ class Line:
 
     def _fit(self, worker: Worker) -> bool:
         most = max(256 * MIB, self._limits.memory // 2)
-        return worker.alive and worker.fed < _MAX_FED and worker.held < most
+        return worker.alive and worker.fed < _MAX_HELD and worker.held < most
 
     def _discard(self, worker: Worker) -> None:
         worker.kill()
@@ -291,17 +297,24 @@ class Line:
                 position = self._base_position
             worker = self._nursery.spawn(folder)
         except (DeathError, LateError) as error:
+            if isinstance(error, DeathError) and says_full(error.words):
+                raise full("start a worker of the sandbox") from None
             words = f": {error.words}" if isinstance(error, DeathError) and error.words else ""
             raise StorageError(f"a worker of the sandbox does not start{words}") from None
         worker.position = position
         return worker
 
     def _reaches(self, source: Source) -> bool:
+        """Whether a worker gets from the base to the head with half of its life before it."""
         head = source.head()
-        return head == self._base_position or (
-            0 < head.seq - self._base_position.seq <= _MAX_LAG
-            and source.deltas(self._base_position, head) is not None
-        )
+        if head == self._base_position:
+            return True
+        if not 0 < head.seq - self._base_position.seq <= _MAX_LAG:
+            return False
+        found = source.deltas(self._base_position, head)
+        if found is None:
+            return False
+        return _held_by(tuple((each.removed, each.added) for each in found)) <= _MAX_HELD // 2
 
     def _renew(self, source: Source) -> None:
         old, self._base = self._base, None
@@ -340,6 +353,14 @@ class Line:
             base, self._base = self._base, None
         if base is not None:
             self._keeper.later(lambda: shutil.rmtree(base, ignore_errors=True))
+
+
+def _held_by(deltas: tuple[tuple[bytes, bytes], ...]) -> int:
+    """What commits take in the memory of a store that is never written to files."""
+    return sum(
+        _PER_COMMIT + 2 * (min(len(removed), _LOADED) + min(len(added), _LOADED))
+        for removed, added in deltas
+    )
 
 
 def _bytes_of(deltas: tuple[tuple[bytes, bytes], ...]) -> int:

@@ -18,7 +18,8 @@ from typing import Final
 
 import msgspec
 
-from trails.errors import BudgetError, LimitError, QueryError, UnavailableError
+from trails.errors import BudgetError, LimitError, QueryError, TrailsError, UnavailableError
+from trails.log.storage import full, says_full
 from trails.model.actors import LOCAL
 from trails.model.fair_queue import FairQueue
 from trails.model.meters import Meter
@@ -338,6 +339,8 @@ def _do(step: Step, job: Job, limits: Limits) -> Reply:
 
 def _accept(reply: Reply, what: str) -> None:
     if reply.outcome == "refused":
+        if says_full(reply.note):
+            raise full(f"run the {what}")
         raise QueryError(f"the {what} can't be run: {' '.join(reply.note[:1000].split())}")
 
 
@@ -357,7 +360,9 @@ def _failures(what: str, limits: Limits) -> Iterator[None]:
         raise _explain(what, death, limits) from None
 
 
-def _explain(what: str, death: DeathError, limits: Limits) -> LimitError | QueryError:
+def _explain(what: str, death: DeathError, limits: Limits) -> TrailsError:
+    if says_full(death.words):
+        return full(f"run the {what}")
     out_of_memory = any(
         words in death.words for words in ("memory allocation", "bad_alloc", "MemoryError")
     )

@@ -19,9 +19,9 @@ from typing import IO, Final, cast
 import msgspec
 import pyoxigraph as ox
 
-from trails.errors import CorruptionError, ReadOnlyError, StorageError
+from trails.errors import CorruptionError, ReadOnlyError, StorageError, UnwritableError
 from trails.files import private_folder, private_opener, sync_folder
-from trails.log.storage import full, storage_errors
+from trails.log.storage import full, says_full, storage_errors
 from trails.model.history import Position
 from trails.model.iris import TRAILS, Names
 from trails.views.memtables import Memtables
@@ -34,8 +34,8 @@ BULK: Final = 20_000
 """Statements from which a bulk load beats one update."""
 
 # RocksDB hands on the text of a failed system call, not its number.
-_FULL: Final = ("No space left", "File too large", "Disk quota exceeded")
-_REFUSED: Final = ("lock hold", "While lock file", "Too many open files", "Permission denied")
+_REFUSED: Final = ("lock hold", "While lock file", "Too many open files")
+_UNWRITABLE: Final = ("Permission denied", "Read-only file system", "Operation not permitted")
 
 
 class QuadsView:
@@ -245,8 +245,10 @@ class QuadsView:
             yield
         except OSError as error:
             text = str(error)
-            if any(words in text for words in _FULL):
+            if says_full(text):
                 raise full(doing) from error
+            if any(words in text for words in _UNWRITABLE):
+                raise UnwritableError(f"can't {doing}: {error}") from error
             if any(words in text for words in _REFUSED):
                 raise StorageError(f"can't {doing}: {error}") from error
             raise self._damage(doing, error, own=own) from error
@@ -403,6 +405,11 @@ class QuadsView:
         if self._store is None:
             raise StorageError("the quads view is closed")
         return self._store
+
+    @property
+    def linkable(self) -> bool:
+        """Whether copies can be made by hard links to its files."""
+        return self._folder is not None and not self._read_only
 
     @property
     def frozen(self) -> bool:

@@ -13,10 +13,12 @@ from pathlib import Path
 from trails.app.serving.certificates import load_tls
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.memory import share_pools
+from trails.app.serving.owners import find_owner
 from trails.app.serving.ports import bind_port, find_address, url_of
 from trails.app.serving.scopes import hello_of
 from trails.app.settings import choose_graph, read_settings
 from trails.app.startup import uncollected
+from trails.errors import LockedError
 from trails.files import set_private_umask
 from trails.surfaces.cli.operations import Served
 
@@ -29,7 +31,9 @@ class LocalServer:
     Each way to serve imports what it needs when it begins: a client waits for the first answer.
     """
 
-    def serve_stdio(self, folder: Path, graph: str | None, tell: Tell) -> int:
+    def serve_stdio(
+        self, folder: Path, graph: str | None, tell: Tell, *, read_only: bool = False
+    ) -> int:
         """Serve one graph to the client at the standard streams; the signal that ended it, or 0."""
         from trails.app.serving.stdio import StdioFront  # noqa: PLC0415
 
@@ -38,9 +42,14 @@ class LocalServer:
         settings = read_settings(folder)
         chosen = choose_graph(settings.graphs, graph)
         hello = hello_of(chosen, os.environ)
+        if read_only:
+            check_alone(folder)
 
         async def serve() -> None:
-            await StdioFront(folder, hello, tell, settings.server.drain_seconds).run()
+            front = StdioFront(
+                folder, hello, tell, settings.server.drain_seconds, read_only=read_only
+            )
+            await front.run()
 
         return _run(serve, asyncio.new_event_loop)
 
@@ -51,6 +60,8 @@ class LocalServer:
         port: int | None,
         ready: Callable[[Served], None],
         tell: Tell,
+        *,
+        read_only: bool = False,
     ) -> int:
         """Serve all graphs on a port; the signal that ended it."""
         with uncollected():
@@ -64,6 +75,8 @@ class LocalServer:
         _show_log(tell)
         folder = folder.resolve()
         settings = read_settings(folder)
+        if read_only:
+            check_alone(folder)
         server = settings.server
         gate = access_of(folder, settings, os.environ)
         tls = load_tls(folder, server.tls_certificate, server.tls_key)
@@ -79,7 +92,7 @@ class LocalServer:
         url = url_of(sock, tls=tls is not None)
         for warning in policy.warnings:
             tell(warning)
-        listening = Listening(gate.authenticator, policy, [sock], tls)
+        listening = Listening(gate.authenticator, policy, [sock], tls, read_only=read_only)
 
         def tell_ready(standing: Standing) -> None:
             ready(describe(settings, folder, url, standing, guarded=gate.configured()))
@@ -88,6 +101,18 @@ class LocalServer:
             await WebFront(folder, listening, tell_ready, tell, server.drain_seconds).run()
 
         return _run(serve, uvloop.new_event_loop)
+
+
+def check_alone(folder: Path) -> None:
+    """Refuse to serve read-only what another process serves: it decides what may be written."""
+    owner = find_owner(folder)
+    if owner is not None:
+        raise LockedError(
+            f"--read-only has no effect: process {owner.pid} serves this project, and requests "
+            "go through it; end that one first, or leave the option out",
+            pid=owner.pid,
+            reason="served",
+        )
 
 
 class _TellingHandler(logging.Handler):

@@ -63,6 +63,8 @@ class Listening(msgspec.Struct, frozen=True):
     """Sockets that listen already, besides the one that every owner has."""
     tls: ssl.SSLContext | None = None
     """What they speak TLS with."""
+    read_only: bool = False
+    """Whether the data is only read."""
 
     def arrival(self) -> Arrival:
         """What another owner is told of those who come through these ports."""
@@ -91,7 +93,13 @@ async def serve_folder(
     def guarded() -> bool:
         return authenticator.required
 
-    with App.open(folder, ownership=ownership, guarded=guarded, progress=tell) as app:
+    with App.open(
+        folder,
+        ownership=ownership,
+        read_only=listening.read_only,
+        guarded=guarded,
+        progress=tell,
+    ) as app:
         app.serving = True
         app.policies.server()  # wrong ones are told before anything is served
         sockets = SocketFolder()

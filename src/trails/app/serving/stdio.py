@@ -50,10 +50,13 @@ class StdioFront:
         hello: Hello,
         tell: Callable[[str], None],
         drain_seconds: float = 5.0,
+        *,
+        read_only: bool = False,
     ) -> None:
         """``drain_seconds``: how long an owner lets running calls end."""
         self._patience = _PATIENCE + drain_seconds
         self._folder = folder
+        self._read_only = read_only
         self._hello = hello
         self._tell = tell
         self._streams = StandardStreams(asyncio.get_running_loop())
@@ -161,7 +164,8 @@ class StdioFront:
             from trails.app.serving.service import Listening, serve_folder  # noqa: PLC0415
 
         gate = access_of(self._folder, read_settings(self._folder), os.environ)
-        listening = Listening(gate.authenticator, HostPolicy.for_bind("localhost"))
+        policy = HostPolicy.for_bind("localhost")
+        listening = Listening(gate.authenticator, policy, read_only=self._read_only)
         serving = serve_folder(self._folder, ownership, listening, self._tell)
         owned = await stack.enter_async_context(serving)
         for line in owned.access:

@@ -168,7 +168,9 @@ class Session(Protocol):
 class Server(Protocol):
     """The work behind ``serve``."""
 
-    def serve_stdio(self, folder: Path, graph: str | None, tell: Tell) -> int:
+    def serve_stdio(
+        self, folder: Path, graph: str | None, tell: Tell, *, read_only: bool = False
+    ) -> int:
         """Serve one graph on the standard streams; the number of the signal that ended it, or 0."""
 
     def serve_http(
@@ -178,6 +180,8 @@ class Server(Protocol):
         port: int | None,
         ready: Callable[[Served], None],
         tell: Tell,
+        *,
+        read_only: bool = False,
     ) -> int:
         """Serve a project on a port, telling when it is; the signal that ended it."""
 

@@ -124,10 +124,7 @@ def _as_trails(error: OSError) -> TrailsError:
             f"{name}no space left on the disk. Everything acknowledged before is safe; free some "
             "space and try again"
         )
-    told = f"{name}{error.strerror or error}"
-    if error.errno == errno.EROFS:
-        told += "; a project folder must be writable, also for those who only read"
-    return TrailsError(told)
+    return TrailsError(f"{name}{error.strerror or error}")
 
 
 def complain(text: str, mark: str = "trails:") -> None:

@@ -46,6 +46,9 @@ def add_serve_command(cli: typer.Typer, server: Server) -> None:
                 show_default="[server] port",
             ),
         ] = None,
+        read_only: Annotated[
+            bool, typer.Option("--read-only", help="Change no data, whatever clients ask.")
+        ] = False,
         project: ProjectOption = Path(),
         as_json: JsonOption = False,
     ) -> None:
@@ -55,12 +58,12 @@ def add_serve_command(cli: typer.Typer, server: Server) -> None:
             if stdio:
                 if host is not None or port is not None or as_json:
                     raise TrailsError("--host, --port and --json are for HTTP, without --stdio")
-                code = server.serve_stdio(project, graph, tell)
+                code = server.serve_stdio(project, graph, tell, read_only=read_only)
             else:
                 if graph is not None:
                     raise TrailsError("--graph goes with --stdio; HTTP serves all graphs")
                 show = _print_json if as_json else _print
-                code = server.serve_http(project, host, port, show, tell)
+                code = server.serve_http(project, host, port, show, tell, read_only=read_only)
             report.silent = True
         if code == signal.SIGINT:
             raise typer.Exit(INTERRUPTED)

@@ -63,7 +63,10 @@ def _health(graphs: Graphs) -> Callable[[Request], Awaitable[Response]]:
 
     async def answer(request: Request) -> Response:
         del request
-        found = {each.status for each in graphs.values() if not isinstance(each, Failure)}
+        found = {
+            each.data.get("reason") if isinstance(each, Failure) else each.status
+            for each in graphs.values()
+        }
         worst = next((each for each in ("behind", "read_only") if each in found), "ok")
         body = msgspec.json.encode({"status": worst})
         return Response(body, 503 if worst == "behind" else 200, media_type=JSON)

@@ -36,6 +36,7 @@ BY_CODE: Final[dict[str, int]] = {
     "storage": 503,
     "storage_full": 503,
     "behind": 503,
+    "unwritable": 503,
     "locked": 503,
     "corruption": 503,
 }

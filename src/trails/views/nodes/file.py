@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from trails.errors import CorruptionError, ReadOnlyError, StorageError
+from trails.errors import CorruptionError, ReadOnlyError, StorageError, UnwritableError
 from trails.files import private_folder, sync_file, sync_folder
 from trails.log.storage import connect, connect_read_only, give_back_space, storage_errors
 from trails.model.types import Schema
@@ -179,7 +179,7 @@ class NodeFile:
         if self._path.is_dir():
             raise CorruptionError(f"{self._path} is a folder, and should be the node index")
         if not os.access(self._path, os.R_OK | os.W_OK):
-            raise StorageError(
+            raise UnwritableError(
                 f"can't open the node index: {self._path} must be readable and writable for the "
                 "user who runs this process; correct its permissions"
             )

@@ -51,6 +51,7 @@ class Layers:
         self._counted: set[tuple[int, int]] = set()
         self._clock = 0
         self._above: dict[int, frozenset[str]] = {}
+        self._sizes: dict[int, int] = {}
 
     @classmethod
     def read(cls, db: sqlite3.Connection) -> Self:
@@ -117,6 +118,14 @@ class Layers:
         """The layers that grew out of one."""
         return [each for each in self._all.values() if each.parent == number]
 
+    def size(self, db: sqlite3.Connection, number: int) -> int:
+        """How many rows a layer holds that does not change any more; counted once."""
+        found = self._sizes.get(number)
+        if found is None:
+            query = "SELECT count(*) FROM rows WHERE layer = ?"
+            found = self._sizes[number] = db.execute(query, (number,)).fetchone()[0]
+        return found
+
     # --- changes, written with the transaction ------------------------------------
 
     def move(self, number: int, position: Position, schema: str) -> None:
@@ -180,6 +189,7 @@ class Layers:
                 break
             for number in idle:
                 del self._all[number]
+                self._sizes.pop(number, None)
                 self._changed.discard(number)
                 self._counted = {each for each in self._counted if each[0] != number}
                 db.execute(
