@@ -34,6 +34,7 @@ from trails.engine.load.source import Progress, Source, no_progress
 from trails.engine.load.spool import Reference
 from trails.engine.load.staged import Staged
 from trails.engine.puts import Put
+from trails.engine.references import References
 from trails.engine.rules import RuleError
 from trails.engine.validate import reference_coercer
 from trails.engine.write.bulk import MAX_ERRORS, put_all, remove_all
@@ -100,7 +101,7 @@ class _Loading:
         self._mode = mode
         self._place = staged.place
         self._statements = staged.statements
-        self._refer = reference_coercer(schema, staged.names)
+        self._refer = reference_coercer(References(schema, staged.names))
         self._touched: set[str] = set()
         self._count = 0
         self._defaults = {
