@@ -161,6 +161,8 @@ def suggest_nodes(seen: SeenNodes, target: str, identifier: str) -> str:
         if near:
             return f"did you mean {' or '.join(handles[each] for each in near)}?"
         some = some or found
+    if "/" in wanted.strip("/"):  # a type or a base that does not exist, before the id
+        return suggest_nodes(seen, target, wanted.strip("/").rpartition("/")[2])
     more = ", …" if len(some) > _SHOWN else ""
     listed = ", ".join(sorted(some)[:_SHOWN])
     return f"there are {listed}{more}" if some else f"there is no {target} yet"
