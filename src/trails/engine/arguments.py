@@ -197,10 +197,11 @@ def _loader(wanted: ValueType) -> Coerce:
 
 
 def _resolve(value: object, wanted: ValueType) -> NodeState:
-    """The node that an argument means; in JSON a reference is always a text."""
-    if not isinstance(value, str):
+    """The node that an argument means: a text in JSON, or an instance that a program gives."""
+    given = getattr(value, "handle", None) if hasattr(value, "__trails__") else value
+    if not isinstance(given, str):
         raise KindError
-    return _context.get().kg.resolve(wanted.target or "", value)
+    return _context.get().kg.resolve(wanted.target or "", given)
 
 
 def _same(value: object) -> object:

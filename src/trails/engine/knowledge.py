@@ -48,6 +48,7 @@ from trails.model.selections import Order, Selection
 from trails.model.sights import FULL, Sight
 from trails.model.sparql import query_form, tokenize
 from trails.model.types import Schema
+from trails.model.wording import with_article
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.select import Found, Selector
 from trails.views.nodes.unseen import first_handles
@@ -130,25 +131,30 @@ class Knowledge:
         if self._access is not OPEN:
             self._check_named(Selection(type_name))
         try:
-            return self._first(self.compiled.validator.references.candidates(reference, type_name))
+            _, handles = self.compiled.validator.references.read(reference, type_name)
         except KindError:
             return None
+        return self._first(handles)
 
     def resolve(self, type_name: str, reference: object) -> NodeState:
         """The node that a reference means; DanglingError says which there are if it is missing."""
-        handles = self.compiled.validator.references.candidates(reference, type_name)
+        _, handles = self.compiled.validator.references.read(reference, type_name)
         found = self._first(handles)
         if found is None:
-            raise DanglingError(self._missing(type_name, reference, split_handle(handles[0])[1]))
+            raise DanglingError(self.describe_missing(type_name, reference))
         return found
 
     def describe_missing(self, type_name: str, reference: object) -> str:
         """Why a reference means no node, and which nodes could be meant."""
+        references = self.compiled.validator.references
+        other = references.other_type(reference, type_name)
         try:
-            handles = self.compiled.validator.references.candidates(reference, type_name)
+            identifier, _ = references.read(reference, type_name)
         except KindError as error:
-            return str(error) or f"{shorten(reference)} is not a reference to a {type_name}"
-        return self._missing(type_name, reference, split_handle(handles[0])[1])
+            return str(error) or f"{shorten(reference)} is not a reference"
+        if other is not None and self._first([other]) is not None:
+            return f"{other} is not {with_article(type_name)}"
+        return self._missing(type_name, reference, identifier)
 
     def _missing(self, type_name: str, reference: object, identifier: str) -> str:
         def read(nodes: NodeIndex) -> str:
@@ -182,14 +188,22 @@ class Knowledge:
     def select(self, selection: Selection) -> Found:
         """A page of nodes."""
         self._check_named(selection)
-        settled = self._settled(selection)
+        settled = self._asked(selection)
         return self._select(lambda selector: selector.select(settled))
 
     def count(self, selection: Selection) -> int:
         """How many nodes meet a selection."""
         self._check_named(selection)
-        settled = self._settled(selection)
+        settled = self._asked(selection)
         return self._select(lambda selector: selector.count(settled))
+
+    def _asked(self, selection: Selection) -> Selection:
+        """What a program asks: whatever is wrong with its conditions is a QueryError."""
+        try:
+            return self._settled(selection)
+        except ValidationError as error:
+            first = error.fields[0]
+            raise QueryError(first.message, field=first.field, reason=first.code) from None
 
     def _settled(self, selection: Selection) -> Selection:
         """A selection with the references in its conditions as handles of nodes that exist."""

@@ -2,7 +2,7 @@
 
 A reference is an IRI, ``trails://kg/Type/id``, ``Type/id``, or the bare key (the id) where the
 type is known. A key of a type that others extend is looked up among all of them. What has the
-form of ``Type/id`` with a type that exists is read as that, never as a key.
+form of ``Type/id``, with a type that exists, is read as that before it is read as a key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from trails.model.kinds import DanglingError, KindError
 from trails.model.lenses import Lens
 from trails.model.nodes import make_handle, split_handle
 from trails.model.types import PredicateDescriptor, Schema
-from trails.model.wording import with_article
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.unseen import first_handles
 
@@ -48,6 +47,10 @@ class References:
 
     def exact(self, value: object) -> str | None:
         """The handle that an IRI or ``Type/id`` means; None for everything else."""
+        parsed = self._parse(value)
+        return None if parsed is None else make_handle(*parsed)
+
+    def _parse(self, value: object) -> tuple[str, str] | None:
         if not isinstance(value, str):
             return None
         parsed = self._names.parse_node(value)
@@ -56,9 +59,7 @@ class References:
                 parsed = split_handle(value)
             except UnicodeDecodeError:
                 return None
-        if parsed is None or parsed[0] not in self._families:
-            return None
-        return make_handle(*parsed)
+        return parsed if parsed is not None and parsed[0] in self._families else None
 
     def identifier(self, value: object, target: str) -> str:
         """The id that a bare key means."""
@@ -83,17 +84,29 @@ class References:
             raise DanglingError(f"{shorten(value)} can't be a key of {target}: {problem}")
         return identifier
 
-    def candidates(self, value: object, target: str) -> list[str]:
-        """The handles that a reference may mean; at most one of them exists."""
-        if target not in self._families:
+    def read(self, value: object, target: str) -> tuple[str, list[str]]:
+        """The id that a reference gives, and the handles that it may mean, the likeliest first."""
+        family = self._families.get(target)
+        if family is None:
             raise DanglingError(f"there is no {target} {shorten(value)}")
-        handle = self.exact(value)
-        if handle is None:
+        exact = self._parse(value)
+        try:
             identifier = self.identifier(value, target)
-            return [make_handle(each, identifier) for each in self._families[target]]
-        if handle.partition("/")[0] not in self._families[target]:
-            raise DanglingError(f"{handle} is not {with_article(target)}")
-        return [handle]
+        except KindError:
+            if exact is None:
+                raise
+            return exact[1], [make_handle(*exact)] if exact[0] in family else []
+        handles = [make_handle(each, identifier) for each in family]
+        if exact is None:
+            return identifier, handles
+        return exact[1], [make_handle(*exact), *handles] if exact[0] in family else handles
+
+    def other_type(self, value: object, target: str) -> str | None:
+        """The handle that a reference means exactly, where its type is not the one asked for."""
+        exact = self._parse(value)
+        if exact is None or exact[0] in self._families.get(target, ()):
+            return None
+        return make_handle(*exact)
 
     def settle(
         self, type_name: str, values: Mapping[str, object], exist: Exist

@@ -214,17 +214,18 @@ class Rules:
                 hint = ""
                 if not there and hints < _SHOWN:  # each costs some searches
                     hints += 1
-                    hint = self._suggest(field.target or "", handle)
+                    hint = self.suggest(field.target or "", split_handle(handle)[1])
                 yield dangling_error(holder, field, handle, there=there, hint=hint)
 
     def _is_seen(self, handle: str) -> bool:
         stored, lens = self._nodes.find(self._db, handle), self._seen.lens
         return stored is not None and (lens is None or lens.see(stored.state) is not None)
 
-    def _suggest(self, target: str, handle: str) -> str:
+    def suggest(self, target: str, identifier: str) -> str:
+        """The end of a message about a node that does not exist: which do."""
         if target not in self._seen.schema.by_name:
             return ""
-        return f"; {suggest_nodes(self._seen, target, split_handle(handle)[1])}"
+        return f"; {suggest_nodes(self._seen, target, identifier)}"
 
     def _gone_references(self) -> Iterator[RuleError]:
         for handle, node in self._gone.items():

@@ -244,7 +244,7 @@ class Reader:
     def _read_instance(self, kg: Knowledge, uri: str, address: InstanceAddress) -> Content:
         schema = kg.schema
         _check_type(schema, address.type)
-        state = kg.find_by_id(address.type, address.id)
+        state = kg.find_by_id(address.type, address.id) or kg.find(address.type, address.id)
         if state is None:
             raise NotFoundError(_missing(kg, address), uri=uri)
         names = self._service.graph.names
