@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from urllib.parse import unquote
 
 from trails.engine.references import SeenNodes, suggest_nodes
 from trails.errors import FieldError
 from trails.model.lenses import Lens
-from trails.model.nodes import NodeState, split_handle
+from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.wording import count, with_article
 from trails.views.nodes.index import NodeIndex
@@ -214,7 +215,7 @@ class Rules:
                 hint = ""
                 if not there and hints < _SHOWN:  # each costs some searches
                     hints += 1
-                    hint = self.suggest(field.target or "", split_handle(handle)[1])
+                    hint = self.suggest(field.target or "", unquote(handle.partition("/")[2]))
                 yield dangling_error(holder, field, handle, there=there, hint=hint)
 
     def _is_seen(self, handle: str) -> bool:

@@ -72,7 +72,7 @@ GRAPH_MUTATE: Final = Builtin(
         '{"op": "update", "type": "TypeName", "id": "its-id", "data": {"a_field": "new"}}, '
         '{"op": "delete", "type": "TypeName", "id": "its-id"}] (schema_get has the names of types '
         "and fields; op is create, update, upsert or delete; a field set to null is removed; "
-        "references are IRIs, 'Type/id' or ids), or give update, a SPARQL Update text. Prefer a tool made for "
+        "references are IRIs or ids), or give update, a SPARQL Update text. Prefer a tool made for "
         "the task where there is one. Returns the commit (null when nothing changed) and the nodes "
         "that were touched. A violation lists every broken field at once."
     ),
