@@ -238,6 +238,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
 FORMS: Final = [
     ("owner", "{base}Person/ann", "Person/ann"),
     ("owner", "trails://kg/Person/ann", "Person/ann"),
+    ("owner", "trails://branch/main/kg/Person/ann", "Person/ann"),
     ("owner", "Person/ann", "Person/ann"),
     ("owner", "ann", "Person/ann"),
     ("owner", "{base}Employee/Zo%C3%AB%20b", "Employee/Zo%C3%AB%20b"),
