@@ -284,7 +284,7 @@ def test_an_open_key_that_names_nothing_is_told(app: App) -> None:
     """Neither file nor graph has it."""
     told = refused(app, city(1), edge("Visit", "zoe", 1))
     assert told == [
-        "line 2: Person 'zoe' is in neither file nor graph; write it as 'Type/id' or as an IRI"
+        "line 2: Person 'zoe' is in neither file nor graph; there is no Person yet"
     ]
 
 
