@@ -186,6 +186,23 @@ def test_every_damage_of_a_wal_is_recovered(tmp_path):
         shutil.rmtree(project)
 
 
+def test_a_view_of_another_graph_is_no_proof_and_no_source(crashed, tmp_path):
+    """It is made anew from the log, and recovering takes nothing from it."""
+    other = crash(tmp_path / "other", commits=10, seed=2)
+    for damage in (None, halve_the_wal):
+        project = crashed.copy(tmp_path / "project")
+        for path in graph_folder(project).glob("nodes.db*"):
+            path.unlink()
+        for path in graph_folder(other.project).glob("nodes.db*"):
+            shutil.copy(path, graph_folder(project))
+        if damage is not None:
+            damage(project, crashed)
+        found = recover(project)
+        assert found.status == ("sound" if damage is None else "recovered")
+        assert not found.rebuilt
+        assert_recovered(project, crashed)
+
+
 def test_a_cut_tail_is_no_loss(crashed, tmp_path):
     """It may lag: opening fills it up."""
     project = crashed.copy(tmp_path / "project")
