@@ -20,6 +20,7 @@ from tests.durability.campaign import assert_sound, items_of, values_of
 from tests.durability.operations import BULK, bulk, bulk_items, fold, perform
 
 from trails import App
+from trails.engine.activities import Call
 from trails.errors import StorageFullError, TransactionError
 from trails.log.storage import files_below
 
@@ -193,6 +194,23 @@ def error_caught_in_a_transaction(project: Path) -> None:
     with pytest.raises(TransactionError, match="begin it again"):
         go_on_regardless()
     assert_reads(app, items)
+    end(app, items)
+
+
+def reads_outlive_their_activities(project: Path) -> None:
+    """While no activity can be written, reads are answered and the oldest records make room."""
+    app, items = start(project)
+    activities = app.graph().activities
+    limit(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trails.engine.activities._MOST", 10)
+        for number in range(50):
+            activities.end(Call("ann", f"read-{number}", "query"), "ok")
+        assert_reads(app, items)
+    limit(NO_LIMIT)
+    names = {each.name for _, each in activities.read()}
+    assert "read-49" in names
+    assert "read-0" not in names
     end(app, items)
 
 

@@ -31,6 +31,7 @@ def run(scenario, project):
         "bulk_fails_half_way",
         "bulk_load_fails_half_way",
         "files_stop_growing",
+        "reads_outlive_their_activities",
     ],
 )
 def test_files_that_can_not_grow(tmp_path, scenario):

@@ -2,10 +2,11 @@
 
 Simulated on the files that a killed worker leaves, by taking away what no sync promised:
 
-- ``log.db-wal`` ends after the last acknowledged frame, or goes on with noise: each commit
-  syncs it (``synchronous=FULL``), so frames up to the acknowledgement are kept. If its
-  generation changed since, all older frames were synced into ``log.db`` before, and the whole
-  file may go. ``log.db`` itself is synced by SQLite whenever it checkpoints.
+- ``log.db-wal`` ends after the last synced frame, or goes on with noise: each commit syncs it
+  (``synchronous=FULL``) before SQLite's shared memory counts its frames, which are kept. If
+  its generation changed since, all older frames were synced into ``log.db`` before, and the
+  whole file may go. ``log.db`` itself is synced by SQLite whenever it checkpoints.
+- The tail of the log is cut or spoiled anywhere: nobody syncs it.
 - ``*-shm`` is shared memory and never survives.
 - ``nodes.db-wal`` goes whole: with ``synchronous=NORMAL`` it is synced only for a checkpoint.
   The worker dies at a named step, never inside a checkpoint, so ``nodes.db`` alone is the
@@ -22,6 +23,7 @@ import random
 import pytest
 from tests.durability.campaign import STEPS, Account, Victim, fresh_seed
 from tests.durability.operations import graph_folder
+from tests.durability.worker import synced
 
 WAL_HEADER = 32
 FRAME = 24 + 4096
@@ -31,6 +33,7 @@ def cut_power(project, wal, rng):
     """Take away what was not synced."""
     folder = graph_folder(project)
     cut_log(folder / "log.db-wal", wal, rng)
+    spoil_tail(folder / "tail", rng.randint(0, (folder / "tail").stat().st_size), rng)
     branch = folder / "branches" / "main"
     for name in (folder / "log.db-shm", folder / "nodes.db-shm", folder / "nodes.db-wal"):
         name.unlink(missing_ok=True)
@@ -41,7 +44,7 @@ def cut_power(project, wal, rng):
 
 
 def cut_log(path, wal, rng):
-    """Keep the acknowledged frames of the log's WAL; spoil or drop the rest."""
+    """Keep the synced frames of the log's WAL; spoil or drop the rest."""
     salts, frames = wal
     with path.open("rb") as file:
         generation = file.read(WAL_HEADER)[16:24].hex()
@@ -69,7 +72,7 @@ def one_cut(account, rng, step, *, bulk=False):
     victim = Victim(account.project, *options)
     victim.outlive()
     assert len(victim.acknowledged) == count - 1
-    cut_power(account.project, victim.wal, rng)
+    cut_power(account.project, synced(account.project), rng)
     account.settle(victim)
 
 

@@ -68,8 +68,8 @@ class Model:
 
     async def read(self, uri: str) -> str:
         """The text of a resource."""
-        (document,) = (await self._client.read_resource(uri)).contents
-        return document.text
+        contents = (await self._client.read_resource(uri)).contents
+        return "\n".join(each.text for each in contents)
 
     async def tools(self) -> dict[str, str]:
         """What is said about each tool."""
@@ -145,13 +145,14 @@ async def merge_and_see(model: Model, requirement: str) -> None:
     proposed = "Requirement?where=status=proposed"
     before = await model.read(f"trails://kg/{proposed}")
     assert requirement not in before
-    assert requirement in await model.read(
-        f"trails://branch/{quote(BRANCH, safe='')}/kg/{proposed}"
-    )
+    identifier = requirement.rpartition("/")[2]
+    listed = await model.read(f"trails://branch/{quote(BRANCH, safe='')}/kg/{proposed}")
+    shown = find(rf'"iri":"(trails://branch/[^"]+/{identifier})"', listed)
+    assert "150 N" in await model.read(shown)
     merged = await model.call("branch_merge", source=BRANCH)
     commit = find(r'"commit":"([0-9a-f]{32})"', merged)
     assert requirement in await model.read(f"trails://kg/{proposed}")
     assert "150 N" in await model.read(requirement)
-    assert requirement.rpartition("/")[2] in await model.call("commit_get", commit=commit)
+    assert identifier in await model.call("commit_get", commit=commit)
     past = find(r'"parents":\["([0-9a-f]{32})"', await model.call("commit_get", commit=commit))
-    assert requirement not in await model.read(f"trails://at/{past}/kg/{proposed}")
+    assert identifier not in await model.read(f"trails://at/{past}/kg/{proposed}")

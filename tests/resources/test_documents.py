@@ -296,6 +296,25 @@ def test_a_branch_and_the_past_are_read_by_uri(versioned):
     assert reading.body(f"{branch}/schema") == reading.body("trails://schema")
 
 
+def test_what_a_list_shows_reads_back_as_shown(versioned):
+    """On main by the IRI, elsewhere by a handle that names the place; references take both."""
+    reading, _ = versioned
+    names = reading.app.graph().names
+    head = reading.app.context(branch="agents/ada").kg.head.commit
+    shown = {"": ["one"], "branch/agents%2Fada/": ["one", "two"], f"at/{head}/": ["one", "two"]}
+    for place, labels in shown.items():
+        items = reading.body(f"trails://{place}kg/Note")
+        assert [item["label"] for item in items] == labels
+        for item in items:
+            document = reading.body(item["iri"])
+            assert document["trails://app/main/schema#text"] == {"@value": item["label"]}
+            assert names.parse_node(item["iri"]) == ("Note", item["label"])
+    noted = reading.contents("trails://branch/agents%2Fada/kg/Note/one")[1]
+    assert noted.text.endswith("as it is here: trails://branch/agents%2Fada/kg/{Type}/{id}")
+    assert reading.body(noted.uri)
+    assert len(reading.contents("trails://kg/Note/one")) == 1
+
+
 def test_a_snapshot_is_no_branch(versioned):
     """The past is named by its commit alone, not by the name that it has inside."""
     reading, empty = versioned

@@ -266,9 +266,8 @@ def test_a_sender_that_goes_away_writes_nothing(client, project):
     ended = threading.Event()
     while not ended.wait(0.05):
         project.graph().activities.flush()
-        last = [each for _, each in project.graph().activities.read()][-1]
-        if last.name == "graph_load":
-            assert last.outcome == "disconnected"
+        found = [each for _, each in project.graph().activities.read() if each.name == "graph_load"]
+        if found and found[-1].outcome == "disconnected":  # others may be written after it
             break
     assert client.get("branches")["branches"][0]["commit"] == before
 

@@ -7,6 +7,7 @@ and where they disagree the common value is *torn*: it equals nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -33,6 +34,27 @@ class Field:
     target: str | None = None
     low: int = 0
     high: int | None = None
+    kind: type = object
+    least: int | None = None
+    most: int | None = None
+    pattern: str | None = None
+    one_of: tuple[Value, ...] | None = None
+    owner: str = ""
+    """The type that declares it."""
+
+    def fits(self, value: Value) -> bool:
+        """Whether a value alone keeps the rules."""
+        if self.target is not None:
+            return True
+        if not isinstance(value, self.kind):
+            return False
+        if self.one_of is not None and value not in self.one_of:
+            return False
+        if isinstance(value, int):
+            return (self.least is None or value >= self.least) and (
+                self.most is None or value <= self.most
+            )
+        return self.pattern is None or re.fullmatch(self.pattern, str(value)) is not None
 
 
 @dataclass(frozen=True)
@@ -41,6 +63,9 @@ class Type:
 
     fields: Mapping[str, Field]
     extends: str | None = None
+    groups: frozenset[tuple[str, ...]] = frozenset()
+    ends: Mapping[str, tuple[str, int, int | None]] | None = None
+    """Of an edge type: side → (the type there, the least and the most edges of one node)."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +84,7 @@ class Version:
     state: State
     parents: tuple[int, ...]
     order: int
+    model: Model
 
 
 @dataclass
@@ -68,13 +94,21 @@ class Judgement:
     duplicates: set[tuple[frozenset[str], str]] = field(default_factory=set)
     dangling: set[tuple[str, str, str]] = field(default_factory=set)
     broken: set[tuple[str, str]] = field(default_factory=set)
+    crowded: set[tuple[str, str]] = field(default_factory=set)
+    """(node, edge type and side) with too few or too many edges."""
 
     def __bool__(self) -> bool:
-        return bool(self.duplicates or self.dangling or self.broken)
+        return bool(self.duplicates or self.dangling or self.broken or self.crowded)
 
 
 class Model:
     """The types, and rules between nodes."""
+
+    def __eq__(self, other: object) -> bool:
+        """Whether two models have the same types."""
+        return isinstance(other, Model) and self.types == other.types
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, types: Mapping[str, Type]) -> None:
         self.types = types
@@ -109,6 +143,8 @@ class Model:
                 low = max(spec.low, int(spec.required))
                 if len(members) < low or (spec.high is not None and len(members) > spec.high):
                     found.broken.add((handle, name))
+                if not all(spec.fits(each) for each in members):
+                    found.broken.add((handle, name))
                 if spec.unique and value is not None:
                     key = (self.root(type_name, name), name, value)
                     holders.setdefault(key, set()).add(handle)
@@ -116,10 +152,36 @@ class Model:
                     for each in members:
                         if each not in state or not self.is_a(str(each), spec.target):
                             found.dangling.add((handle, name, str(each)))
+            for group in self.types[type_name].groups:
+                values = tuple(fields.get(name) for name in group)
+                if None not in values:
+                    key = (self.group_root(type_name, group), ", ".join(group), values)
+                    holders.setdefault(key, set()).add(handle)
         found.duplicates = {
             (frozenset(group), name) for (_, name, _), group in holders.items() if len(group) > 1
         }
+        found.crowded = set(self._crowded(state))
         return found
+
+    def group_root(self, type_name: str, group: tuple[str, ...]) -> str:
+        """The topmost type with a group: it holds among all that have it."""
+        found = type_name
+        while (up := self.types[found].extends) is not None and group in self.types[up].groups:
+            found = up
+        return found
+
+    def _crowded(self, state: State) -> Iterator[tuple[str, str]]:
+        for edge, spec in self.types.items():
+            for side, (end, low, high) in (spec.ends or {}).items():
+                for handle in state:
+                    if not self.is_a(handle, end):
+                        continue
+                    number = sum(
+                        each.partition("/")[0] == edge and fields.get(side) == handle
+                        for each, fields in state.items()
+                    )
+                    if number < low or (high is not None and number > high):
+                        yield handle, f"{edge}.{side}"
 
     def without(self, state: State, handle: str) -> None:
         """Delete a node, empty what points at it, and delete what can't stand without it."""
@@ -141,6 +203,22 @@ class Model:
                         del state[holder][name]
 
 
+class AnyField:
+    """The fields of several models; the first that has one says what it is."""
+
+    def __init__(self, models: Iterable[Model]) -> None:
+        self._models = list(models)
+
+    def field(self, handle: str, name: str) -> Field:
+        """A field of a node."""
+        type_name = handle.partition("/")[0]
+        return next(
+            each.types[type_name].fields[name]
+            for each in self._models
+            if type_name in each.types and name in each.types[type_name].fields
+        )
+
+
 def members_of(value: Value) -> frozenset[Value]:
     """A field's value as a set."""
     if value is None:
@@ -157,7 +235,7 @@ class Merged:
 
 
 def merge_states(
-    model: Model,
+    model: AnyField,
     base: Mapping[str, Fields | Torn],
     ours: Mapping[str, Fields | Torn],
     theirs: Mapping[str, Fields | Torn],
@@ -173,7 +251,7 @@ def merge_states(
 
 
 def _merge_node(
-    model: Model,
+    model: AnyField,
     merged: Merged,
     handle: str,
     three: tuple[Fields | Torn | None, Fields | Torn | None, Fields | Torn | None],
@@ -225,7 +303,7 @@ class History:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.versions: dict[int, Version] = {0: Version({}, (), 0)}
+        self.versions: dict[int, Version] = {0: Version({}, (), 0, model)}
         self.branches: dict[str, int] = {"main": 0}
         self._numbers = count(1)
         self._virtual = count(-1, -1)
@@ -239,11 +317,12 @@ class History:
         """A branch's state, to be changed."""
         return deepcopy(self.state(self.branches[branch]))
 
-    def commit(self, branch: str, state: State, *others: int) -> int:
-        """Add a commit on a branch."""
+    def commit(self, branch: str, state: State, *others: int, model: Model | None = None) -> int:
+        """Add a commit on a branch, perhaps with other types than it had."""
         number = next(self._numbers)
         parents = (self.branches[branch], *others)
-        self.versions[number] = Version(deepcopy(state), parents, number)
+        types = model or self.versions[parents[0]].model
+        self.versions[number] = Version(deepcopy(state), parents, number, types)
         self.branches[branch] = number
         return number
 
@@ -276,7 +355,7 @@ class History:
 
     def _merge_bases(self, one: int, two: int) -> int:
         merged = merge_states(
-            self.model, self.base_state(one, two), self.state(one), self.state(two)
+            self.fields(one, two), self.base_state(one, two), self.state(one), self.state(two)
         )
         for clash in merged.clashes:
             node = merged.state.get(clash.handle)
@@ -286,13 +365,20 @@ class History:
                 node[clash.field] = Torn()
         number = next(self._virtual)
         order = max(self.versions[one].order, self.versions[two].order)
-        self.versions[number] = Version(merged.state, (one, two), order)  # type: ignore[arg-type]
+        model = self.versions[one].model
+        self.versions[number] = Version(merged.state, (one, two), order, model)  # type: ignore[arg-type]
         return number
+
+    def fields(self, *numbers: int) -> AnyField:
+        """The fields of commits, and of all that is behind them."""
+        models = [self.versions[each].model for each in numbers]
+        models += [each.model for each in self.versions.values()]
+        return AnyField(models)
 
     def merge(self, one: int, two: int) -> Merged:
         """Merge commit ``two`` into commit ``one``."""
         found = merge_states(
-            self.model, self.base_state(one, two), self.state(one), self.state(two)
+            self.fields(one, two), self.base_state(one, two), self.state(one), self.state(two)
         )
         found.state = deepcopy(found.state)
         return found

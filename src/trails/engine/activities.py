@@ -17,7 +17,7 @@ from typing import Final
 
 from trails.engine.refusals import Kind, Refusals
 from trails.engine.spelling import spell_text, spell_time
-from trails.errors import StorageError
+from trails.errors import StorageError, StorageFullError
 from trails.log.protocol import Log
 from trails.model.actors import Actor
 from trails.model.history import Activity, ActivityArchive
@@ -146,11 +146,26 @@ class Activities:
         waiting = self._waiting
         waiting.append((call, time_ns(), outcome, detail))
         if call.committed or len(waiting) > _MOST or self._closed:
-            self.flush()
+            try:
+                self.flush()
+            except StorageFullError:
+                if call.committed:
+                    raise
+                self._drop_oldest()  # a read does not fail because its record has no room
         elif len(waiting) == 1:
             self._wake()
         elif len(waiting) == _BATCH:
             self._full.set()
+
+    def _drop_oldest(self) -> None:
+        """Make room among the activities that wait for a full disk; those of commits stay."""
+        with self._turn:
+            surplus = len(self._waiting) - _MOST
+            idle = [at for at, each in enumerate(self._waiting) if not each[0].committed]
+            for at in reversed(idle[: max(0, surplus)]):
+                del self._waiting[at]
+        if surplus > 0:
+            _logger.warning("the disk is full: %d activities of reads were dropped", surplus)
 
     def refuse(self, call: Call, outcome: str, detail: str, *, told: str, about: str = "") -> None:
         """Keep that a call was refused; of those that are refused alike, how many there were.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from time import monotonic
 
 from trails.engine.graph import Graph
@@ -9,9 +10,10 @@ from trails.engine.lines import Line, Misfit
 from trails.engine.rule_check import broken_rules, group_violations
 from trails.engine.schema_change import describe_changes, lost_data, refuse_misfit
 from trails.engine.write.write import Write
-from trails.errors import SchemaMismatchError
+from trails.errors import FieldError, SchemaMismatchError
 from trails.model.history import GENESIS
-from trails.model.types import Schema
+from trails.model.nodes import NodeState
+from trails.model.types import Schema, TypeDescriptor
 
 ACTOR = "trails"
 _PATIENCE = 10
@@ -42,7 +44,7 @@ def adopt_schema(graph: Graph, schema: Schema, *, apply: bool) -> None:
             + ". Open once with apply_schema=True to apply the change if it fits the data",
             changes=changes,
         )
-    _apply(graph, line, schema)
+    apply_schema(graph, line, schema)
 
 
 def adopt_on_branch(graph: Graph, line: Line, schema: Schema) -> None:
@@ -60,7 +62,7 @@ def adopt_on_branch(graph: Graph, line: Line, schema: Schema) -> None:
             raise SchemaMismatchError(known.reason)
         started = monotonic()
         try:
-            _apply(graph, line, schema)
+            apply_schema(graph, line, schema)
         except SchemaMismatchError as error:
             # Looking at all the data again with every write would take most of the time.
             until = monotonic() + _PATIENCE * (monotonic() - started)
@@ -74,7 +76,8 @@ def told_change(old: Schema, new: Schema) -> str:
     return "schema: " + "; ".join(describe_changes(old, new))[:2000]
 
 
-def _apply(graph: Graph, line: Line, schema: Schema) -> None:
+def apply_schema(graph: Graph, line: Line, schema: Schema) -> None:
+    """Give a branch other types, in a commit of its own, if its data fits them."""
     write = Write(graph, line, actor=ACTOR, message=told_change(line.schema, schema))
     write.begin()
     try:
@@ -86,10 +89,42 @@ def _apply(graph: Graph, line: Line, schema: Schema) -> None:
 
 
 def _change(graph: Graph, write: Write, schema: Schema) -> None:
-    """Take over a schema inside a write, if every rule of it holds."""
+    """Take over a schema inside a write, if every rule of it holds.
+
+    Nodes without a value for a field that has to have one get the field's default first.
+    """
     line = write.line
     old = line.schema
     with graph.file.writer() as db:
         refuse_misfit(lost_data(line, db, schema))
         write.change_schema(schema)
+        _fill_defaults(write, db, old)
         refuse_misfit(group_violations(broken_rules(line.nodes, db, line.compiled, [old])))
+
+
+def _fill_defaults(write: Write, db: sqlite3.Connection, old: Schema) -> None:
+    line = write.line
+    for new in line.schema.types:
+        before = old.by_name.get(new.name)
+        defaults = {} if before is None else _new_defaults(before, new)
+        if not defaults:
+            continue
+        for stored in line.nodes.stored(db, (new.name,)):
+            state = stored.state
+            if defaults.keys() <= state.values.keys():
+                continue
+            errors: list[FieldError] = []
+            values = line.validator.check(new.name, {**defaults, **state.values}, "", errors)
+            if not errors:
+                write.nodes.store(stored, state.handle, NodeState(state.type, state.id, values))
+
+
+def _new_defaults(before: TypeDescriptor, after: TypeDescriptor) -> dict[str, object]:
+    """The defaults of fields that have to have a value from now on."""
+    return {
+        field.name: field.default
+        for field in after.fields
+        if field.required
+        and field.default is not None
+        and not (field.name in before.by_name and before.by_name[field.name].required)
+    }

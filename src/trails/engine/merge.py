@@ -25,7 +25,7 @@ from trails.engine.rule_check import broken_rules
 from trails.engine.seen import Seen, permitting, reader
 from trails.engine.snapshots import snapshot_line
 from trails.engine.write.draft import drafting
-from trails.engine.write.states import put_away, put_states
+from trails.engine.write.states import change_types, put_states
 from trails.engine.write.write import Write
 from trails.errors import ConflictError
 from trails.log.protocol import head_moved
@@ -175,8 +175,7 @@ class _Task:
         try:
             if write.replayed is None:
                 if plan.schema is not None:
-                    put_away(write.nodes, plan.states, plan.schema)
-                    write.change_schema(plan.schema)
+                    change_types(write, plan.states, plan.schema)
                 put_states(write.nodes, plan.states)
         except BaseException:
             write.abandon()

@@ -30,7 +30,7 @@ from trails.engine.schema_change import changed_reading
 from trails.engine.schema_merge import merge_schemas, with_field, with_type
 from trails.engine.three_way import Clash, Edit, Merge, three_way
 from trails.engine.write.draft import Draft
-from trails.engine.write.states import judge, put_away
+from trails.engine.write.states import change_types, judge
 from trails.engine.write.write import Write
 from trails.errors import (
     ConflictError,
@@ -77,6 +77,8 @@ class Merging:
         self._former: Schema | None = None
         """The types that the target has had, where the merge gives it others."""
         self._asked = asked
+        self._taken: list[tuple[list[str], str, Side]] = []
+        """Fields, with the types that have them, whose values one side gives."""
         self._used: set[str] = set()
         self._conflicts: dict[str, Conflict] = {}
         self._suggested: dict[str, Side] = {}
@@ -257,6 +259,7 @@ class Merging:
             if any(name in each.by_name and owner in each.lineage(name) for each in (mine, other))
         ]
         self._merged = with_field(self._merged, owner, field, mine, other, side)
+        self._taken.append((family, field, side))
         handles = self._handles_of(family, states)
         chosen, ours = self._side_states(side, handles), self._side_states("ours", handles)
         for handle in handles:
@@ -295,9 +298,8 @@ class Merging:
         if self._merged.digest == self._mine.digest:
             return
         check_types(self._access, self._ours.name, self._mine, self._merged)
-        put_away(self._write.nodes, states, self._merged)
+        change_types(self._write, states, self._merged)
         self._former = self._mine
-        self._write.change_schema(self._merged)
 
     # --- fields ----------------------------------------------------------------------------
 
@@ -329,9 +331,15 @@ class Merging:
             if resolution.take == "value":
                 raise _no_value(clash_id(clash))
             states[handle] = before if resolution.take == "ours" else other[handle]
-        elif resolution.take != "ours":
-            value = clash.theirs if resolution.take == "theirs" else resolution.value
-            states[handle] = self._with(states.get(handle, before), handle, clash.field, value)
+        elif resolution.take == "value":
+            current = states.get(handle, before)
+            states[handle] = self._with(current, handle, clash.field, resolution.value)
+        elif resolution.take == "theirs" and (current := states.get(handle, before)) is not None:
+            # What breaks a rule of the other side is a conflict like any other.
+            values = {name: each for name, each in current.values.items() if name != clash.field}
+            if clash.theirs is not None:
+                values[clash.field] = clash.theirs
+            states[handle] = NodeState(current.type, current.id, values)
 
     def _apply(self, edit: Edit, handle: str, theirs: NodeState | None) -> NodeState | None:
         ours = self._before[handle]
@@ -472,7 +480,32 @@ class Merging:
         handles = concerned(violation)
         if violation.edge:
             handles += self._edges(violation)
-        return self._theirs_now(handles) if side == "theirs" else self._ours_before(handles)
+        theirs = side == "theirs"
+        states = self._theirs_now(handles) if theirs else self._ours_before(handles)
+        if self._mine.digest == self._other.digest:
+            return states
+        changed = self._changed(self._other if theirs else self._mine)
+        return {handle: self._fitted(handle, each, changed) for handle, each in states.items()}
+
+    def _fitted(
+        self, handle: str, state: NodeState | None, changed: Mapping[str, set[str]]
+    ) -> NodeState | None:
+        """A side's node without what the merged types can't read of it.
+
+        What was taken from one side with its declaration is taken for every node.
+        """
+        if state is None or "" in changed.get(state.type, ()):
+            return None
+        unread = changed.get(state.type, set())
+        values = {name: each for name, each in state.values.items() if name not in unread}
+        for types, field, side in self._taken:
+            if state.type in types:
+                chosen = self._theirs_now([handle]) if side == "theirs" else self._before
+                found = chosen.get(handle)
+                values.pop(field, None)
+                if found is not None and field in found.values:
+                    values[field] = found.values[field]
+        return NodeState(state.type, state.id, values)
 
     def _edges(self, violation: RuleError) -> list[str]:
         """The edges that a node has of a type, on either side or now."""

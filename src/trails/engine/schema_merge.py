@@ -112,7 +112,7 @@ def complete(
                 pending.append(found[name])
     done: dict[str, TypeDescriptor] = {}
     for name in sorted(found):
-        _inherit(name, found, done)
+        _inherit(name, found, done, (ours, theirs))
     return Schema.of(done.values(), (each for each in shapes if each.target in done))
 
 
@@ -129,23 +129,46 @@ def _needs(declared: TypeDescriptor) -> Iterator[str]:
 
 
 def _inherit(
-    name: str, found: dict[str, TypeDescriptor], done: dict[str, TypeDescriptor]
+    name: str,
+    found: dict[str, TypeDescriptor],
+    done: dict[str, TypeDescriptor],
+    sides: tuple[Schema, Schema],
 ) -> TypeDescriptor:
-    """A type with the fields that its parent has in the end."""
+    """A type with the fields and groups that its parent has in the end."""
     if name in done:
         return done[name]
     declared = done[name] = found[name]
-    if declared.extends is not None and declared.extends != name:
-        parent = _inherit(declared.extends, found, done)
-        inherited = {each.name: each for each in parent.fields}
-        kept = [
-            each
-            for each in declared.fields
-            if each.declared_in == name or inherited.get(each.name) == each
-        ]
-        names = {each.name for each in kept}
-        missing = [each for each in parent.fields if each.name not in names]
-        if len(kept) != len(declared.fields) or missing:
-            declared = msgspec.structs.replace(declared, fields=(*missing, *kept))
-            done[name] = _without_groups(declared)
+    if declared.extends is None or declared.extends == name:
+        return declared
+    parent = _inherit(declared.extends, found, done, sides)
+    inherited = {each.name: each for each in parent.fields}
+    kept = [
+        each
+        for each in declared.fields
+        if each.declared_in == name or inherited.get(each.name) == each
+    ]
+    names = {each.name for each in kept}
+    missing = [each for each in parent.fields if each.name not in names]
+    before = [side.by_name[parent.name] for side in sides if parent.name in side.by_name]
+    done[name] = _without_groups(
+        msgspec.structs.replace(
+            declared,
+            fields=declared.fields
+            if len(kept) == len(declared.fields) and not missing
+            else (*missing, *kept),
+            unique=_groups(declared.unique, parent.unique, [each.unique for each in before]),
+            index=_groups(declared.index, parent.index, [each.index for each in before]),
+        )
+    )
     return done[name]
+
+
+def _groups(
+    own: tuple[tuple[str, ...], ...],
+    parents: tuple[tuple[str, ...], ...],
+    before: list[tuple[tuple[str, ...], ...]],
+) -> tuple[tuple[str, ...], ...]:
+    """Groups of a type with those that its parent has now, and without those that it had."""
+    if set(parents) <= set(own) and not (set(own) - set(parents)) & set().union(*before):
+        return own
+    return (*parents, *(each for each in own if not any(each in groups for groups in before)))

@@ -28,6 +28,8 @@ HANDLE_PREFIX: Final = "trails://kg/"
 
 MAX_ID_BYTES: Final = 512
 
+_is_placed = re.compile(r"trails://(?:branch|at)/[^/]+/kg/").match
+
 _PCT = "%[0-9A-Fa-f]{2}"
 _ASCII = "A-Za-z0-9._~!$&'()*+,;="
 _UCS = "\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF"  # RFC 3987 ucschar of the basic plane
@@ -79,6 +81,12 @@ def id_problem(identifier: str) -> str | None:
     return None
 
 
+def _place_prefix(uri: str) -> tuple[str, ...]:
+    """The start of a handle on a branch or in the past: ``trails://branch/<name>/kg/``."""
+    found = _is_placed(uri)
+    return () if found is None else (found.group(),)
+
+
 class Names:
     """The IRIs of one graph; ``base`` is set when the graph is created and never changes."""
 
@@ -101,8 +109,8 @@ class Names:
         return name if ":" in name else self.vocabulary + name
 
     def parse_node(self, iri: str) -> tuple[str, str] | None:
-        """``(type, id)`` of an instance's IRI or MCP handle, or None."""
-        for prefix in (self.nodes, HANDLE_PREFIX):
+        """``(type, id)`` of an instance's IRI or MCP handle, in whichever place, or None."""
+        for prefix in (self.nodes, HANDLE_PREFIX, *_place_prefix(iri)):
             if iri.startswith(prefix):
                 type_name, slash, segment = iri[len(prefix) :].partition("/")
                 if slash and type_name and segment and "/" not in segment:

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from trails.engine.context import GraphContext
+from trails.engine.knowledge import Knowledge
 from trails.errors import FieldError, QueryError, ValidationError
 from trails.model.constraints import Coerce, coercer_of, compile_field, shorten
 from trails.model.iris import XSD
@@ -19,7 +20,15 @@ from trails.model.nodes import NodeState
 from trails.model.resources import Content
 from trails.model.selections import Condition, Selection
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
-from trails.model.uris import DEFAULT_LIMIT, Clause, ListAddress, format_address
+from trails.model.uris import (
+    DEFAULT_LIMIT,
+    HERE,
+    Clause,
+    InstanceAddress,
+    ListAddress,
+    Place,
+    format_address,
+)
 from trails.projections.resources import JSON, TEXT
 
 _LONGEST: Final = 500
@@ -52,12 +61,19 @@ def read_page(ctx: GraphContext, uri: str, address: ListAddress) -> list[Content
         # Type, field and value were checked above, so it is the cursor.
         raise ValidationError([FieldError("cursor", "pattern", error.message)]) from None
     name = Labels(kg.schema)
-    items = [Item(kg.iri(row.handle), name.of(row)) for row in found.rows]
+    items = [Item(_handle(kg, row, address.place), name.of(row)) for row in found.rows]
     contents = [Content(uri, JSON, msgspec.json.encode(items).decode())]
     if found.next is not None:
         following = msgspec.structs.replace(address, offset=None, cursor=found.next)
         contents.append(_tell_rest(format_address(following), address, len(items), total))
     return contents
+
+
+def _handle(kg: Knowledge, row: NodeState, place: Place) -> str:
+    """What reads the instance as it is shown here: its own IRI means ``main``."""
+    if place == HERE:
+        return kg.iri(row.handle)
+    return format_address(InstanceAddress(row.type, row.id, place))
 
 
 def _tell_rest(following: str, address: ListAddress, shown: int, total: int | None) -> Content:

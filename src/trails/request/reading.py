@@ -51,7 +51,7 @@ from trails.model.uris import (
     unknown_address,
 )
 from trails.projections.jsonld import JsonLd
-from trails.projections.resources import JSON, LD_JSON, project_resources
+from trails.projections.resources import JSON, LD_JSON, TEXT, project_resources
 from trails.request.admission import UNLIMITED, Admission
 from trails.request.authorize import Authority, refuse_reading
 from trails.request.completing import Known, Typed, complete_variable
@@ -230,7 +230,7 @@ class Reader:
             case DocumentAddress():
                 return [_json(uri, read_document(self._service, ctx, address, self._doctor))]
             case InstanceAddress():
-                return [self._read_instance(ctx.kg, uri, address)]
+                return self._read_instance(ctx.kg, uri, address)
             case ListAddress():
                 _check_type(ctx.kg.schema, address.type)
                 return read_page(ctx, uri, address)
@@ -242,7 +242,7 @@ class Reader:
             actor.name, place.branch or MAIN, place.commit, access=access, permits=permits
         )
 
-    def _read_instance(self, kg: Knowledge, uri: str, address: InstanceAddress) -> Content:
+    def _read_instance(self, kg: Knowledge, uri: str, address: InstanceAddress) -> list[Content]:
         schema = kg.schema
         _check_type(schema, address.type)
         state = kg.find_by_id(address.type, address.id)
@@ -250,7 +250,13 @@ class Reader:
             raise NotFoundError(_missing(kg, address), uri=uri)
         names = self._service.graph.names
         documents = self._documents.get(schema.digest, lambda: JsonLd(schema, names))
-        return Content(uri, LD_JSON, _encode(documents.document(state)).decode())
+        contents = [Content(uri, LD_JSON, _encode(documents.document(state)).decode())]
+        if address.place != HERE:
+            listing = format_address(ListAddress(address.type, address.place))
+            start = listing.removesuffix(address.type)
+            note = f"IRIs lead to main. To read a node as it is here: {start}{{Type}}/{{id}}"
+            contents.append(Content(listing, TEXT, note))
+        return contents
 
 
 def _missing(kg: Knowledge, address: InstanceAddress) -> str:

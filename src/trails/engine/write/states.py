@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import islice
+from typing import Protocol
 
 from trails.engine.puts import misnamed
 from trails.engine.rules import RuleError, of_node
@@ -72,14 +73,26 @@ def put_states(nodes: PendingNodes, states: States) -> None:
         nodes.go_on()
         stored = nodes.index.find_all(nodes.db, some)
         for handle in some:
-            nodes.store(stored.get(handle), handle, states[handle])
+            before, state = stored.get(handle), states[handle]
+            if (None if before is None else before.state) != state:
+                nodes.store(before, handle, state)
 
 
-def put_away(nodes: PendingNodes, states: States, schema: Schema) -> None:
-    """Before the types change: take out of nodes what the new ones could not read.
+class Changeable(Protocol):
+    """A write, or a draft of one."""
+
+    nodes: PendingNodes
+
+    def change_schema(self, schema: Schema) -> None:
+        """Go on with other types."""
+
+
+def change_types(write: Changeable, states: States, schema: Schema) -> None:
+    """Give a branch other types, which may be unable to read what some of its nodes hold.
 
     ``states`` has every node that loses something so.
     """
+    nodes, gone = write.nodes, list[NodeState]()
     handles = iter(states)
     while some := list(islice(handles, CHUNK)):
         for handle, stored in nodes.index.find_all(nodes.db, some).items():
@@ -88,9 +101,16 @@ def put_away(nodes: PendingNodes, states: States, schema: Schema) -> None:
             if not lost & {"", *before.values}:
                 continue
             kept = {name: value for name, value in before.values.items() if name not in lost}
-            gone = "" in lost or states[handle] is None
-            after = None if gone else NodeState(before.type, before.id, kept)
-            nodes.store(stored, handle, after)
+            if "" in lost or states[handle] is None:
+                gone.append(before)
+                nodes.store(stored, handle, None)
+            else:
+                nodes.store(stored, handle, NodeState(before.type, before.id, kept))
+    write.change_schema(schema)
+    # The rules that came with the types have not seen these go.
+    for before in gone:
+        if before.type in schema.by_name:
+            nodes.rules.watch(before, None)
 
 
 def bypass(nodes: PendingNodes, removed: bytes, added: bytes, counts: tuple[int, int]) -> None:

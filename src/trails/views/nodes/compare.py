@@ -27,7 +27,14 @@ from trails.views.nodes.layers import FOREVER, ROOT, ROOT_NAME, Layers
 
 _HANDLES: Final = 200
 _SHOWN: Final = 3
-_UNREADABLE: Final = (KeyError, TypeError, ValueError, ArithmeticError, msgspec.MsgspecError)
+_UNREADABLE: Final = (
+    AttributeError,
+    KeyError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    msgspec.MsgspecError,
+)
 # When a layer began or ceased to show a version of a node, or to hide its parent's.
 _MOVES: Final = f"""
 CREATE TEMP TABLE moves AS

@@ -21,7 +21,7 @@ from trails.errors import CorruptionError, NotFoundError
 from trails.model.history import Position
 from trails.model.iris import decode_id
 from trails.model.nodes import NodeState
-from trails.model.types import Schema
+from trails.model.types import PredicateDescriptor, Schema
 from trails.views.nodes.arms import Arm, arms_of, draft_arms_of
 from trails.views.nodes.docs import docs_of
 from trails.views.nodes.file import NodeFile, marks
@@ -112,6 +112,8 @@ class NodeIndex:
             for name, slots in self._all_slots.items()
         }
         self._plans: dict[str, Plan] = {}
+        self._changed: dict[tuple[str, str], frozenset[str]] = {}
+        """Fields that another schema has with other values, by its digest and their type."""
         self._watched: set[int] = set()
         """The numbers of slots that rules look at."""
         self._epoch = self.file.epoch
@@ -352,10 +354,28 @@ class NodeIndex:
 
     def _keys_under(self, schema: Schema, stored: Stored) -> Iterator[KeyRow]:
         """A node's keys as another schema has them, which may read slots that this one lost."""
-        for slot in all_slots(schema).get(stored.state.type, ()):
+        state = stored.state
+        changed = self._changed_kinds(schema, state.type)
+        for slot in all_slots(schema).get(state.type, ()):
+            # Whoever has another kind in a field sees no version of a node with a value there.
+            if any(each in changed and each in state.values for each in slot.fields):
+                continue
             sid = self.file.numbered_slot(slot.name)
-            for key in slot.extract(stored.state.values):
+            for key in slot.extract(state.values):
                 yield sid, key, stored.nid
+
+    def _changed_kinds(self, schema: Schema, type_name: str) -> frozenset[str]:
+        """The fields of a type that another schema has with other values."""
+        found = self._changed.get((schema.digest, type_name))
+        if found is None:
+            mine, other = (each.by_name.get(type_name) for each in (self._schema, schema))
+            fields = {} if mine is None or other is None else other.by_name
+            found = self._changed[schema.digest, type_name] = frozenset(
+                each.name
+                for each in (() if mine is None else mine.fields)
+                if each.name in fields and _sort(fields[each.name]) != _sort(each)
+            )
+        return found
 
     def _insert_row_keys(self, layer: int, keys: Iterable[KeyRow], seq: int, until: int) -> None:
         rows = [(layer, sid, key, nid, seq, until) for sid, key, nid in keys]
@@ -482,10 +502,35 @@ class NodeIndex:
             unread = set() if file.layers.children(ROOT) else old - new
             for slot in sorted(unread | (new - old)) if root else ():
                 file.db.execute("DELETE FROM keys WHERE sid = ?", (file.slot_number(slot),))
+            self._drop_unread(old - new)
+            self._drop_orphans(new - old)
             for name in before.keys() & after.keys():
                 gained = after[name] - before[name]
                 if gained and self.live(file.db, (name,)):
                     self._fill(name, gained, root=root)
+
+    def _drop_unread(self, slots: set[str]) -> None:
+        """Delete this layer's keys in slots that neither it nor a layer grown out of it reads."""
+        for digest in self.file.layers.schemas_above(self.layer.number):
+            for read in all_slots(self.file.schema_of(digest)).values():
+                slots = slots - _names(read)
+        self.file.db.executemany(
+            "DELETE FROM row_keys WHERE layer = ? AND sid = ?",
+            [(self.layer.number, self.file.slot_number(slot)) for slot in sorted(slots)],
+        )
+
+    def _drop_orphans(self, slots: Iterable[str]) -> None:
+        """Delete keys of versions that are gone, from slots that are read from now on.
+
+        A version that is dropped while nobody reads a slot leaves its keys there behind.
+        """
+        for layer, _ in self.file.layers.lineage(self.layer.number):
+            self.file.db.executemany(
+                "DELETE FROM row_keys WHERE layer = ? AND sid = ? AND NOT EXISTS (SELECT 1 FROM "
+                "rows r WHERE r.layer = row_keys.layer AND r.nid = row_keys.nid "
+                "AND r.seq = row_keys.seq AND r.until = row_keys.until)",
+                [(layer, self.file.slot_number(slot)) for slot in sorted(slots)],
+            )
 
     def _fill(self, type_name: str, gained: set[str], *, root: bool) -> None:
         slots = [
@@ -572,6 +617,11 @@ class DraftIndex(NodeIndex):
 
 def _names(slots: Iterable[Slot]) -> set[str]:
     return {slot.name for slot in slots}
+
+
+def _sort(field: PredicateDescriptor) -> tuple[str, bool]:
+    """What sort of values a field has."""
+    return field.type.scalar.kind, field.many
 
 
 def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -34,6 +34,8 @@ class Slot(msgspec.Struct, frozen=True):
     """The fields that this slot keeps unique, if any."""
     refers: bool = False
     """Whether its keys are references."""
+    fields: tuple[str, ...] = ()
+    """The fields that its keys are made of."""
 
     @property
     def watched(self) -> bool:
@@ -106,9 +108,8 @@ def slots_of(schema: Schema, type_name: str) -> tuple[Slot, ...]:
         for name in holders:
             distinct = (field.unique or shared_key) and name == holders[-1]
             unique = (field.name,) if distinct else ()
-            slots.append(
-                Slot(slot_name(name, (field.name,)), extract, unique, field.target is not None)
-            )
+            refers, own = field.target is not None, (field.name,)
+            slots.append(Slot(slot_name(name, own), extract, unique, refers, own))
     for groups, distinct in ((descriptor.unique, True), (descriptor.index, False)):
         for group in groups:
             holders = [
@@ -120,7 +121,7 @@ def slots_of(schema: Schema, type_name: str) -> tuple[Slot, ...]:
             extract = _extract_group([descriptor.by_name[name] for name in group], unique=distinct)
             for name in holders if not distinct else holders[-1:]:
                 label = slot_name(name, group) + ("!" if distinct else "")
-                slots.append(Slot(label, extract, group if distinct else ()))
+                slots.append(Slot(label, extract, group if distinct else (), fields=group))
     return tuple(slots)
 
 
