@@ -5,6 +5,7 @@ import random
 import shutil
 
 import pytest
+from tests.campaigns import sized
 from tests.durability.campaign import assert_sound, fresh_seed, items_of
 from tests.durability.damage import crash, cut, delete, files_of, flip, wal_damages
 from tests.durability.operations import graph_folder
@@ -173,12 +174,13 @@ def test_the_command_says_what_it_did(crashed, tmp_path):
     assert run_command(("verify",), project).returncode == 0
 
 
-@pytest.mark.long
+@pytest.mark.long(cases=sized(100, nightly=8))
 def test_every_damage_of_a_wal_is_recovered(tmp_path):
     """Whatever was done to the WAL, the tail has it all."""
     rng = random.Random(fresh_seed())
     crashed = crash(tmp_path / "crashed", commits=120, seed=rng.randrange(2**32))
-    for damage in wal_damages(graph_folder(crashed.project) / "log.db-wal", rng, 100):
+    wal = graph_folder(crashed.project) / "log.db-wal"
+    for damage in wal_damages(wal, rng, sized(100, nightly=8)):
         project = crashed.copy(tmp_path / "project")
         damage.apply(project)
         assert not recover(project).lost, str(damage)
