@@ -50,6 +50,14 @@ def find_loss(folder: Path) -> Loss | None:
     return Loss(last, tuple(traces)) if traces else None
 
 
+def named_commits(folder: Path) -> Loss:
+    """Every commit that a file names, for a graph whose log can't be read."""
+    with storage_errors("look into the graph's folder"):
+        tail = [Trace(_TAIL, number, commit) for number, commit in look_at_tail(folder).commits]
+        views = [Trace(*each) for each in _positions(folder) if each[1]]
+    return Loss(0, (*tail, *views))
+
+
 def _has(log: sqlite3.Connection, seq: int, commit: str) -> bool:
     query = "SELECT 1 FROM commits WHERE id = ? AND seq = ?"
     return log.execute(query, (commit, seq)).fetchone() is not None
@@ -89,9 +97,16 @@ def _heads(log: sqlite3.Connection) -> Iterator[Trace]:
 
 
 def _views(log: sqlite3.Connection, folder: Path, *, after: int) -> Iterator[Trace]:
-    for where, seq, commit in (*_layers(folder), *_snapshots(folder), *_stores(folder)):
+    for where, seq, commit in _positions(folder):
         if seq > after and not _has(log, seq, commit):
             yield Trace(where, seq, commit)
+
+
+def _positions(folder: Path) -> Iterator[tuple[str, int, str]]:
+    """How far each view is; 0 for a view of nothing."""
+    yield from _layers(folder)
+    yield from _snapshots(folder)
+    yield from _stores(folder)
 
 
 def _layers(folder: Path) -> list[tuple[str, int, str]]:
