@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from tests.campaigns import sized
 
 from trails import (
     App,
@@ -594,7 +595,7 @@ def test_every_lookup_of_every_value_equals_the_oracle() -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=10_000, deadline=None, suppress_health_check=ALL)
+@settings(max_examples=sized(10_000, nightly=600), deadline=None, suppress_health_check=ALL)
 @given(question=questions(12), data=st.data())
 def test_many_selections_equal_the_oracle(question: tuple, data: st.DataObject) -> None:
     """The same, in more worlds and for longer."""
@@ -1131,13 +1132,16 @@ def test_grown_views_equal_folded_ones() -> None:
     )
 
 
-@pytest.mark.long
+@pytest.mark.long(cases=sized(1000, nightly=30))
 def test_grown_views_equal_folded_ones_for_long() -> None:
     """The same with longer histories and more of them."""
     run_state_machine_as_test(
         Writing,
         settings=settings(
-            max_examples=1000, stateful_step_count=60, deadline=None, suppress_health_check=ALL
+            max_examples=sized(1000, nightly=30),
+            stateful_step_count=60,
+            deadline=None,
+            suppress_health_check=ALL,
         ),
     )
 
