@@ -28,6 +28,7 @@ from trails.errors import QueryError, ValidationError
 from trails.model.loads import LoadRequest
 from trails.model.merges import MergeRequest
 from trails.model.nodes import LARGE_NODE, MAX_NODE
+from trails.sandbox.limits import DEFAULTS
 from trails.views import statements
 
 _ROOM = 400
@@ -216,6 +217,16 @@ def test_the_largest_text_survives_its_export(name: str, format: str) -> None:
 def test_the_largest_nodes_survive_their_export(name: str, format: str) -> None:
     """Also those with many values, which make far more statements than they have bytes."""
     check_survives([LARGE[name]()], [format])
+
+
+@pytest.mark.parametrize("format", ["turtle", "jsonld"])
+def test_no_export_grows_as_a_hostile_file_does(format: str) -> None:
+    """Also where each of many short values makes a statement with a long name."""
+    with App(*TYPES) as app:
+        ctx = app.context(actor="test")
+        Doc(key="\x01" * 512, words=[f"{at:03x}" for at in range(4096)]).save(ctx)
+        size = len(b"".join(app.service().export(ctx, "nquads")))
+        assert size < DEFAULTS.expansion / 2 * len(b"".join(app.service().export(ctx, format)))
 
 
 def test_a_table_takes_large_cells() -> None:
