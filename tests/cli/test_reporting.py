@@ -12,13 +12,6 @@ import typer
 from trails.surfaces.cli.reporting import Reporting
 
 
-def test_a_folder_that_can_not_be_written_is_told_as_such(capsys):
-    """Commands that only read need it too, which is no matter of course."""
-    with pytest.raises(typer.Exit), Reporting(as_json=False):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), ".trails/owner")
-    assert "a project folder must be writable" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_is_told_as_such(capsys, code):
     """Wherever it is noticed: with its code, what is safe, and what to do."""
