@@ -9,6 +9,8 @@ import os
 import random
 import shutil
 import sqlite3
+import threading
+from functools import partial
 
 import pytest
 from tests.campaigns import sized
@@ -23,10 +25,13 @@ from tests.durability.operations import (
     next_operation,
     perform,
 )
+from tests.waiting import PATIENCE
 
 from trails import App
 from trails.engine.verify import verify
 from trails.errors import CorruptionError
+from trails.model.history import Position
+from trails.views.quads import QuadsView
 
 PAGE = 4096
 
@@ -397,3 +402,22 @@ def test_reads_during_a_rebuild_are_right(project, original):
         assert_sound(app)
     assert not wrong
     assert rounds
+
+
+def test_flushes_and_checkpoints_of_a_store_take_turns(tmp_path):
+    """RocksDB would wait for ever where two of them meet."""
+    view = QuadsView(tmp_path / "quads")
+    for number in range(6):
+        lines = (
+            f'<http://a/{number}-{each}> <http://b> "a text, {each}" .' for each in range(3000)
+        )
+        view.apply(Position(number + 1, f"c{number}"), b"", "\n".join(lines).encode())
+        work = [view.flush, partial(view.checkpoint, tmp_path / f"copy-{number}"), view.flush]
+        threads = [threading.Thread(target=each, daemon=True) for each in work]
+        for thread in threads:
+            thread.start()
+        view.apply(Position(number + 1, f"d{number}"), b"", b'<http://a> <http://b> "c" .')
+        for thread in threads:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+    view.close()

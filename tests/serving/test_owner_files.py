@@ -234,3 +234,15 @@ def test_locks_that_fail_are_an_error_of_the_file_system(folder, monkeypatch, nu
     for use in uses:
         with pytest.raises(StorageError, match=f"can't lock .*{os.strerror(number)}.*local disk"):
             use()
+
+
+@pytest.mark.parametrize("content", [b'{"pid":1,"socket":"\xd2x"}', b"\xff", b'{"pid"'])
+def test_a_damaged_owner_file_names_nobody(tmp_path, content):
+    """The next process takes the folder."""
+    data = tmp_path / ".trails"
+    data.mkdir(mode=0o700)
+    path = data / "owner"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    assert read_owner(data) is None
+    Ownership(data).release()

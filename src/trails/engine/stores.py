@@ -104,7 +104,7 @@ class Stores:
         if folder is not None and not folder.exists():
             private_folder(folder.parent)
             with self.main().reading():
-                self.main().store.backup(folder)
+                self.main().checkpoint(folder)
         made = QuadsView(folder)
         if folder is None:
             made.copy(self.main())

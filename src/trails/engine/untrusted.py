@@ -57,7 +57,7 @@ class LineSource:
             position = quads.position
             shutil.rmtree(folder, ignore_errors=True)  # of a read that had to be repeated
             if quads.linkable:
-                quads.store.backup(folder)
+                quads.checkpoint(folder)
             else:
                 made = ox.Store(folder)
                 made.bulk_extend(quads.store)

@@ -46,7 +46,7 @@ def put_back(log: SqliteLog, frames: Iterable[Frame], segments: Path) -> list[st
                 if frame.number != moves + 1 or not _put_move(log, frame):
                     break
                 moves += 1
-        except (TrailsError, msgspec.DecodeError):
+        except (TrailsError, msgspec.DecodeError, UnicodeDecodeError):
             break
     return restored
 

@@ -10,6 +10,7 @@ crash adds the same statements and changes nothing.
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -47,6 +48,8 @@ class QuadsView:
         self._folder = folder
         self._read_only = read_only
         self._turns = Turns()
+        # RocksDB waits for ever where two flushes of a store meet; a checkpoint flushes, too.
+        self._flush_lock = threading.Lock()
         self._store: ox.Store | None = None
         self._stuck = False
         self.damaged = False
@@ -186,11 +189,11 @@ class QuadsView:
                 place.mkdir(parents=True)
                 if start is not None:
                     with start.reading():
-                        start.store.backup(place / "quads")
+                        start.checkpoint(place / "quads")
             fresh = QuadsView(place / "quads")
             try:
                 fill(fresh)
-                fresh.store.flush()
+                fresh.flush()
             finally:
                 fresh.close()
             self._take_over(self._folder, place / "quads")
@@ -224,7 +227,7 @@ class QuadsView:
                 return
             # What can't be flushed, or marked, is caught up or trusted when opened next.
             with suppress(OSError, RuntimeError):
-                self._store.flush()
+                self.flush()
                 self._store = None
                 # Whole or not at all: a mark that can't be read counts as damage.
                 beside = mark.with_name(f"{mark.name}.new")
@@ -233,11 +236,21 @@ class QuadsView:
                 beside.replace(mark)
             self._store = None
 
+    def flush(self) -> None:
+        """Write what is in memory to files."""
+        with self._flush_lock:
+            self.store.flush()
+
+    def checkpoint(self, folder: Path) -> None:
+        """Make a copy of the store, by hard links to its files."""
+        with self._flush_lock:
+            self.store.backup(folder)
+
     def _flush(self) -> None:
-        """Write what is in memory to files; what can't be written tells the next writer."""
+        """Flush, if the store is open; what can't be written tells the next writer."""
         with self._turns.shared(), suppress(OSError, RuntimeError):
             if self._store is not None:
-                self._store.flush()
+                self.flush()
 
     @contextmanager
     def _errors(self, doing: str, *, own: bool = True) -> Iterator[None]:
@@ -299,6 +312,7 @@ class QuadsView:
     def optimize(self) -> None:
         """Compact the store; takes the files apart that it shares with others."""
         with self._writing():
+            self.flush()  # so that compacting, which takes long, need not
             self.store.optimize()
 
     def copy(self, other: QuadsView) -> None:
@@ -312,7 +326,7 @@ class QuadsView:
         if self._folder is None:
             return None
         with self._errors("stage a load"):
-            return StagedLoad(self.store, self._staged(self._folder))
+            return StagedLoad(self.checkpoint, self._staged(self._folder))
 
     def finish(self, staged: StagedLoad) -> None:
         """Wait for a staged load; after this only the swap is left."""
@@ -340,7 +354,7 @@ class QuadsView:
         beside = self._staged(self._folder)
         shutil.rmtree(beside, ignore_errors=True)
         with other.reading(), self._errors("update the quads view"):
-            other.store.backup(beside)
+            other.checkpoint(beside)
             position = other.position
         self._replace(self._folder, beside, position)
 
@@ -369,7 +383,7 @@ class QuadsView:
         kept = self._kept(self._folder)
         shutil.rmtree(kept, ignore_errors=True)
         with self._writing():
-            self.store.backup(kept)
+            self.checkpoint(kept)
         try:
             yield
         except BaseException:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Queue
 from typing import IO, Final
@@ -27,10 +27,10 @@ PIECE: Final = 24 * 2**20
 class StagedLoad:
     """Statements on their way into a copy of a store."""
 
-    def __init__(self, store: ox.Store, folder: Path) -> None:
+    def __init__(self, checkpoint: Callable[[Path], None], folder: Path) -> None:
         self.folder = folder
         shutil.rmtree(folder, ignore_errors=True)
-        store.backup(folder)
+        checkpoint(folder)
         self._store: ox.Store | None = ox.Store(folder)
         self._buffer: list[bytes] = []
         self._size = 0

@@ -116,7 +116,7 @@ def decode_owner(text: bytes, file: FileId) -> Owner | None:
     """What a file says; None where that was copied from another file, or is unreadable."""
     try:
         owner = msgspec.json.decode(text, type=Owner)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return owner if owner.file == file else None
 

@@ -75,7 +75,7 @@ class Sessions:
             return
         try:
             hello = read_hello(line)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             await connection.send(Welcome("hello", f"this is not a hello: {error}"))
             return
         if hello.graph is None:
