@@ -47,7 +47,7 @@ def add_recover_command(cli: typer.Typer, operations: Operations) -> None:
 
 
 def _lines(found: Recovery) -> Iterator[str]:
-    """What is said of one graph."""
+    """The report on one graph."""
     name = f"[bold]{escape(found.graph)}[/]"
     if found.status == "sound":
         yield f"{name}: nothing is missing."
@@ -58,7 +58,7 @@ def _lines(found: Recovery) -> Iterator[str]:
         f"{count(len(found.rebuilt), 'branch', 'branches')} {would}rebuilt from views."
     )
     for branch, commit in found.rebuilt.items():
-        yield f"  {escape(branch)}: what its view had and no commit has is in commit {commit}."
+        yield f"  {escape(branch)}: changes that only its view had are now in commit {commit}."
     for each in found.unusable:
         yield f"  not used: {escape(each)}"
     if found.lost:
