@@ -5,6 +5,7 @@ import random
 import shutil
 
 import pytest
+from tests.campaigns import sized
 from tests.durability.campaign import assert_sound, fresh_seed, items_of
 from tests.durability.damage import crash, cut, delete, files_of, flip, wal_damages
 from tests.durability.operations import graph_folder
@@ -100,8 +101,61 @@ def test_a_lost_log_is_rebuilt(crashed, tmp_path, tail):
     commits = assert_recovered(project, crashed)
     if tail == "kept":
         assert [commit.id for commit in commits][: len(crashed.commits)] == crashed.commits
+        assert found.without_history is None
     else:
         assert found.rebuilt == {"main": commits[0].id}
+        assert found.without_history[0] == 1
+        assert found.without_history[1] >= len(crashed.commits)
+    assert found.log_problem == "is missing"
+
+
+def damage_page(project, commit):
+    """Close the project, and zero the page of the log with the record of a commit."""
+    with App.open(project):
+        pass
+    path = graph_folder(project) / "log.db"
+    content = path.read_bytes()
+    page = content.index(f'"id":"{commit}"'.encode()) // 4096 * 4096
+    path.write_bytes(content[:page] + bytes(4096) + content[page + 4096 :])
+
+
+@pytest.mark.parametrize("tail", ["kept", "gone"])
+def test_what_a_damaged_page_leaves_of_the_log_is_kept(crashed, tmp_path, tail):
+    """Commits before it come back exactly, later ones from the tail or as data of the views."""
+    project = crashed.copy(tmp_path / "project")
+    damage_page(project, crashed.commits[30])
+    if tail == "gone":
+        delete("tail").apply(project)
+    (report,) = LocalOperations().verify(project, repair=False, progress=lambda text: None)
+    problems = {each.name: each.detail for each in report.findings if each.status == "problem"}
+    assert "commits can't be read" in problems["commit chain"]
+    found = recover(project)
+    assert found.status == "recovered"
+    assert found.log_problem.startswith("is damaged")
+    whole = len(found.restored)
+    commits = [commit.id for commit in assert_recovered(project, crashed)]
+    assert commits[:whole] == list(found.restored)
+    assert commits[:20] == crashed.commits[:20]
+    if tail == "kept":
+        assert found.without_history is None
+        assert commits[: len(crashed.commits)] == crashed.commits
+    else:
+        assert 20 <= whole <= 30
+        assert found.without_history[0] == whole + 1
+        assert found.without_history[1] >= len(crashed.commits)
+
+
+def test_history_that_is_gone_is_named(crashed, tmp_path):
+    """For a log that can't be read at all, and a project without its tail."""
+    project = crashed.copy(tmp_path / "project")
+    with (graph_folder(project) / "log.db").open("r+b") as file:
+        file.write(bytes(100))
+    for each in ("log.db-wal", "tail"):
+        delete(each).apply(project)
+    done = run_command(("recover",), project)
+    assert done.returncode == 0
+    assert "not recovered: the history of commits 1 to" in done.stdout
+    assert "the file can't be read" in done.stdout
 
 
 def test_what_nothing_is_left_of_is_given_up_only_when_asked(crashed, tmp_path):
@@ -173,17 +227,35 @@ def test_the_command_says_what_it_did(crashed, tmp_path):
     assert run_command(("verify",), project).returncode == 0
 
 
-@pytest.mark.long
+@pytest.mark.long(cases=sized(100, nightly=8))
 def test_every_damage_of_a_wal_is_recovered(tmp_path):
     """Whatever was done to the WAL, the tail has it all."""
     rng = random.Random(fresh_seed())
     crashed = crash(tmp_path / "crashed", commits=120, seed=rng.randrange(2**32))
-    for damage in wal_damages(graph_folder(crashed.project) / "log.db-wal", rng, 100):
+    wal = graph_folder(crashed.project) / "log.db-wal"
+    for damage in wal_damages(wal, rng, sized(100, nightly=8)):
         project = crashed.copy(tmp_path / "project")
         damage.apply(project)
         assert not recover(project).lost, str(damage)
         assert_recovered(project, crashed)
         shutil.rmtree(project)
+
+
+def test_a_view_of_another_graph_is_no_proof_and_no_source(crashed, tmp_path):
+    """It is made anew from the log, and recovering takes nothing from it."""
+    other = crash(tmp_path / "other", commits=10, seed=2)
+    for damage in (None, halve_the_wal):
+        project = crashed.copy(tmp_path / "project")
+        for path in graph_folder(project).glob("nodes.db*"):
+            path.unlink()
+        for path in graph_folder(other.project).glob("nodes.db*"):
+            shutil.copy(path, graph_folder(project))
+        if damage is not None:
+            damage(project, crashed)
+        found = recover(project)
+        assert found.status == ("sound" if damage is None else "recovered")
+        assert not found.rebuilt
+        assert_recovered(project, crashed)
 
 
 def test_a_cut_tail_is_no_loss(crashed, tmp_path):

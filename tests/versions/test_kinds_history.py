@@ -250,8 +250,8 @@ class Mcp:
             async with connect("stream", MODERN, self._backend, "") as client:
                 return await client.read_resource(uri)
 
-        (content,) = anyio.run(ask).contents
-        return from_json_ld(json.loads(content.text))
+        document, *_ = anyio.run(ask).contents  # on a branch, a note on references follows
+        return from_json_ld(json.loads(document.text))
 
 
 def exported(text: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Everything is made in a folder beside the graph's. Only when it is complete do the two change
 places, so the damaged files stay as they are, under another name. Commits whose records
-survive in the tail come back exactly. For the rest there is one commit a branch: the
+survive in the log or its tail come back exactly. For the rest there is one commit a branch: the
 difference between what the log leads to and what a view holds.
 """
 
@@ -19,7 +19,7 @@ from typing import Final, Protocol
 import msgspec
 
 from trails.engine.branches import create_branch
-from trails.engine.evidence import find_loss
+from trails.engine.evidence import find_loss, named_commits
 from trails.engine.graph import MAIN, Graph, now
 from trails.engine.lines import SNAPSHOT, Line
 from trails.engine.replacements import GRAPHS, discard_prepared, prepare_graphs, put_in_place
@@ -27,6 +27,7 @@ from trails.engine.write.write import Write
 from trails.errors import StorageError, TrailsError
 from trails.log.places import find_log, log_problem
 from trails.log.replay import put_back, schemas_of
+from trails.log.salvage import damaged_pages, read_rows
 from trails.log.sqlite import SqliteLog
 from trails.log.storage import storage_errors
 from trails.log.tail import read_tail
@@ -71,17 +72,16 @@ class Recovering(msgspec.Struct, frozen=True):
 def recover(asked: Recovering) -> Recovery:
     """Recover one graph, if it has lost anything."""
     folder, graph = asked.folder, asked.graph
-    problem = log_problem(folder)
-    loss = None
-    if problem is None:
-        loss = find_loss(folder)
+    with storage_errors("read the log"):
+        problem = log_problem(folder) or damaged_pages(folder)
+    loss = find_loss(folder) if problem is None else None
     if loss is None and (problem is None or not _left(folder, graph)):
         return Recovery(graph, "sound")
     stamp = now().replace(":", "").replace(".", "")
     with storage_errors("recover the graph"):
         work = prepare_graphs(asked.data) / graph
         try:
-            found = _Recovery(asked, work, loss).run(damaged=problem is not None)
+            found = _Recovery(asked, work, loss or named_commits(folder), problem).run()
             if asked.dry_run or (found.lost and not asked.accept_loss):
                 discard_prepared(asked.data)
                 return msgspec.structs.replace(found, dry_run=asked.dry_run)
@@ -102,28 +102,34 @@ def _left(folder: Path, graph: str) -> bool:
 class _Recovery:
     """One recovery under way, in a folder of its own."""
 
-    def __init__(self, asked: Recovering, work: Path, loss: Loss | None) -> None:
+    def __init__(self, asked: Recovering, work: Path, loss: Loss, problem: str | None) -> None:
         self._asked = asked
         self._damaged = asked.folder
         self._work = work
-        self._missing: tuple[Trace, ...] = () if loss is None else loss.missing
+        self._missing = loss.missing
+        self._problem = problem  # what is wrong with the log's file
         self._frames = read_tail(self._damaged)
         self._schemas: Mapping[str, Schema] = schemas_of(self._frames)
 
-    def run(self, *, damaged: bool) -> Recovery:
-        """Make a sound graph of what is left; ``damaged``: the log itself can't be read."""
+    def run(self) -> Recovery:
+        """Make a sound graph of what is left."""
         asked = self._asked
         asked.progress("copying the log")
-        skipped = (*_VIEWS, "log.db*") if damaged else _VIEWS
+        skipped = (*_VIEWS, "log.db*") if self._problem else _VIEWS
         shutil.copytree(
             self._damaged,
             self._work,
             ignore=shutil.ignore_patterns(*skipped),
             copy_function=_link_segments,
         )
-        asked.progress("putting back commits from the tail")
+        segments = self._work / "segments"
+        restored: list[str] = []
         with closing(SqliteLog(self._work, asked.graph, asked.base_iri, now())) as log:
-            restored = put_back(log, self._frames, self._work / "segments")
+            if self._problem:
+                asked.progress("reading what is left of the log")
+                restored += put_back(log, read_rows(self._damaged), segments)
+            asked.progress("putting back commits from the tail")
+            restored += put_back(log, self._frames, segments)
         asked.progress("folding the log")
         graph = Graph(
             self._work, name=asked.graph, base_iri=asked.base_iri, progress=asked.progress
@@ -135,7 +141,7 @@ class _Recovery:
 
     def _finish(self, graph: Graph, restored: list[str]) -> Recovery:
         rebuilt: dict[str, str] = {}
-        reached = 0
+        complete, reached = graph.log.last_seq(), self._last_sure(graph)
         unusable: list[str] = []
         with ExitStack() as opened:
             for source in self._sources(graph, opened):
@@ -168,21 +174,35 @@ class _Recovery:
             rebuilt=rebuilt,
             lost=tuple(f"{each.seq} {each.commit}" for each in lost),
             unusable=tuple(unusable),
+            without_history=(complete + 1, reached) if reached > complete else None,
+            log_problem=self._problem,
         )
 
     # --- what views hold ---------------------------------------------------------------
 
     def _sources(self, graph: Graph, opened: ExitStack) -> Iterator[_Source]:
-        """Views that are at a commit which the log does not have; one a branch, ``main`` first."""
+        """Views that are at a commit which the log does not have; one a branch, ``main`` first.
+
+        Where the log has the last commit of its tail, a view at an unknown commit that is no newer
+        is of another graph, or damaged: nothing is taken from it.
+        """
         found: dict[str, _Source] = {}
         views: list[_Source] = [*self._indexes(graph, opened), *self._stores(graph, opened)]
+        sure = self._last_sure(graph)
         for source in views:
+            if source.position.seq <= sure and not graph.ancestry.has(source.position):
+                continue
             known = found.get(source.branch)
             if known is None or known.position.seq < source.position.seq:
                 found[source.branch] = source
         for name in sorted(found, key=lambda name: (name != MAIN, name)):
             if not graph.ancestry.has(found[name].position):
                 yield found[name]
+
+    def _last_sure(self, graph: Graph) -> int:
+        """The number of the tail's last commit, if the log has it."""
+        kept = [each for each in self._frames if each.kind == "commit"]
+        return kept[-1].number if kept and graph.log.commit(kept[-1].id) is not None else 0
 
     def _indexes(self, graph: Graph, opened: ExitStack) -> Iterator[_Index]:
         try:

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from urllib.parse import unquote
 
+from trails.engine.references import SeenNodes, suggest_nodes
 from trails.errors import FieldError
+from trails.model.lenses import Lens
 from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.wording import count, with_article
@@ -79,7 +82,15 @@ class RuleBook:
 class Rules:
     """Watches the changes of one write."""
 
-    def __init__(self, book: RuleBook, nodes: NodeIndex, db: sqlite3.Connection) -> None:
+    def __init__(
+        self,
+        book: RuleBook,
+        nodes: NodeIndex,
+        db: sqlite3.Connection,
+        lens: Lens | None = None,
+    ) -> None:
+        """``lens`` is how the writer sees nodes; messages name no others."""
+        self._seen = SeenNodes(nodes, db, book.schema if lens is None else lens.schema, lens)
         self._book = book
         self._schema = book.schema
         self._nodes = nodes
@@ -194,13 +205,28 @@ class Rules:
                 yield error
 
     def _dangling_errors(self) -> Iterator[RuleError]:
+        hints = 0
         for (holder, name, handle), field in self._dangling.items():
             stored = self._nodes.find(self._db, holder)
             value = None if stored is None else stored.state.values.get(name)
             points = handle in value if isinstance(value, tuple) else handle == value
             if points and not self._reference_holds(field, handle):
-                there = self._nodes.exists(self._db, handle)
-                yield dangling_error(holder, field, handle, there=there)
+                there = self._is_seen(handle)
+                hint = ""
+                if not there and hints < _SHOWN:  # each costs some searches
+                    hints += 1
+                    hint = self.suggest(field.target or "", unquote(handle.partition("/")[2]))
+                yield dangling_error(holder, field, handle, there=there, hint=hint)
+
+    def _is_seen(self, handle: str) -> bool:
+        stored, lens = self._nodes.find(self._db, handle), self._seen.lens
+        return stored is not None and (lens is None or lens.see(stored.state) is not None)
+
+    def suggest(self, target: str, identifier: str) -> str:
+        """The end of a message about a node that does not exist: which do."""
+        if target not in self._seen.schema.by_name:
+            return ""
+        return f"; {suggest_nodes(self._seen, target, identifier)}"
 
     def _gone_references(self) -> Iterator[RuleError]:
         for handle, node in self._gone.items():
@@ -265,15 +291,15 @@ def duplicate_error(
 
 
 def dangling_error(
-    holder: str, field: PredicateDescriptor, handle: str, *, there: bool
+    holder: str, field: PredicateDescriptor, handle: str, *, there: bool, hint: str = ""
 ) -> RuleError:
-    """A reference leads nowhere, or to a node of another type."""
+    """A reference leads nowhere, or to a node of another type; ``hint`` ends the message."""
     wanted = with_article(field.target or "node")
     why = f"which is not {wanted}" if there else "which does not exist"
     return RuleError(
         field.name,
         "reference",
-        f"{field.name} must refer to {wanted}; {holder} refers to {handle}, {why}",
+        f"{field.name} must refer to {wanted}; {holder} refers to {handle}, {why}{hint}",
         handle,
         field.target,
         nodes=(holder,),

@@ -20,7 +20,7 @@ from trails.engine.rule_check import broken_rules, broken_since, group_violation
 from trails.errors import CorruptionError, StorageError
 from trails.log.payloads import payload_digest
 from trails.model.digests import digest_of
-from trails.model.history import GENESIS, Commit, Draft, Move, chain_digest, commit_id
+from trails.model.history import GENESIS, Commit, Move, is_chained
 from trails.model.reports import Finding
 from trails.model.wording import count
 from trails.views.nodes.compare import States, compare
@@ -41,15 +41,13 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
     """Check the log from its first commit, then both views."""
     progress("checking the log's file")
     pages = graph.log.check()
-    yield _finding(LOG_FILE, "sound", pages, "restore the log from a backup")
-    broken = list(_check_commits(graph, progress))
-    total = graph.log.last_seq()
-    sound = f"{count(total, 'commit')}, every digest right"
-    yield _finding(CHAIN, sound, broken, "restore from a backup")
+    yield _finding(LOG_FILE, "sound", pages, "restore a backup, or run 'trails recover'")
+    chain = _check_chain(graph, progress)
+    yield chain
     yield _check_activities(graph)
     if graph.loss is not None:
         yield Finding("lost commits", "problem", graph.loss.describe(graph.name), "trails recover")
-    if pages or broken or graph.loss is not None:
+    if pages or chain.status == "problem" or graph.loss is not None:
         return
     progress("folding the log again to compare the views")
     with tempfile.TemporaryDirectory(prefix="trails-verify-", dir=graph.temporary()) as folder:
@@ -104,6 +102,20 @@ def _finding(name: str, sound: str, problems: list[str], fix: str) -> Finding:
         return Finding(name, "ok", sound)
     more = f" (and {len(problems) - _SHOWN} more)" if len(problems) > _SHOWN else ""
     return Finding(name, "problem", "; ".join(problems[:_SHOWN]) + more, fix)
+
+
+def _check_chain(graph: Graph, progress: Callable[[str], None]) -> Finding:
+    """Every digest of the log; that a row can't be read is a finding, too."""
+    broken: list[str] = []
+    try:
+        for problem in _check_commits(graph, progress):
+            broken.append(problem)  # noqa: PERF402 - what was found before an error counts
+        total = graph.log.last_seq()
+    except CorruptionError as error:
+        broken.append(f"commits can't be read: {error.__cause__ or error}")
+        return _finding(CHAIN, "", broken, "restore a backup, or run 'trails recover'")
+    sound = f"{count(total, 'commit')}, every digest right"
+    return _finding(CHAIN, sound, broken, "restore a backup")
 
 
 def _check_commits(graph: Graph, progress: Callable[[str], None]) -> Iterator[str]:
@@ -163,23 +175,7 @@ def _check_commit(graph: Graph, commit: Commit, digests: dict[str, str]) -> Iter
     if missing:
         yield f"commit {commit.id}: its parent {missing[0]} does not come before it"
         return
-    draft = Draft(
-        commit.branch,
-        commit.actor,
-        commit.time,
-        commit.schema,
-        commit.message,
-        commit.activity,
-        commit.idempotency_key,
-        commit.nonce,
-    )
-    digest = chain_digest(
-        tuple(digests[parent] for parent in commit.parents),
-        draft,
-        commit.payload,
-        f"{commit.removed} {commit.added}",
-    )
-    if digest != commit.digest or commit_id(digest) != commit.id:
+    if not is_chained(commit, tuple(digests[parent] for parent in commit.parents)):
         yield f"commit {commit.id}: its digest does not follow from its content"
     schema = graph.log.schema(commit.schema)
     if schema is None or digest_of(schema) != commit.schema:

@@ -1,8 +1,8 @@
-"""Put back commits that a log has lost and its tail still holds."""
+"""Put back commits that a log has lost and another record still holds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +12,7 @@ from trails.errors import TrailsError
 from trails.log.payloads import Part, open_part
 from trails.log.sqlite import SqliteLog
 from trails.log.tail import Frame
-from trails.model.history import Commit, Move
+from trails.model.history import Commit, Move, is_chained
 from trails.model.types import Schema
 
 _BLOCK: Final = 1 << 20
@@ -29,18 +29,17 @@ def schemas_of(frames: Sequence[Frame]) -> Mapping[str, Schema]:
     return found
 
 
-def put_back(log: SqliteLog, frames: Sequence[Frame], segments: Path) -> list[str]:
+def put_back(log: SqliteLog, frames: Iterable[Frame], segments: Path) -> list[str]:
     """Append what a log lacks, exactly as it was; the ids of the commits that came back.
 
     Ends at the first that can't be put back: what came later builds on it.
     """
     restored: list[str] = []
-    schemas = schemas_of(frames)
     moves = sum(1 for _ in log.moves())
     for frame in frames:
         try:
             if frame.kind == "commit" and log.commit(frame.id) is None:
-                if not _put_commit(log, frame, schemas, segments):
+                if not _put_commit(log, frame, segments):
                     break
                 restored.append(frame.id)
             elif frame.kind == "move" and frame.number > moves:
@@ -52,16 +51,19 @@ def put_back(log: SqliteLog, frames: Sequence[Frame], segments: Path) -> list[st
     return restored
 
 
-def _put_commit(
-    log: SqliteLog, frame: Frame, schemas: Mapping[str, Schema], segments: Path
-) -> bool:
+def _put_commit(log: SqliteLog, frame: Frame, segments: Path) -> bool:
     kept = frame.commit()
     if kept is None:
         return False
     commit = msgspec.json.decode(kept.commit, type=Commit)
-    schema = schemas.get(commit.schema) or log.schema(commit.schema)
-    known = all(log.commit(parent) is not None for parent in commit.parents)
-    if schema is None or not known or commit.seq != log.last_seq() + 1:
+    if kept.schema is None:
+        schema = log.schema(commit.schema)
+    else:
+        schema = msgspec.json.decode(kept.schema, type=Schema)
+    parents = [log.commit(parent) for parent in commit.parents]
+    if schema is None or schema.digest != commit.schema or commit.seq != log.last_seq() + 1:
+        return False
+    if not is_chained(commit, tuple(parent.digest for parent in parents if parent is not None)):
         return False
     payload = kept.payload
     for part in (payload.removed, payload.added):

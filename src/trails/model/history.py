@@ -141,3 +141,20 @@ def chain_digest(parent_digests: tuple[str, ...], draft: Draft, payload: str, co
 def commit_id(digest: str) -> str:
     """Short enough to be read aloud to an agent, long enough never to meet another."""
     return digest[:32]
+
+
+def is_chained(commit: Commit, parent_digests: tuple[str, ...]) -> bool:
+    """Whether a commit's digest and id follow from its content and its parents."""
+    draft = Draft(
+        commit.branch,
+        commit.actor,
+        commit.time,
+        commit.schema,
+        commit.message,
+        commit.activity,
+        commit.idempotency_key,
+        commit.nonce,
+    )
+    counts = f"{commit.removed} {commit.added}"
+    digest = chain_digest(parent_digests, draft, commit.payload, counts)
+    return digest == commit.digest and commit_id(digest) == commit.id

@@ -43,7 +43,8 @@ def unwritable(why: str) -> ReadOnly:
     return ReadOnly(
         "storage",
         f"the project is open read-only, because its disk can't be written ({why}); make it "
-        "writable, or free some space ('trails cleanup' helps), and open the project again",
+        "writable, or free some space ('trails cleanup' helps), and open the project again "
+        "(restart the server)",
     )
 
 

@@ -51,6 +51,10 @@ class Recovery(msgspec.Struct, frozen=True):
     """Branch → the commit that holds what a view had and no commit has."""
     lost: tuple[str, ...] = ()
     """Commits of which nothing is left."""
+    without_history: tuple[int, int] | None = None
+    """The first and the last of the commits of which only the resulting data is back."""
+    log_problem: str | None = None
+    """What is wrong with ``log.db``; activities and keys that only it held are not back."""
     unusable: tuple[str, ...] = ()
     """Views that nothing could be taken from, and why."""
     copy: str | None = None

@@ -65,7 +65,9 @@ def _settled(
     if guard is not None:
         for name in dict.fromkeys(change.type for change in chunk):
             nodes.check_type(name)
-    wanted = [check_put(types.schema, types.validator, change, None) for change in chunk]
+    wanted = [
+        check_put(types.schema, types.validator, change, None, nodes.exist) for change in chunk
+    ]
     handles = [each.handle for each in wanted if each.handle is not None]
     there = nodes.index.find_all(nodes.db, handles)
     seen: set[str] = set()

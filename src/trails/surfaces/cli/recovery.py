@@ -50,7 +50,7 @@ def _lines(found: Recovery) -> Iterator[str]:
     """The report on one graph."""
     name = f"[bold]{escape(found.graph)}[/]"
     if found.status == "sound":
-        yield f"{name}: nothing is missing."
+        yield f"{name}: nothing is missing. 'trails verify' checks every commit."
         return
     would = "would be " if found.copy is None else ""
     yield (
@@ -59,6 +59,18 @@ def _lines(found: Recovery) -> Iterator[str]:
     )
     for branch, commit in found.rebuilt.items():
         yield f"  {escape(branch)}: changes that only its view had are now in commit {commit}."
+    if found.without_history is not None:
+        first, last = found.without_history
+        which = f"commit {first}" if first == last else f"commits {first} to {last}"
+        yield (
+            f"  [yellow]not recovered[/]: the history of {which} (authors, times, messages and "
+            "the states between them). Only the data that the views held is back."
+        )
+    if found.log_problem is not None:
+        yield (
+            "  [yellow]not recovered[/]: activities and idempotency keys that only log.db held: "
+            f"the file {escape(found.log_problem)}."
+        )
     for each in found.unusable:
         yield f"  not used: {escape(each)}"
     if found.lost:
