@@ -137,7 +137,7 @@ class Life:
             assert "error" in reply.message
             await self.tool("notes.read", called, fails=True)
             return
-        (content,) = reply.message["result"]["contents"]
+        content, *_ = reply.message["result"]["contents"]
         assert notes[key] in content["text"]
         found = await self.tool("notes.read", called)
         assert found == {"result": f"{self.graph} read {notes[key]}"}

@@ -17,6 +17,7 @@ import msgspec
 from starlette.types import ASGIApp
 from uvicorn import Config, Server
 
+from trails.app.serving.body_budgets import ArrivalBudget
 from trails.app.serving.certificates import HANDSHAKE
 from trails.app.serving.entrances import Entrance, Entrances
 from trails.app.serving.http_protocols import BoundedProtocol, Clock
@@ -67,6 +68,7 @@ class HttpServer(Server):
         self._app = app
         self._entrances = entrances
         self._limits = limits or Limits()
+        self._arrivals = ArrivalBudget(self._limits.unknown, self._limits.unknown_in_all)
         self._ports: Sequence[Port] = ()
         self._clock = Clock(0.0)
         self._underway = Underway(cast(Collection[Connection], self.server_state.connections))
@@ -104,6 +106,7 @@ class HttpServer(Server):
             entrance,
             self._entrances.admit,
             self._clock,
+            self._arrivals,
         )
 
     async def on_tick(self, counter: int) -> bool:
