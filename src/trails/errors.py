@@ -56,6 +56,7 @@ FIELD_CODES: Final = frozenset(
         "max_value",
         "min_count",
         "max_count",
+        "max_size",
         "unique",
         "reference",
         "unknown_field",

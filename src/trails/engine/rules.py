@@ -1,4 +1,4 @@
-"""Rules that look at other nodes: uniqueness, references, edges at a node.
+"""Rules that look at other nodes: uniqueness, references, edges at a node; and a node's size.
 
 Each is tested right after a change, on the index as it then is. What fails is
 remembered and tested again when the write ends, because a later change of the
@@ -9,16 +9,17 @@ spent on suspects only.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from urllib.parse import unquote
 
+from trails.engine.node_sizes import size_error, size_of
 from trails.engine.references import SeenNodes, suggest_nodes
 from trails.errors import FieldError
 from trails.model.lenses import Lens
 from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.wording import count, with_article
-from trails.views.nodes.index import NodeIndex
+from trails.views.nodes.index import NodeIndex, Replacement
 from trails.views.nodes.keys import MISSING, handle_key, slot_name
 
 _SHOWN = 10
@@ -99,6 +100,8 @@ class Rules:
         self._dangling: dict[tuple[str, str, str], PredicateDescriptor] = {}
         self._gone: dict[str, NodeState] = {}
         self._crowded: set[tuple[str, str, str]] = set()
+        self._oversized: dict[str, int] = {}
+        """How large nodes were before, which are too large now."""
         self._known: set[str] = set()
         """Handles seen to exist, so that a batch asks once a target; bounded."""
 
@@ -174,9 +177,24 @@ class Rules:
             for holder in self._nodes.holders(self._db, slot, key):
                 yield holder, field
 
+    def weigh(self, large: Iterable[Replacement]) -> None:
+        """Test the sizes of nodes that may be too large; what was larger before may stay so."""
+        docs = self._nodes.docs
+        for change in large:
+            before, after = change.before, change.after
+            if after is not None and size_error(docs, after) is not None:
+                was = 0 if before is None else size_of(docs, before.state)
+                self._oversized.setdefault(change.handle, was)
+
     def forget(self) -> None:
         """Drop every suspicion."""
-        for suspects in (self._duplicates, self._dangling, self._gone, self._crowded):
+        for suspects in (
+            self._duplicates,
+            self._dangling,
+            self._gone,
+            self._crowded,
+            self._oversized,
+        ):
             suspects.clear()
 
     # --- the verdict -------------------------------------------------------------------
@@ -197,6 +215,14 @@ class Rules:
             error = self._count_error(*suspect)
             if error is not None:
                 yield error
+        yield from self._size_errors()
+
+    def _size_errors(self) -> Iterator[RuleError]:
+        for handle, allowed in self._oversized.items():
+            stored = self._nodes.find(self._db, handle)
+            error = None if stored is None else size_error(self._nodes.docs, stored.state, allowed)
+            if error is not None:
+                yield of_node(handle, error)
 
     def _duplicate_errors(self) -> Iterator[RuleError]:
         for (slot, key), (fields, newcomer) in self._duplicates.items():

@@ -72,7 +72,7 @@ def repair(
             name = place.enclose(wanted.declared) or place.rename()
             if name is not None:
                 suggestions[at] = name
-        elif error.code != "max_length" and place.field is not None:
+        elif error.code not in {"max_length", "max_size"} and place.field is not None:
             for value in place.candidates(exists):
                 suggestions[at] = value
                 place.put(value)

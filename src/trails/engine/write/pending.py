@@ -165,11 +165,12 @@ class PendingNodes:
         nid = touched.before.nid if before is None and touched.before is not None else None
         self.check_whole()
         try:
-            self.index.put_all(self.seq, [Replacement(before, handle, after, nid)])
+            large = self.index.put_all(self.seq, [Replacement(before, handle, after, nid)])
         except BaseException:
             self.spoil()
             raise
         self.rules.watch(None if before is None else before.state, after)
+        self.rules.weigh(large)
 
     def write_touched(self) -> None:
         """Give the net difference of every touched node to the delta."""
