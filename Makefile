@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test conformance demo bench long clean
+.PHONY: help setup lint test conformance demo bench nightly long clean
 
 help:  ## Print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,8 +43,16 @@ demo: setup  ## Serve the Northline example and take a tour (TOUR=all: all of it
 bench: setup  ## Measure, and compare with the targets
 	@$(BIN)/python -m bench
 
-long: setup  ## Run the long campaigns (crashes, fuzzing)
-	@$(BIN)/python -m pytest -m long -n 0 --timeout 0
+nightly: setup  ## Run every campaign at a size that ends within 20 minutes on two cores
+	@$(call campaigns,nightly)
+
+long: setup  ## Run every campaign (crashes, damage, fuzzing) to its end: hours on two cores
+	@$(call campaigns,long)
+
+# What measures time has the machine for itself. A campaign that hangs is ended after an hour.
+campaigns = export TRAILS_CAMPAIGN=$(1) TRAILS_CAMPAIGN_BEGUN=$$(date +%s); run="$(BIN)/python -m pytest -v --timeout 3600"; failed=0; \
+	$$run -m 'long and alone' -n 0 || failed=1; \
+	$$run -m 'long and not alone' -n 2 --dist worksteal || failed=1; exit $$failed
 
 clean:  ## Remove the environment, caches and outputs
 	@rm -rf $(VENV) build dist tests/out .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

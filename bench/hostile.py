@@ -58,9 +58,9 @@ _WARM: Final = 1.0
 """Seconds that a pattern has before it is measured."""
 
 
-def run(*, quick: bool) -> list[Result]:
+def run(*, quick: bool, requests: int = 10_000) -> list[Result]:
     """Every pattern on one server."""
-    requests = 10 if quick else 10_000
+    requests = 10 if quick else requests
     with (
         TemporaryDirectory(dir=OUT) as temporary,
         _served(Path(temporary)) as server,

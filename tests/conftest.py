@@ -20,6 +20,7 @@ from typing import TypedDict
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests import campaigns
 
 # Tests judge behaviour, never the clock: a busy machine is no failure. Every run tries the same
 # examples, so that no change is refused for what another one did; long campaigns try new ones.
@@ -139,11 +140,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Record in the process that gets all reports: not in a worker, not when only collecting."""
-    settings.load_profile("long" if config.option.markexpr == "long" else "same")
+    campaign = campaigns.is_campaign(config)
+    settings.load_profile("long" if campaign else "same")
+    if campaign:
+        campaigns.begin(config)
     if not hasattr(config, "workerinput") and not config.option.collectonly:
-        config.pluginmanager.register(ProofRecorder(must_prove=config.option.prove))
+        recorder = ProofRecorder(must_prove=config.option.prove)
+        config.pluginmanager.register(campaigns.Summary() if campaign else recorder)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -151,3 +157,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         claimed = {req_id for mark in item.iter_markers("req") for req_id in mark.args}
         item.user_properties.extend(("req", req_id) for req_id in sorted(claimed))
+        if item.get_closest_marker("long") is not None:
+            item.user_properties.append(("cases", campaigns.cases_of(item)))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """End a nightly run in time."""
+    if campaigns.is_campaign(item.config):
+        campaigns.skip_if_late()

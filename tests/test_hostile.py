@@ -6,6 +6,7 @@ import pytest
 from bench import hostile
 from bench.measure import OUT
 from bench.serving.hostile_clients import PATTERNS
+from tests.campaigns import sized
 
 
 @pytest.fixture(autouse=True)
@@ -19,8 +20,10 @@ def test_small_calls_are_answered_beside_every_pattern() -> None:
     assert len(hostile.run(quick=True)) == len(PATTERNS)
 
 
-@pytest.mark.long
+@pytest.mark.long(cases=len(PATTERNS) * sized(10_000, nightly=500))
+@pytest.mark.alone
 def test_ten_thousand_small_calls_beside_every_pattern() -> None:
     """None is refused, and one in a hundred takes three times as long as alone, at most."""
-    missed = [each.record() for each in hostile.run(quick=False) if not each.ok]
+    requests = sized(10_000, nightly=500)
+    missed = [each.record() for each in hostile.run(quick=False, requests=requests) if not each.ok]
     assert not missed

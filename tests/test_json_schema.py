@@ -135,7 +135,7 @@ ITEM = {
             "type": ["string", "null"],
             "format": "iri",
             "trails:node_type": "Item",
-            "description": "What it is part of. The IRI of an existing Item.",
+            "description": "What it is part of. An existing Item: its IRI, 'Item/id' or key.",
         },
         "spot": {"type": "array", "items": NUMBER, "minItems": 2, "maxItems": 2},
     },

@@ -21,6 +21,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError as SchemaViolation
 from jsonschema.validators import extend
 from pyoxigraph import Literal, NamedNode, Quad, Store
+from tests.campaigns import sized
 from tests.ecma import compile_ecma
 
 from trails import App, Context, Node, Ref, Shape, Vector, capability, node_type, predicate, shape
@@ -400,9 +401,9 @@ def test_schema_and_coercer_agree_on_generated_values(pair):
     case.judge({"v": value})
 
 
-@pytest.mark.long
+@pytest.mark.long(cases=40_000)
 @pytest.mark.req("G10")
-@pytest.mark.parametrize("seed", range(2, 6))
+@pytest.mark.parametrize("seed", range(2, 2 + sized(4, nightly=1)))
 def test_schema_and_coercer_agree_on_very_many_mutants(seed):
     """The long campaign: well over a hundred thousand values in all."""
     verdicts = [case.judge({"v": value}) for case, value in mutants(40_000, seed)]
@@ -411,7 +412,11 @@ def test_schema_and_coercer_agree_on_very_many_mutants(seed):
 
 @pytest.mark.long
 @pytest.mark.req("G10")
-@settings(max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=sized(20_000, nightly=1_000),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(fuzzed())
 def test_schema_and_coercer_agree_on_very_many_generated_values(pair):
     """The long campaign of generated values, which shrinks what it finds."""

@@ -283,9 +283,7 @@ def test_a_key_finds_the_type_that_has_it(app: App) -> None:
 def test_an_open_key_that_names_nothing_is_told(app: App) -> None:
     """Neither file nor graph has it."""
     told = refused(app, city(1), edge("Visit", "zoe", 1))
-    assert told == [
-        "line 2: Person 'zoe' is in neither file nor graph; write it as 'Type/id' or as an IRI"
-    ]
+    assert told == ["line 2: Person 'zoe' is in neither file nor graph; there is no Person yet"]
 
 
 def test_the_ends_of_an_edge_can_be_iris(app: App) -> None:

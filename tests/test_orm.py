@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from tests.campaigns import sized
 
 from trails import (
     App,
@@ -472,7 +473,18 @@ def check_selection(
     for way in WAYS:
         assert ids(run(way, where, selection).rows) == whole, way
     check_parts(where, selection, whole, data)
-    check_answers(query, whole, where)
+    if names_existing_nodes(query):
+        check_answers(query, whole, where)
+
+
+def names_existing_nodes(query: Query) -> bool:
+    """Whether a query may be asked: a reference to a node that does not exist is refused."""
+    try:
+        query.count()
+    except QueryError as error:
+        assert error.data["reason"] == "reference"  # noqa: PT017 - both outcomes are right
+        return False
+    return True
 
 
 def assert_ordered(
@@ -578,11 +590,12 @@ def test_every_lookup_of_every_value_equals_the_oracle() -> None:
             query = query_of(where, type_name, leaf, [])
             assert ids(run(Selector, where, query.selection).rows) == expected, leaf
             assert ids(run(Scanning, where, query.selection).rows) == expected, leaf
-            assert query.count() == len(expected), leaf
+            if names_existing_nodes(query):
+                assert query.count() == len(expected), leaf
 
 
 @pytest.mark.long
-@settings(max_examples=10_000, deadline=None, suppress_health_check=ALL)
+@settings(max_examples=sized(10_000, nightly=600), deadline=None, suppress_health_check=ALL)
 @given(question=questions(12), data=st.data())
 def test_many_selections_equal_the_oracle(question: tuple, data: st.DataObject) -> None:
     """The same, in more worlds and for longer."""
@@ -864,7 +877,7 @@ BAD_QUERIES: dict[str, tuple[Callable[[Query[Thing]], object], str]] = {
     "no zone": (lambda q: q.where(seen="2026-01-01T00:00:00").fetch(), "seen"),
     "object": (lambda q: q.where(made=object()).fetch(), "made"),
     "half a character": (lambda q: q.where(title="\ud800").fetch(), "title"),
-    "no reference": (lambda q: q.where(maker="m").fetch(), "maker"),
+    "no reference": (lambda q: q.where(maker="nobody").fetch(), "maker"),
     "half a character in a reference": (lambda q: q.where(maker="Maker/\ud800").fetch(), "maker"),
     "in a text": (lambda q: q.where(title__in="abc").fetch(), "list"),
     "in a number": (lambda q: q.where(rank__in=5).fetch(), "list"),
@@ -1119,13 +1132,16 @@ def test_grown_views_equal_folded_ones() -> None:
     )
 
 
-@pytest.mark.long
+@pytest.mark.long(cases=sized(1000, nightly=30))
 def test_grown_views_equal_folded_ones_for_long() -> None:
     """The same with longer histories and more of them."""
     run_state_machine_as_test(
         Writing,
         settings=settings(
-            max_examples=1000, stateful_step_count=60, deadline=None, suppress_health_check=ALL
+            max_examples=sized(1000, nightly=30),
+            stateful_step_count=60,
+            deadline=None,
+            suppress_health_check=ALL,
         ),
     )
 

@@ -11,6 +11,7 @@ from types import FrameType
 
 import msgspec
 import pytest
+from tests.campaigns import sized
 
 from trails import App, Context, Node, Ref, Shape, capability, meta_capability, node_type, shape
 from trails.authoring.capabilities import MARK
@@ -488,13 +489,14 @@ def test_no_step_of_a_registration_shows_half_of_it():
         check_snapshot(registry)
 
 
-@pytest.mark.long
+@pytest.mark.long(cases=8 * sized(50, nightly=20))
 @pytest.mark.req("W5")
 def test_each_reader_sees_one_snapshot_for_a_long_time():
     """The long campaign: hundreds of registrations from eight threads."""
-    cell, heard, seen = hammer(writers=8, each=50, readers=4)
-    assert sorted(heard) == list(range(1, 401))
-    assert len(cell.current.capabilities) == 400
+    each = sized(50, nightly=20)
+    cell, heard, seen = hammer(writers=8, each=each, readers=4)
+    assert sorted(heard) == list(range(1, 8 * each + 1))
+    assert len(cell.current.capabilities) == 8 * each
     for registry in seen:
         check_snapshot(registry)
 

@@ -232,7 +232,8 @@ def run_suite(folder: Path, suite: str, closed: Iterable[str], *args: str) -> tu
     shutil.copy(HERE / "conftest.py", folder)
     entries = [f'[[requirement]]\nid = "{req_id}"\nopen = false\n' for req_id in closed]
     (folder / "requirements.toml").write_text("".join(entries), encoding="utf-8")
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers = req(*ids)\n", encoding="utf-8")
+    settings = f"[pytest]\nmarkers = req(*ids)\npythonpath = {HERE.parent}\n"
+    (folder / "pytest.ini").write_text(settings, encoding="utf-8")
     (folder / "test_suite.py").write_text(suite, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", *args]
     code = subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode

@@ -14,6 +14,7 @@ import pytest
 import rdflib
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.campaigns import sized
 
 from trails import (
     App,
@@ -409,7 +410,9 @@ def test_both_agree_on_random_data(world: World) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=sized(1500, nightly=80), deadline=None, suppress_health_check=list(HealthCheck)
+)
 @given(worlds())
 def test_both_agree_on_much_random_data(world: World) -> None:
     """On thousands of random worlds pySHACL agrees with our validator."""

@@ -511,15 +511,17 @@ def test_defaults_stand_in_for_what_is_missing_or_null(project):
 
 
 def test_a_node_is_given_by_any_of_its_names(project):
-    """IRI, handle or instance; it is bound as its IRI."""
+    """IRI, handle, key or instance; it is bound as its IRI, and has to exist."""
     project.add(
         "of_person",
         with_params("{ who: Person }", "SELECT ?title { ?t :title ?title ; :owner $who }"),
     )
     ann = Person.get(project.app.context(), "Ann")
-    for who in ("trails://app/main/Person/Ann", "trails://kg/Person/Ann", "Person/Ann", ann):
+    for who in ("trails://app/main/Person/Ann", "trails://kg/Person/Ann", "Person/Ann", "Ann", ann):
         assert project.titles("of_person", who=who) == ["a", "c"]
-    assert project.titles("of_person", who="Person/Nobody") == []
+    with pytest.raises(ValidationError, match="there is no Person 'Person/Nobody'") as caught:
+        project.titles("of_person", who="Person/Nobody")
+    assert caught.value.fields[0].code == "reference"
 
 
 @pytest.mark.parametrize(

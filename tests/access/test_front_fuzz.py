@@ -10,6 +10,7 @@ import pytest
 from tests.access.fronts import KEY, Front, read_answers
 from tests.access.test_front_hosts import GARBAGE
 from tests.access.test_front_shapes import UNREADABLE
+from tests.campaigns import sized
 
 from trails.app.serving.entrances import Arrival
 from trails.app.serving.limits import Limits
@@ -108,8 +109,8 @@ def test_a_few_hundred_streams_of_nonsense_change_nothing():
     campaign(1, 400)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.long(cases=5000)
+@pytest.mark.parametrize("seed", range(sized(20, nightly=2)))
 def test_many_thousand_streams_of_nonsense_change_nothing(seed):
     """The same, for long."""
     campaign(1000 + seed, 5000)

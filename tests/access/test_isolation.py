@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 from tests.access.twins import GRAPHS, IBIS, ZEBRA, make_project, run
+from tests.campaigns import sized
 from tests.mcp.messages import LEGACY, MODERN, hello
 from tests.sandbox.descriptors import files_opened_by
 
@@ -136,7 +137,7 @@ class Life:
             assert "error" in reply.message
             await self.tool("notes.read", called, fails=True)
             return
-        (content,) = reply.message["result"]["contents"]
+        content, *_ = reply.message["result"]["contents"]
         assert notes[key] in content["text"]
         found = await self.tool("notes.read", called)
         assert found == {"result": f"{self.graph} read {notes[key]}"}
@@ -234,8 +235,8 @@ def test_graphs_live_side_by_side(tmp_path, alike, same_base):
     run(folder, lambda twins: live_side_by_side(twins, 1, 25))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.long(cases=300)
+@pytest.mark.parametrize("seed", range(sized(6, nightly=1)))
 @pytest.mark.parametrize(("alike", "same_base"), WORLDS)
 def test_graphs_live_side_by_side_for_long(tmp_path, alike, same_base, seed):
     """The same, for longer and in other orders."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.access import hidden_strategies as strategies
 from tests.access.hidden_parts import TYPES, Hidden, Restricted, World, twins
 from tests.access.test_sight_reads import CASES, fixed_rows
+from tests.campaigns import sized
 
 from trails.engine.context import GraphContext
 from trails.engine.query_reach import reach_of, touches_hidden
@@ -317,7 +318,7 @@ def test_what_is_not_masked_answers_as_in_the_twin(case):
 
 
 @pytest.mark.long
-@settings(max_examples=800)
+@settings(max_examples=sized(800, nightly=60))
 @given(strategies.hidden(), ASKED, strategies.rows())
 def test_what_is_not_masked_answers_as_in_the_twin_at_length(hidden, asked, rows):
     """The same with anything hidden in any data."""

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from tests.access import hidden_strategies as strategies
 from tests.access.hidden_parts import TYPES, Hidden, Row, all_fields, twins
+from tests.campaigns import sized
 
 from trails.engine.context import GraphContext
 from trails.engine.export import FORMATS
@@ -241,7 +242,7 @@ def test_reads_are_those_of_the_twin(rows, hidden, asked):
 
 
 @pytest.mark.long
-@settings(max_examples=1500)
+@settings(max_examples=sized(1500, nightly=80))
 @given(strategies.rows(), strategies.hidden(), strategies.some(SELECTIONS))
 def test_reads_are_those_of_the_twin_at_length(rows, hidden, asked):
     """The same, many times."""

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.access.ears import Ears, few
 from tests.access.worlds import World, settle, whole
+from tests.campaigns import sized
 
 from trails.engine.context import GraphContext
 from trails.errors import ConflictError
@@ -256,7 +257,7 @@ SHORT = settings(
     phases=(Phase.generate,),  # making a history shorter takes minutes
     suppress_health_check=[HealthCheck.too_slow],
 )
-LONG = settings(SHORT, max_examples=600, phases=(Phase.generate, Phase.shrink))
+LONG = settings(SHORT, max_examples=sized(600, nightly=30), phases=(Phase.generate, Phase.shrink))
 
 
 @given(DEEDS)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.access.worlds import HIDDEN_WORDS, World, answer, hidden_part, plain, settle, whole
 from tests.access.writers import WRITERS
+from tests.campaigns import sized
 
 from trails.model.merges import MergeRequest
 
@@ -219,7 +220,7 @@ def test_what_is_allowed_is_what_it_would_be(steps: list[tuple[str, str, object]
 
 @pytest.mark.req("E11a")
 @pytest.mark.long
-@settings(max_examples=1500)
+@settings(max_examples=sized(1500, nightly=60))
 @given(st.lists(operations(), min_size=1, max_size=12))
 def test_hidden_data_decides_nothing_in_long_sequences(
     steps: list[tuple[str, str, object]],
@@ -230,7 +231,7 @@ def test_hidden_data_decides_nothing_in_long_sequences(
 
 @pytest.mark.req("E11a")
 @pytest.mark.long
-@settings(max_examples=1500)
+@settings(max_examples=sized(1500, nightly=60))
 @given(st.lists(operations(), min_size=1, max_size=12))
 def test_what_is_allowed_is_what_it_would_be_in_long_sequences(
     steps: list[tuple[str, str, object]],

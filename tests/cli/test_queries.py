@@ -151,3 +151,15 @@ def test_mutations_are_one_commit_or_none(shell):
     for content, problem in (("{", "is not JSON"), ("{}", "must hold a list"), ("\udcff", "UTF-8")):
         (shell.project / "ops.json").write_bytes(content.encode(errors="surrogateescape"))
         assert problem in shell.error("mutate", "--operations", "ops.json")
+
+
+def test_a_reference_is_written_in_any_form(shell):
+    """In a filter and as an id: a key, Type/id or an IRI; one that is missing is an error."""
+    iri = shell.json("get", "Task", "--where", "owner=ann@example.org")["instances"][0]["iri"]
+    assert iri.endswith("/Task/t1")
+    for form in ("t1", "Task/t1", iri):
+        assert shell.json("get", "Task", form)["@id"] == iri
+    error = shell.error("get", "Task", "--where", "owner=Person/anne@example.org")
+    assert (
+        "owner: there is no Person 'Person/anne@example.org'; did you mean Person/ann%40" in error
+    )

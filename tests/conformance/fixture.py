@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 import msgspec
@@ -111,6 +112,10 @@ class FixtureBackend:
     def schema_of(self, name: str) -> Mapping[str, object] | None:
         """What a tool takes."""
         return next((each.input_schema for each in self._tools if each.name == name), None)
+
+    def reserve(self, actor: Actor) -> AbstractContextManager[object]:
+        """Everybody is admitted."""
+        return nullcontext()
 
     async def execute(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
         """Answer as the suite's descriptions ask."""

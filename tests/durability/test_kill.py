@@ -7,6 +7,7 @@ sort. A failure prints the seed with which to replay the same operations and del
 import random
 
 import pytest
+from tests.campaigns import sized
 from tests.durability.campaign import (
     LANDED,
     STEPS,
@@ -41,18 +42,14 @@ def test_kills_at_random_moments_lose_nothing(tmp_path):
     kill_at_random(account, rng, bulk=True)
 
 
-@pytest.mark.long
-def test_two_hundred_kills_lose_nothing(tmp_path):
-    """The campaign: 20 projects, each killed at every named moment and at random ones."""
+@pytest.mark.long(cases=11 * sized(20, nightly=2))
+def test_many_kills_lose_nothing(tmp_path):
+    """The campaign: projects that are killed at every named moment and at random ones."""
     rng = random.Random(fresh_seed())
-    kills = 0
-    for number in range(20):
+    for number in range(sized(20, nightly=2)):
         account = Account(tmp_path / f"project-{number}")
         for step in rng.sample(STEPS, len(STEPS)):
             landed = kill_at_step(account, rng, step, bulk=rng.random() < 0.1)
             assert landed == (step in LANDED)
-            kills += 1
         for _ in range(6):
             kill_at_random(account, rng, bulk=rng.random() < 0.25)
-            kills += 1
-    assert kills >= 200

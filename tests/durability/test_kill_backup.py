@@ -5,6 +5,7 @@ import shutil
 import time
 
 import pytest
+from tests.campaigns import sized
 from tests.durability.campaign import fresh_seed, items_of
 from tests.durability.operations import bulk, make_project, next_operation, perform
 from tests.serving.commands import run_command
@@ -80,10 +81,10 @@ def test_a_kill_does_no_harm(world, tmp_path, kill):
     kill(world, tmp_path / "one", random.Random(fresh_seed()).random())
 
 
-@pytest.mark.long
+@pytest.mark.long(cases=sized(60, nightly=6))
 @pytest.mark.parametrize("kill", [kill_restore, kill_backup])
 def test_many_kills_do_no_harm(world, tmp_path, kill):
     """The campaign."""
     rng = random.Random(fresh_seed())
-    for number in range(60):
+    for number in range(sized(60, nightly=6)):
         kill(world, tmp_path / str(number), rng.random() * 1.5)

@@ -4,6 +4,7 @@ import random
 import shutil
 
 import pytest
+from tests.campaigns import sized
 from tests.durability.campaign import fresh_seed, items_of
 from tests.durability.damage import (
     crash,
@@ -69,14 +70,15 @@ def test_whatever_is_damaged_no_commit_is_lost_without_a_word(crashed, tmp_path)
     assert "delete log.db-wal" in found["behind"]
 
 
-@pytest.mark.long
+@pytest.mark.long(cases=3 * sized(140, nightly=14))
 def test_hundreds_of_damages(tmp_path):
     """Logs of several sizes, damaged in every part of their files."""
     rng = random.Random(fresh_seed())
     for number, commits in enumerate((5, 60, 400)):
         crashed = crash(tmp_path / f"crashed-{number}", commits=commits, seed=rng.randrange(2**32))
         log = graph_folder(crashed.project) / "log.db"
-        for damage in (*wal_damages(wal_of(crashed), rng, 100), *log_damages(log, rng, 40)):
+        wal = wal_damages(wal_of(crashed), rng, sized(100, nightly=10))
+        for damage in (*wal, *log_damages(log, rng, sized(40, nightly=4))):
             project = crashed.copy(tmp_path / "project")
             damage.apply(project)
             try:

@@ -21,6 +21,7 @@ import os
 import random
 
 import pytest
+from tests.campaigns import sized
 from tests.durability.campaign import STEPS, Account, Victim, fresh_seed
 from tests.durability.operations import graph_folder
 from tests.durability.worker import synced
@@ -102,11 +103,11 @@ def test_writes_that_were_acknowledged_depend_on_the_synced_frames(tmp_path):
         account.settle(victim)
 
 
-@pytest.mark.long
-def test_a_hundred_power_cuts_lose_nothing_acknowledged(tmp_path):
-    """The campaign: twenty projects, five cuts each."""
+@pytest.mark.long(cases=5 * sized(20, nightly=2))
+def test_many_power_cuts_lose_nothing_acknowledged(tmp_path):
+    """The campaign: projects with five cuts each."""
     rng = random.Random(fresh_seed())
-    for number in range(20):
+    for number in range(sized(20, nightly=2)):
         account = Account(tmp_path / f"project-{number}")
         for step in rng.sample(STEPS, len(STEPS)):
             one_cut(account, rng, step, bulk=rng.random() < 0.15)

@@ -4,6 +4,7 @@ import random
 import shutil
 
 import pytest
+from tests.campaigns import sized
 from tests.durability.campaign import fresh_seed
 from tests.durability.operations import APP, bulk, next_operation, perform
 from tests.durability.power import lose, run_until
@@ -182,7 +183,7 @@ def test_without_syncs_a_power_cut_does_harm(world, tmp_path, cut):
 def test_many_power_cuts_of_backup_and_restore(world, tmp_path, cut):
     """The campaign: every step, ten times."""
     rng = random.Random(fresh_seed())
-    for _ in range(10):
+    for _ in range(sized(10, nightly=1)):
         step = 0
         while not cut(world, tmp_path, step, rng):
             step += 1

@@ -5,6 +5,7 @@ import random
 import shutil
 
 import pytest
+from tests.campaigns import sized
 from tests.durability.campaign import assert_sound, fresh_seed, items_of
 from tests.durability.damage import crash, cut, delete, files_of, flip, wal_damages
 from tests.durability.operations import graph_folder
@@ -226,18 +227,35 @@ def test_the_command_says_what_it_did(crashed, tmp_path):
     assert run_command(("verify",), project).returncode == 0
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("part", range(10))
-def test_every_damage_of_a_wal_is_recovered(tmp_path, part):
+@pytest.mark.long(cases=sized(100, nightly=8))
+def test_every_damage_of_a_wal_is_recovered(tmp_path):
     """Whatever was done to the WAL, the tail has it all."""
-    rng = random.Random(fresh_seed() + part)
+    rng = random.Random(fresh_seed())
     crashed = crash(tmp_path / "crashed", commits=120, seed=rng.randrange(2**32))
-    for damage in wal_damages(graph_folder(crashed.project) / "log.db-wal", rng, 10):
+    wal = graph_folder(crashed.project) / "log.db-wal"
+    for damage in wal_damages(wal, rng, sized(100, nightly=8)):
         project = crashed.copy(tmp_path / "project")
         damage.apply(project)
         assert not recover(project).lost, str(damage)
         assert_recovered(project, crashed)
         shutil.rmtree(project)
+
+
+def test_a_view_of_another_graph_is_no_proof_and_no_source(crashed, tmp_path):
+    """It is made anew from the log, and recovering takes nothing from it."""
+    other = crash(tmp_path / "other", commits=10, seed=2)
+    for damage in (None, halve_the_wal):
+        project = crashed.copy(tmp_path / "project")
+        for path in graph_folder(project).glob("nodes.db*"):
+            path.unlink()
+        for path in graph_folder(other.project).glob("nodes.db*"):
+            shutil.copy(path, graph_folder(project))
+        if damage is not None:
+            damage(project, crashed)
+        found = recover(project)
+        assert found.status == ("sound" if damage is None else "recovered")
+        assert not found.rebuilt
+        assert_recovered(project, crashed)
 
 
 def test_a_cut_tail_is_no_loss(crashed, tmp_path):

@@ -4,6 +4,7 @@ import threading
 from time import monotonic, sleep
 
 import pytest
+from tests.campaigns import sized
 from tests.durability.campaign import assert_sound
 
 from trails import App, Node, node_type, predicate
@@ -66,10 +67,11 @@ def test_threads_count_exactly(tmp_path, on_disk):
     assert count_up(tmp_path if on_disk else None, 8, 60) == 480
 
 
-@pytest.mark.long
-def test_threads_count_to_eight_thousand(tmp_path):
+@pytest.mark.long(cases=8 * sized(1_000, nightly=200))
+def test_threads_count_to_thousands(tmp_path):
     """Eight threads, a thousand increments each."""
-    assert count_up(tmp_path, 8, 1_000) == 8_000
+    each = sized(1_000, nightly=200)
+    assert count_up(tmp_path, 8, each) == 8 * each
 
 
 def watch_pairs(folder, rounds):
@@ -134,9 +136,9 @@ def test_readers_never_see_half_a_transaction(tmp_path, on_disk):
     assert all(seen.values())
 
 
-@pytest.mark.long
+@pytest.mark.long(cases=sized(5_000, nightly=500))
 def test_readers_never_see_half_a_transaction_for_long(tmp_path):
-    """The same for five thousand transactions."""
-    seen, wrong = watch_pairs(tmp_path, 5_000)
+    """The same for thousands of transactions."""
+    seen, wrong = watch_pairs(tmp_path, sized(5_000, nightly=500))
     assert not wrong
     assert all(seen.values())

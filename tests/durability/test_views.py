@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 
 import pytest
+from tests.campaigns import sized
 from tests.durability.campaign import assert_sound, fresh_seed, items_of, values_of
 from tests.durability.operations import (
     BULK,
@@ -225,11 +226,11 @@ def test_noise_over_pages_of_the_node_index_is_found(project, branch, original, 
         assert items_of(app) == original[1]
 
 
-@pytest.mark.long
-def test_noise_over_pages_of_the_node_index_is_found_a_hundred_times(original, tmp_path):
+@pytest.mark.long(cases=sized(100, nightly=10))
+def test_noise_over_pages_of_the_node_index_is_found_many_times(original, tmp_path):
     """The same for many choices of pages."""
     rng = random.Random(fresh_seed())
-    for number in range(100):
+    for number in range(sized(100, nightly=10)):
         project = shutil.copytree(original[0], tmp_path / f"project-{number}")
         path = graph_folder(project) / "nodes.db"
         spoil_pages(path, rng.randint(1, 60), rng)

@@ -116,7 +116,7 @@ def sparql(
 def typed(app: App, ctx: GraphContext, *operations: object, **control: str) -> Mutation:
     """Mutate by typed operations."""
     opening = partial(ctx.kg.transaction, **control)
-    return mutate_typed(app.graph(), opening, ctx.kg.find, operations)
+    return mutate_typed(opening, ctx.kg, operations)
 
 
 def snapshot(graph: Graph) -> tuple[object, ...]:

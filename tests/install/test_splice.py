@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.campaigns import sized
 
 from trails.app.clients.jsonc import JsoncError, parse_jsonc
 from trails.app.clients.splice import drop_entry, put_entry, read_entry
@@ -138,7 +139,7 @@ def test_an_entry_is_replaced_and_nothing_else_changes(written):
 
 
 @pytest.mark.long
-@settings(max_examples=500)
+@settings(max_examples=sized(500, nightly=200))
 @given(WRITTEN)
 def test_entries_come_and_go_in_thousands_of_texts(written):
     """Put in, replaced and taken out, an entry leaves every text saying what it said."""

@@ -145,7 +145,7 @@ def test_nothing_that_is_sent_breaks_the_server(target):
     assert "Traceback" not in target.process.errors
 
 
-@pytest.mark.long
+@pytest.mark.long(cases=10_000)
 def test_ten_thousand_requests_leave_the_server_as_it_was(target, capsys):
     """As above, from its first request on; the memory of the halves differs by at most 5 %."""
     complaints, memory = asyncio.run(campaign(target, 10_000, seed=3))

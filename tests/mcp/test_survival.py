@@ -7,6 +7,7 @@ import json
 import random
 
 import pytest
+from tests.campaigns import sized
 from tests.mcp.doors import ask_app, headers_of
 from tests.mcp.messages import MODERN, hello, message_of
 from tests.mcp.nonsense import make
@@ -40,8 +41,8 @@ def test_fuzzed_requests(seed):
     _fuzz(seed, 500)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 110))
+@pytest.mark.long(cases=10_000)
+@pytest.mark.parametrize("seed", range(100, 100 + sized(10, nightly=1)))
 def test_many_fuzzed_requests(seed):
     """The same, two hundred times longer."""
     _fuzz(seed, 10_000)

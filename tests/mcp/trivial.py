@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import msgspec
@@ -75,6 +76,10 @@ class TrivialBackend:
         """What a tool takes."""
         tools = self.tools(LOCAL).tools
         return next((each.input_schema for each in tools if each.name == name), None)
+
+    def reserve(self, actor: Actor) -> AbstractContextManager[object]:
+        """Everybody is admitted."""
+        return nullcontext()
 
     async def execute(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
         """Echo, or fail as the name says."""

@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.campaigns import sized
 from tests.policy.generated import BRANCHES, actors, policy_texts, resources
 from tests.policy.reference import Bare, judge_by
 
@@ -54,7 +55,7 @@ def test_a_decision_is_cedars(text, actor, action, things, branch, target):
 
 
 @pytest.mark.long
-@settings(max_examples=3000)
+@settings(max_examples=sized(3000, nightly=300))
 @DECISIONS
 def test_many_decisions_are_cedars(text, actor, action, things, branch, target):
     """The same, on more policies."""
@@ -87,7 +88,7 @@ def test_somewhere_is_on_some_branch(text, actor, action, thing, branches):
 
 
 @pytest.mark.long
-@settings(max_examples=3000)
+@settings(max_examples=sized(3000, nightly=300))
 @PLACES
 def test_somewhere_is_on_some_of_many_branches(text, actor, action, thing, branches):
     """The same, on more policies."""

@@ -193,7 +193,7 @@ def test_references_and_nodes_are_parameters(tools):
         "type": ["string", "null"],
         "format": "iri",
         "trails:node_type": "Person",
-        "description": "The IRI of an existing Person.",
+        "description": "An existing Person: its IRI, 'Person/id' or key.",
     }
     assert matrix["friends"]["items"]["trails:node_type"] == "Person"
     specimen = tools["specimens.add"].input_schema["properties"]["specimen"]

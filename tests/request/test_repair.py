@@ -118,13 +118,25 @@ def test_a_text_is_never_cut(shop):
         assert "corrected_arguments" not in failure.data
 
 
-@pytest.mark.parametrize("given", ["0001", "trails://app/main/Book/0002", "000", "Book/00011"])
-def test_a_reference_is_repaired_by_a_look_into_the_graph(shop, given):
-    """The id alone, or one that is nearly right, becomes the IRI."""
+@pytest.mark.parametrize("given", ["trails://app/main/Book/0002", "000", "Book/00011"])
+def test_another_record_is_a_question_and_no_correction(shop, given):
+    """A reference to a book that does not exist: the nearest is asked about, not put in."""
     failure = shop.failure("books.rename", {"book": given, "title": "Emma"})
-    iri = "trails://app/main/Book/0001"
-    assert failure.data["fields"][0]["suggestion"] == iri
-    assert failure.data["corrected_arguments"] == {"book": iri, "title": "Emma"}
+    (field,) = failure.data["fields"]
+    assert field["code"] == "reference"
+    assert field["message"].endswith("did you mean Book/0001?")
+    assert "suggestion" not in field
+    assert "corrected_arguments" not in failure.data
+    assert "would pass" not in failure.message
+
+
+@pytest.mark.parametrize("given", [" Book/0001 ", ["0001"], "BOOK/0001"])
+def test_a_reference_to_the_same_record_is_corrected(shop, given):
+    """Blanks, a list of one, and a type in the wrong case leave no doubt about what was meant."""
+    failure = shop.failure("books.rename", {"book": given, "title": "Emma"})
+    corrected = failure.data["corrected_arguments"]
+    assert corrected["book"] in {"Book/0001", "0001"}
+    assert shop.result("books.rename", corrected)["isbn"] == "0001"
 
 
 @pytest.mark.parametrize("given", ["zzzz", "", 7, "trails://app/main/Author/ann", "x" * 1000])

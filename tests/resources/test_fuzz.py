@@ -6,6 +6,7 @@ import json
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.campaigns import sized
 
 from trails.model.actors import LOCAL
 from trails.model.outcomes import Failure
@@ -80,7 +81,7 @@ QUESTIONS = st.tuples(
 SMOKE = settings(
     max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-CAMPAIGN = settings(SMOKE, max_examples=20_000)
+CAMPAIGN = settings(SMOKE, max_examples=sized(20_000, nightly=1_000))
 
 
 @given(URIS)

@@ -6,6 +6,7 @@ from urllib.parse import quote_from_bytes
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.campaigns import sized
 
 from trails.surfaces.rest.routes import build_routes
 
@@ -103,7 +104,7 @@ def test_random_requests_are_answered(client, request):
 
 
 @pytest.mark.long
-@settings(max_examples=10_000)
+@settings(max_examples=sized(10_000, nightly=1_000))
 @given(request=requests())
 def test_ten_thousand_random_requests_are_answered(client, request):
     """The same, for longer."""

@@ -103,6 +103,17 @@ def test_tools_are_listed_and_invoked(client):
     assert client.post("invoke/nonsense", {}, status=404)["error"]["code"] == "unknown"
 
 
+def test_a_reference_is_sent_in_any_form(client):
+    """An IRI, a handle, Type/id or the key mean the same; one that is missing is an error."""
+    client.post("branches", {"name": "forms"})
+    for form in ("a", "Note/a", "trails://kg/Note/a", "trails://acme/main/Note/a"):
+        got = client.post("invoke/notes.finish", {"note": form, "branch": "forms"})
+        assert got["iri"] == "trails://acme/main/Note/a"
+    error = client.post("invoke/notes.finish", {"note": "Note/zz"}, status=422)["error"]
+    assert error["data"]["fields"][0]["code"] == "reference"
+    assert "note: there is no Note 'Note/zz'; there are Note/a, Note/b" in error["message"]
+
+
 @pytest.mark.parametrize("through", ["mutate", "load", "invoke"])
 def test_a_write_that_breaks_rules_fails_as_the_orm_does(client, project, through):
     """The same fields with the same codes, and nothing is written."""

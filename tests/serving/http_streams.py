@@ -15,6 +15,7 @@ import h11
 import httptools
 from uvicorn.server import ServerState
 
+from trails.app.serving.body_budgets import ArrivalBudget
 from trails.app.serving.entrances import Entrance
 from trails.app.serving.hosts import HostPolicy
 from trails.app.serving.http_protocols import BoundedProtocol, Clock
@@ -460,6 +461,7 @@ class Ours:
             self._entrance,
             lambda _: None,
             Clock(0.0),
+            ArrivalBudget(self._limits.unknown, self._limits.unknown_in_all),
         )
         protocol.connection_made(self.transport)
         return protocol

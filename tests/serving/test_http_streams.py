@@ -7,6 +7,7 @@ from contextlib import suppress
 from random import Random
 
 import pytest
+from tests.campaigns import sized
 from tests.serving.http_streams import (
     Ours,
     Request,
@@ -92,8 +93,8 @@ def read_until(sock, answers, *, ends):
         got += part
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.long(cases=50_000)
+@pytest.mark.parametrize("seed", range(sized(20, nightly=1)))
 def test_our_reader_agrees_with_two_others_for_long(seed):
     """On a million of them."""
     asyncio.run(campaign(1000 + seed, 50_000))

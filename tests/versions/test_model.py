@@ -28,6 +28,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.campaigns import sized
 from tests.versions.world import World
 
 from trails.errors import TransactionError
@@ -192,8 +193,8 @@ def test_the_graph_equals_the_oracle() -> None:
     campaign(None, 12, 30)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("number", range(45), ids="seed-{}".format)
+@pytest.mark.long(cases=44 * 60)
+@pytest.mark.parametrize("number", range(sized(45, nightly=2)), ids="seed-{}".format)
 def test_the_graph_equals_the_oracle_for_long(number: int) -> None:
     """The same for more than 100 000 operations in all."""
     before = World.operations

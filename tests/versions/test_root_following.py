@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.campaigns import sized
 from tests.versions.test_model import campaign
 
 from trails import App, Node, node_type, predicate
@@ -170,8 +171,8 @@ def test_random_histories_are_right_while_the_root_follows(
     campaign(None, 5, 30)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("number", range(8), ids="seed-{}".format)
+@pytest.mark.long(cases=44 * 60)
+@pytest.mark.parametrize("number", range(sized(8, nightly=1)), ids="seed-{}".format)
 def test_random_histories_are_right_while_the_root_follows_for_long(
     monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:

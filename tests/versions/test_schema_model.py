@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.campaigns import sized
 from tests.versions.schema_world import SchemaWorld
 
 
@@ -25,8 +26,8 @@ def test_merges_of_types_equal_the_oracle(seed: int, tmp_path: Path) -> None:
     run(seed, 60, tmp_path / "graph" if seed == 0 else None)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("block", range(40), ids="block-{}".format)
+@pytest.mark.long(cases=500)
+@pytest.mark.parametrize("block", range(sized(40, nightly=2)), ids="block-{}".format)
 def test_merges_of_types_equal_the_oracle_for_long(block: int, tmp_path: Path) -> None:
     """The same for more than 20 000 cases in all; every tenth history is on the disk."""
     before = SchemaWorld.cases

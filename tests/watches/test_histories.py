@@ -12,6 +12,7 @@ import random
 from contextlib import suppress
 
 import pytest
+from tests.campaigns import sized
 from tests.watches.shelf import Book, Shelf, Thing, branch, make_app, merge_into, save
 from tests.watches.stage import until
 
@@ -215,8 +216,8 @@ def test_nobody_misses_what_it_was_due(few, seed):
     asyncio.run(tell_a_history(seed, 60))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 160))
+@pytest.mark.long(cases=400)
+@pytest.mark.parametrize("seed", range(100, 100 + sized(60, nightly=3)))
 def test_nobody_misses_what_it_was_due_in_long_histories(few, seed):
     """The same, over many more steps."""
     asyncio.run(tell_a_history(seed, 400))

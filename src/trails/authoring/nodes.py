@@ -225,13 +225,12 @@ class Node:
 
     @classmethod
     def get(cls, ctx: Context, reference: object) -> Self:
-        """The instance with this id (its key's value) or IRI."""
-        row = ctx.kg.find(cls.__trails__.name, identifier_of(cls.__trails__, reference))
+        """The instance with this key (its id), ``Type/id`` or IRI."""
+        name = cls.__trails__.name
+        row = ctx.kg.find(name, reference)
         if row is None:
             raise NotFoundError(
-                f"there is no {cls.__trails__.name} {reference!r}",
-                type=cls.__trails__.name,
-                id=str(reference),
+                ctx.kg.describe_missing(name, reference), type=name, id=str(reference)
             )
         return ctx.hydrate(row)  # type: ignore[return-value]
 
@@ -256,17 +255,6 @@ def unknown_field(descriptor: TypeDescriptor, name: str, value: object) -> Field
     return FieldError(
         name, "unknown_field", f"{descriptor.name} has no field {name!r}; {hint}", repr(value)
     )
-
-
-def identifier_of(descriptor: TypeDescriptor, reference: object) -> str:
-    """An id from a key's value; texts stay texts."""
-    if descriptor.key is None or isinstance(reference, str):
-        return str(reference)
-    row = descriptor.key.type.row
-    try:
-        return row.lexical(row.coerce(reference)) if row is not None else str(reference)
-    except KindError:
-        return str(reference)
 
 
 def derived_id(node: Node) -> str | None:

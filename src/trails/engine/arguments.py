@@ -11,16 +11,14 @@ from contextvars import ContextVar
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from trails.authoring.nodes import Node
 from trails.engine.context import GraphContext
-from trails.engine.validate import reference_coercer
 from trails.errors import FieldError, ValidationError
 from trails.model.capabilities import Capability, StoredQuery
 from trails.model.constraints import Coerce, PartsError, compile_field, showable
-from trails.model.kinds import DanglingError, Iri, KindError
+from trails.model.kinds import Iri, KindError
 from trails.model.names import suggest
+from trails.model.nodes import NodeState
 from trails.model.types import JSON, OBJECT, REF, PredicateDescriptor, ValueType
-from trails.model.wording import with_article
 from trails.projections.json_schema import Declarations
 from trails.projections.queries import params_field
 from trails.registry.declared import Declared
@@ -185,37 +183,25 @@ def checks_of(registry: Registry, declared: Registry | Declared | None = None) -
 
 
 def named(wanted: ValueType) -> Mapping[str, Coerce]:
-    """References as IRIs; whether the node exists is for others to find."""
-    target = wanted.target or ""
+    """References as the IRIs of nodes that exist."""
 
     def coerce(value: object) -> object:
-        ctx = _context.get()
-        return Iri(ctx.names.nodes + _handle_of(ctx, value, target))
+        return Iri(_context.get().kg.iri(_resolve(value, wanted).handle))
 
     return {REF: coerce, JSON: _same}
 
 
 def _loader(wanted: ValueType) -> Coerce:
-    """The instance that a reference names."""
-    target = wanted.target or ""
-
-    def load(value: object) -> Node:
-        ctx = _context.get()
-        handle = _handle_of(ctx, value, target)
-        row = ctx.kg.find(target, handle)
-        if row is None:
-            raise DanglingError(f"{handle} does not exist")
-        return ctx.hydrate(row)
-
-    return load
+    """The instance that a reference means."""
+    return lambda value: _context.get().hydrate(_resolve(value, wanted))
 
 
-def _handle_of(ctx: GraphContext, value: object, target: str) -> str:
-    schema = ctx.kg.schema
-    handle = str(reference_coercer(schema, ctx.names)(value))
-    if not schema.is_a(handle.partition("/")[0], target):
-        raise DanglingError(f"{handle} is not {with_article(target)}")
-    return handle
+def _resolve(value: object, wanted: ValueType) -> NodeState:
+    """The node that an argument means: a text in JSON, or an instance that a program gives."""
+    given = getattr(value, "handle", None) if hasattr(value, "__trails__") else value
+    if not isinstance(given, str):
+        raise KindError
+    return _context.get().kg.resolve(wanted.target or "", given)
 
 
 def _same(value: object) -> object:

@@ -28,7 +28,9 @@ def find_loss(folder: Path) -> Loss | None:
     """What a graph's log has lost, if other files in its folder prove that.
 
     Views are looked into only where the tail does not vouch for the log: a tail that was closed
-    in order and ends with a commit that the log has knows of every commit there ever was.
+    in order and ends with a commit that the log has knows of every commit there ever was. A tail
+    that was not closed vouches for the log as far as it goes: a view that is at another commit
+    with such a number is of another graph, or damaged, and proves nothing about this log.
     """
     with storage_errors("look into the graph's folder"):
         if log_problem(folder) is not None:
@@ -42,7 +44,7 @@ def find_loss(folder: Path) -> Loss | None:
             *_commits(log, tail),
             *_moves(log, tail),
             *_heads(log),
-            *_views(log, folder),
+            *_views(log, folder, after=tail.commits[-1][0] if tail.commits and agrees else 0),
         ]
         (last,) = log.execute("SELECT coalesce(max(seq), 0) FROM commits").fetchone()
     return Loss(last, tuple(traces)) if traces else None
@@ -94,9 +96,9 @@ def _heads(log: sqlite3.Connection) -> Iterator[Trace]:
         yield Trace(f"the head of branch {branch}", seq, commit)
 
 
-def _views(log: sqlite3.Connection, folder: Path) -> Iterator[Trace]:
+def _views(log: sqlite3.Connection, folder: Path, *, after: int) -> Iterator[Trace]:
     for where, seq, commit in _positions(folder):
-        if seq and not _has(log, seq, commit):
+        if seq > after and not _has(log, seq, commit):
             yield Trace(where, seq, commit)
 
 

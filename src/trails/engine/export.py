@@ -21,6 +21,8 @@ from trails.views.nodes.docs import docs_of
 from trails.views.terms import Terms
 
 _BLOCK: Final = 1 << 16
+_LONG_NAME: Final = 200
+_PORTION: Final = 100
 _encode = msgspec.json.encode
 _is_local = re.compile(r"[A-Za-z][A-Za-z0-9_]*").fullmatch
 
@@ -129,13 +131,30 @@ def write_jsonld(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
             "@id": names.nodes + state.handle,
             "@type": classes[state.type],
         }
+        rest: list[dict[str, object]] = []
         for name, value in state.values.items():
             iri, encode = fields[state.type][name]
-            many = schema.by_name[state.type].by_name[name].many
-            node[iri] = [encode(each) for each in value] if many else encode(value)  # type: ignore[attr-defined]
-        yield between + _encode(node)
-        between = b",\n"
+            if schema.by_name[state.type].by_name[name].many:
+                first, *others = _portions([encode(each) for each in value], node["@id"])  # type: ignore[attr-defined]
+                node[iri] = first
+                rest += [{"@id": node["@id"], iri: portion} for portion in others]
+            else:
+                node[iri] = encode(value)
+        for each in (node, *rest):
+            yield between + _encode(each)
+            between = b",\n"
     yield b"\n]}\n"
+
+
+def _portions(values: list[object], identifier: object) -> Iterator[list[object]]:
+    """A list whole, or in parts where each value makes a statement that is far longer than it.
+
+    A file that grows too much by being read is refused as hostile. To say the node's name now and
+    then keeps it well within that.
+    """
+    size = _PORTION if len(str(identifier)) > _LONG_NAME else max(len(values), 1)
+    for at in range(0, max(len(values), 1), size):
+        yield values[at : at + size]
 
 
 def _jsonld_fields(

@@ -67,36 +67,37 @@ class Guard:
         self.seen = full
         """The types as the actor sees them."""
         self._fixed = sight.fixed
-        self._lens = None if sight.reads_all else sight.lens(full.schema)
+        self.lens = None if sight.reads_all else sight.lens(full.schema)
+        """How the actor sees nodes; None where nothing is hidden."""
         self._plans: dict[str, _Plan] = {}
-        if self._lens is not None:
-            self.seen = compile_once(self._lens.schema, full.terms.names)
-            rules = _HiddenRules(full, self._lens)
-            self._plans = {each.name: rules.plan(each) for each in self._lens.schema.types}
+        if self.lens is not None:
+            self.seen = compile_once(self.lens.schema, full.terms.names)
+            rules = _HiddenRules(full, self.lens)
+            self._plans = {each.name: rules.plan(each) for each in self.lens.schema.types}
 
     @property
     def reads_all(self) -> bool:
         """Whether nothing is hidden."""
-        return self._lens is None
+        return self.lens is None
 
     # --- what is seen of a node, and what becomes of the rest --------------------------------
 
     def show(self, stored: Stored | None) -> Stored | None:
         """What the actor sees of a node; None for one that it does not see."""
-        if stored is None or self._lens is None:
+        if stored is None or self.lens is None:
             return stored
-        state = self._lens.see(stored.state)
+        state = self.lens.see(stored.state)
         return None if state is None else msgspec.structs.replace(stored, state=state)
 
     def complete(self, before: Stored | None, after: NodeState) -> NodeState:
         """A node that shall be as the actor wrote it, with what it does not see."""
-        if self._lens is None:
+        if self.lens is None:
             return after
         plan = self._plans[after.type]
         if before is None:
             kept = plan.defaults
         else:
-            old, shown = before.state.values, self._lens.see(before.state)
+            old, shown = before.state.values, self.lens.see(before.state)
             kept = {name: old[name] for name in plan.hidden if name in old}
             for name in plan.partial:
                 same = shown is not None and shown.values.get(name) == after.values.get(name)
@@ -119,7 +120,7 @@ class Guard:
         if node is None:
             return
         self.check_type(node.type)
-        if self._lens is not None and _meets(self._plans.get(node.type), before, after):
+        if self.lens is not None and _meets(self._plans.get(node.type), before, after):
             raise ForbiddenError(
                 f"this change of {node.type} could meet what you may not see, so it is refused, "
                 f"whatever the data; leave it to somebody who may see all of it{_NOTHING}",

@@ -18,8 +18,9 @@ from trails.engine.hindsight import Hindsight
 from trails.engine.idempotency import IdempotencyKey
 from trails.engine.instances import change_of, remember, request_of
 from trails.engine.lines import Compiled, Line, compile_once
-from trails.engine.named import names_known
+from trails.engine.named import names_known, settle_references
 from trails.engine.puts import Put
+from trails.engine.references import SeenNodes, describe_missing
 from trails.engine.seen import Seen, reader
 from trails.engine.sparql import ask_line, bind
 from trails.engine.statements import apply_statements, data_statements
@@ -37,15 +38,17 @@ from trails.errors import (
     ValidationError,
 )
 from trails.model.answers import Answer
+from trails.model.constraints import shorten
 from trails.model.history import Commit, Head
-from trails.model.iris import HANDLE_PREFIX, encode_id, normal_id
-from trails.model.kinds import Iri
+from trails.model.iris import encode_id, normal_id
+from trails.model.kinds import DanglingError, Iri, KindError
 from trails.model.lenses import Lens
 from trails.model.nodes import NodeState, make_handle, split_handle
 from trails.model.selections import Order, Selection
 from trails.model.sights import FULL, Sight
 from trails.model.sparql import query_form, tokenize
 from trails.model.types import Schema
+from trails.model.wording import with_article
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.select import Found, Selector
 from trails.views.nodes.unseen import first_handles
@@ -123,11 +126,43 @@ class Knowledge:
 
     # --- reading -----------------------------------------------------------------------
 
-    def find(self, type_name: str, reference: str) -> NodeState | None:
-        """One node by id, IRI or handle; of this type or one that extends it."""
+    def find(self, type_name: str, reference: object) -> NodeState | None:
+        """One node by reference; of this type or one that extends it."""
         if self._access is not OPEN:
             self._check_named(Selection(type_name))
-        return self._first(self._handles(type_name, reference))
+        try:
+            _, handles = self.compiled.validator.references.read(reference, type_name)
+        except KindError:
+            return None
+        return self._first(handles)
+
+    def resolve(self, type_name: str, reference: object) -> NodeState:
+        """The node that a reference means; DanglingError says which there are if it is missing."""
+        _, handles = self.compiled.validator.references.read(reference, type_name)
+        found = self._first(handles)
+        if found is None:
+            raise DanglingError(self.describe_missing(type_name, reference))
+        return found
+
+    def describe_missing(self, type_name: str, reference: object) -> str:
+        """Why a reference means no node, and which nodes could be meant."""
+        references = self.compiled.validator.references
+        other = references.other_type(reference, type_name)
+        try:
+            identifier, _ = references.read(reference, type_name)
+        except KindError as error:
+            return str(error) or f"{shorten(reference)} is not a reference"
+        if other is not None and self._first([other]) is not None:
+            return f"{other} is not {with_article(type_name)}"
+        return self._missing(type_name, reference, identifier)
+
+    def _missing(self, type_name: str, reference: object, identifier: str) -> str:
+        def read(nodes: NodeIndex) -> str:
+            with self._connection(nodes, self._mine()) as db:
+                seen = SeenNodes(nodes, db, self.schema, self.lens)
+                return describe_missing(seen, type_name, reference, identifier)
+
+        return self._graph.reading_nodes(self._line, read)
 
     def find_by_id(self, type_name: str, identifier: str) -> NodeState | None:
         """One node by exactly this id; of this type or one that extends it."""
@@ -150,25 +185,31 @@ class Knowledge:
 
         return self._graph.reading_nodes(self._line, read)
 
-    def _handles(self, type_name: str, reference: str) -> list[str]:
-        """The handles that a reference may stand for, most likely first."""
-        family = self.schema.family(type_name)
-        parsed = self._graph.names.parse_node(reference)
-        if parsed is None and reference.partition("/")[0] in family:
-            parsed = self._graph.names.parse_node(HANDLE_PREFIX + reference)
-        # A key's value may itself look like a handle or an IRI.
-        named = [make_handle(*parsed)] if parsed is not None and parsed[0] in family else []
-        return named + [make_handle(name, normal_id(reference)) for name in (type_name, *family)]
-
     def select(self, selection: Selection) -> Found:
         """A page of nodes."""
         self._check_named(selection)
-        return self._select(lambda selector: selector.select(selection))
+        settled = self._asked(selection)
+        return self._select(lambda selector: selector.select(settled))
 
     def count(self, selection: Selection) -> int:
         """How many nodes meet a selection."""
         self._check_named(selection)
-        return self._select(lambda selector: selector.count(selection))
+        settled = self._asked(selection)
+        return self._select(lambda selector: selector.count(settled))
+
+    def _asked(self, selection: Selection) -> Selection:
+        """What a program asks: whatever is wrong with its conditions is a QueryError."""
+        try:
+            return self._settled(selection)
+        except ValidationError as error:
+            first = error.fields[0]
+            raise QueryError(first.message, field=first.field, reason=first.code) from None
+
+    def _settled(self, selection: Selection) -> Selection:
+        """A selection with the references in its conditions as handles of nodes that exist."""
+        return settle_references(
+            self.schema, selection, lambda target, value: self.resolve(target, value).handle
+        )
 
     def counts(self) -> dict[str, int]:
         """How many nodes each type has, those of the types that extend it included."""
@@ -197,6 +238,7 @@ class Knowledge:
 
         Of a selection with a condition that number is None: it would cost more than the page.
         """
+        selection = self._settled(selection)
 
         def run(selector: Selector) -> tuple[Found, int | None]:
             found = selector.select(selection)

@@ -24,6 +24,7 @@ from trails.engine.conflicts import (
 from trails.engine.graph import Graph
 from trails.engine.lines import Line
 from trails.engine.mergers import check_types
+from trails.engine.node_sizes import size_error, size_of
 from trails.engine.rule_check import broken_around, broken_rules
 from trails.engine.rules import RuleError
 from trails.engine.schema_change import changed_reading
@@ -130,7 +131,7 @@ class Merging:
     # --- decisions -------------------------------------------------------------------------
 
     def _check_names(self) -> None:
-        """Refuse resolutions of what can't be a conflict; one that does not arise is no error."""
+        """Refuse what can't be the id of a conflict; conflicts that do not arise are allowed."""
         kinds = get_args(ConflictKind)
         for identifier in self._asked.resolutions:
             if identifier.partition(":")[0] not in kinds:
@@ -561,11 +562,23 @@ class Merging:
 
     def _mends(self, violation: RuleError, side: Side) -> bool:
         nodes, chosen = self._write.nodes, self._chosen(violation, side)
+        if violation.code == "max_size":
+            return not self._is_oversized(chosen)
         held = self._ours_now(list(chosen))
         self._try(chosen)
         found = list(broken_around(nodes.index, nodes.db, self._ours.compiled, list(chosen)))
         self._try(held)
         return not any(_is_same(violation, each) for each in found)
+
+    def _is_oversized(self, states: States) -> bool:
+        """Whether one of these nodes is too large, and larger than ours."""
+        docs, before = self._write.nodes.index.docs, self._ours_before(list(states))
+        for handle, state in states.items():
+            ours = before[handle]
+            allowed = 0 if ours is None else size_of(docs, ours)
+            if state is not None and size_error(docs, state, allowed) is not None:
+                return True
+        return False
 
     def _try(self, states: Mapping[str, NodeState | None]) -> None:
         """Put nodes into the index alone; the write of a merge with conflicts is given up."""

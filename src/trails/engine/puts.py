@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from trails.engine.references import Exist
 from trails.engine.validate import Validator
 from trails.errors import FieldError, NotFoundError
 from trails.model.ids import edge_id, uuid7
@@ -47,8 +48,13 @@ class Wanted(msgspec.Struct):
     handle: str | None = None
 
 
-def check_put(schema: Schema, validator: Validator, change: Put, prefix: str | None) -> Wanted:
-    """Validate one node's own values and find out which node it is."""
+def check_put(
+    schema: Schema, validator: Validator, change: Put, prefix: str | None, exist: Exist
+) -> Wanted:
+    """Validate one node's own values and find out which node it is.
+
+    ``exist`` tells which nodes there are, for references by key.
+    """
     if change.handle is not None:
         return Wanted(change.label or "", dict(change.values), [], change.id, change.handle)
     descriptor = schema.by_name.get(change.type)
@@ -59,7 +65,8 @@ def check_put(schema: Schema, validator: Validator, change: Put, prefix: str | N
         )
     errors: list[FieldError] = []
     label = prefix if prefix is not None else _batch_prefix(descriptor, change)
-    values = validator.check(change.type, change.values, label, errors)
+    given = validator.references.settle(change.type, change.values, exist)
+    values = validator.check(change.type, given, label, errors)
     identifier = _identify(descriptor, change, values, label, errors)
     if identifier is None:
         return Wanted(label, values, errors)

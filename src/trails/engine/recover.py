@@ -47,11 +47,11 @@ from trails.views.terms import Change
 ACTOR: Final = "trails-recovery"
 """Whose commits hold what was recovered from views."""
 _VIEWS: Final = ("nodes.db*", "branches", "snapshots", "scratch", "tail*", "*-shm")
-"""What is made anew, or read where it is."""
+"""Files that are rebuilt, or read where they are."""
 
 
 class Recovering(msgspec.Struct, frozen=True):
-    """What a recovery is told."""
+    """What a recovery is asked to do, and with what."""
 
     data: Path
     """The project's ``.trails``."""
@@ -141,7 +141,7 @@ class _Recovery:
 
     def _finish(self, graph: Graph, restored: list[str]) -> Recovery:
         rebuilt: dict[str, str] = {}
-        complete, reached = graph.log.last_seq(), 0
+        complete, reached = graph.log.last_seq(), self._last_sure(graph)
         unusable: list[str] = []
         with ExitStack() as opened:
             for source in self._sources(graph, opened):
@@ -181,16 +181,28 @@ class _Recovery:
     # --- what views hold ---------------------------------------------------------------
 
     def _sources(self, graph: Graph, opened: ExitStack) -> Iterator[_Source]:
-        """Views that are at a commit which the log does not have; one a branch, ``main`` first."""
+        """Views that are at a commit which the log does not have; one a branch, ``main`` first.
+
+        Where the log has the last commit of its tail, a view at an unknown commit that is no newer
+        is of another graph, or damaged: nothing is taken from it.
+        """
         found: dict[str, _Source] = {}
         views: list[_Source] = [*self._indexes(graph, opened), *self._stores(graph, opened)]
+        sure = self._last_sure(graph)
         for source in views:
+            if source.position.seq <= sure and not graph.ancestry.has(source.position):
+                continue
             known = found.get(source.branch)
             if known is None or known.position.seq < source.position.seq:
                 found[source.branch] = source
         for name in sorted(found, key=lambda name: (name != MAIN, name)):
             if not graph.ancestry.has(found[name].position):
                 yield found[name]
+
+    def _last_sure(self, graph: Graph) -> int:
+        """The number of the tail's last commit, if the log has it."""
+        kept = [each for each in self._frames if each.kind == "commit"]
+        return kept[-1].number if kept and graph.log.commit(kept[-1].id) is not None else 0
 
     def _indexes(self, graph: Graph, opened: ExitStack) -> Iterator[_Index]:
         try:
@@ -226,7 +238,7 @@ class _Recovery:
                 return declared
             raise StorageError(
                 f"the types that the data was written with (schema {digest[:12]}) are in no file "
-                "that is left, and the types that the project declares are others"
+                "that is left, and the project declares other types"
             )
         return found
 

@@ -1,4 +1,4 @@
-"""Rules that look at other nodes: uniqueness, references, edges at a node.
+"""Rules that look at other nodes: uniqueness, references, edges at a node; and a node's size.
 
 Each is tested right after a change, on the index as it then is. What fails is
 remembered and tested again when the write ends, because a later change of the
@@ -9,13 +9,17 @@ spent on suspects only.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from urllib.parse import unquote
 
+from trails.engine.node_sizes import size_error, size_of
+from trails.engine.references import SeenNodes, suggest_nodes
 from trails.errors import FieldError
+from trails.model.lenses import Lens
 from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.wording import count, with_article
-from trails.views.nodes.index import NodeIndex
+from trails.views.nodes.index import NodeIndex, Replacement
 from trails.views.nodes.keys import MISSING, handle_key, slot_name
 
 _SHOWN = 10
@@ -79,7 +83,15 @@ class RuleBook:
 class Rules:
     """Watches the changes of one write."""
 
-    def __init__(self, book: RuleBook, nodes: NodeIndex, db: sqlite3.Connection) -> None:
+    def __init__(
+        self,
+        book: RuleBook,
+        nodes: NodeIndex,
+        db: sqlite3.Connection,
+        lens: Lens | None = None,
+    ) -> None:
+        """``lens`` is how the writer sees nodes; messages name no others."""
+        self._seen = SeenNodes(nodes, db, book.schema if lens is None else lens.schema, lens)
         self._book = book
         self._schema = book.schema
         self._nodes = nodes
@@ -88,6 +100,8 @@ class Rules:
         self._dangling: dict[tuple[str, str, str], PredicateDescriptor] = {}
         self._gone: dict[str, NodeState] = {}
         self._crowded: set[tuple[str, str, str]] = set()
+        self._oversized: dict[str, int] = {}
+        """How large nodes were before, which are too large now."""
         self._known: set[str] = set()
         """Handles seen to exist, so that a batch asks once a target; bounded."""
 
@@ -163,9 +177,24 @@ class Rules:
             for holder in self._nodes.holders(self._db, slot, key):
                 yield holder, field
 
+    def weigh(self, large: Iterable[Replacement]) -> None:
+        """Test the sizes of nodes that may be too large; what was larger before may stay so."""
+        docs = self._nodes.docs
+        for change in large:
+            before, after = change.before, change.after
+            if after is not None and size_error(docs, after) is not None:
+                was = 0 if before is None else size_of(docs, before.state)
+                self._oversized.setdefault(change.handle, was)
+
     def forget(self) -> None:
         """Drop every suspicion."""
-        for suspects in (self._duplicates, self._dangling, self._gone, self._crowded):
+        for suspects in (
+            self._duplicates,
+            self._dangling,
+            self._gone,
+            self._crowded,
+            self._oversized,
+        ):
             suspects.clear()
 
     # --- the verdict -------------------------------------------------------------------
@@ -186,6 +215,14 @@ class Rules:
             error = self._count_error(*suspect)
             if error is not None:
                 yield error
+        yield from self._size_errors()
+
+    def _size_errors(self) -> Iterator[RuleError]:
+        for handle, allowed in self._oversized.items():
+            stored = self._nodes.find(self._db, handle)
+            error = None if stored is None else size_error(self._nodes.docs, stored.state, allowed)
+            if error is not None:
+                yield of_node(handle, error)
 
     def _duplicate_errors(self) -> Iterator[RuleError]:
         for (slot, key), (fields, newcomer) in self._duplicates.items():
@@ -194,13 +231,28 @@ class Rules:
                 yield error
 
     def _dangling_errors(self) -> Iterator[RuleError]:
+        hints = 0
         for (holder, name, handle), field in self._dangling.items():
             stored = self._nodes.find(self._db, holder)
             value = None if stored is None else stored.state.values.get(name)
             points = handle in value if isinstance(value, tuple) else handle == value
             if points and not self._reference_holds(field, handle):
-                there = self._nodes.exists(self._db, handle)
-                yield dangling_error(holder, field, handle, there=there)
+                there = self._is_seen(handle)
+                hint = ""
+                if not there and hints < _SHOWN:  # each costs some searches
+                    hints += 1
+                    hint = self.suggest(field.target or "", unquote(handle.partition("/")[2]))
+                yield dangling_error(holder, field, handle, there=there, hint=hint)
+
+    def _is_seen(self, handle: str) -> bool:
+        stored, lens = self._nodes.find(self._db, handle), self._seen.lens
+        return stored is not None and (lens is None or lens.see(stored.state) is not None)
+
+    def suggest(self, target: str, identifier: str) -> str:
+        """The end of a message about a node that does not exist: which do."""
+        if target not in self._seen.schema.by_name:
+            return ""
+        return f"; {suggest_nodes(self._seen, target, identifier)}"
 
     def _gone_references(self) -> Iterator[RuleError]:
         for handle, node in self._gone.items():
@@ -265,15 +317,15 @@ def duplicate_error(
 
 
 def dangling_error(
-    holder: str, field: PredicateDescriptor, handle: str, *, there: bool
+    holder: str, field: PredicateDescriptor, handle: str, *, there: bool, hint: str = ""
 ) -> RuleError:
-    """A reference leads nowhere, or to a node of another type."""
+    """A reference leads nowhere, or to a node of another type; ``hint`` ends the message."""
     wanted = with_article(field.target or "node")
     why = f"which is not {wanted}" if there else "which does not exist"
     return RuleError(
         field.name,
         "reference",
-        f"{field.name} must refer to {wanted}; {holder} refers to {handle}, {why}",
+        f"{field.name} must refer to {wanted}; {holder} refers to {handle}, {why}{hint}",
         handle,
         field.target,
         nodes=(holder,),

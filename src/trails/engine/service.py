@@ -155,7 +155,7 @@ class GraphService:
                     raise refuse_text()
                 effect = self.untrusted.effect(line, caller=ctx.actor)
                 return mutate_sparql(graph, line, opening, change, effect)
-            return mutate_typed(graph, opening, inner.kg.find, change)
+            return mutate_typed(opening, inner.kg, change)
 
     def load(
         self,

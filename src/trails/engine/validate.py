@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trails.authoring.nodes import Node
+from trails.engine.references import References
 from trails.errors import FieldError
 from trails.model.constraints import Coerce, compile_field, showable
 from trails.model.iris import Names
 from trails.model.kinds import KindError
 from trails.model.names import suggest
-from trails.model.nodes import make_handle, split_handle
 from trails.model.types import REF, Schema
 
 
@@ -22,7 +22,8 @@ class Validator:
     """Checks the values of nodes of one schema."""
 
     def __init__(self, schema: Schema, names: Names) -> None:
-        self.special: dict[str, Coerce] = {REF: reference_coercer(schema, names)}
+        self.references = References(schema, names)
+        self.special: dict[str, Coerce] = {REF: reference_coercer(self.references)}
         self._known = {each.name: each.by_name.keys() for each in schema.types}
         self._checks = {
             each.name: [
@@ -72,26 +73,17 @@ class Validator:
         return errors
 
 
-def _spelled_as_stored(handle: str) -> str:
-    """A handle with its id percent-encoded, as every handle that is written must be."""
-    try:
-        return make_handle(*split_handle(handle))
-    except UnicodeDecodeError:
-        raise KindError("its id is not text") from None
+def reference_coercer(references: References) -> Coerce:
+    """Accept an instance, an IRI or ``Type/id``; give the handle.
 
-
-def reference_coercer(schema: Schema, names: Names) -> Coerce:
-    """Accept an instance, an IRI, an MCP handle or a plain handle; give the handle."""
-    known = schema.by_name
+    Bare keys are settled before values are checked, because that may need a look at the graph.
+    """
 
     def coerce(value: object) -> object:
-        if isinstance(value, str):
-            parsed = names.parse_node(value)
-            if parsed is not None and parsed[0] in known:
-                return make_handle(*parsed)
-            if value.isascii() and value.count("/") == 1 and value.partition("/")[0] in known:
-                return _spelled_as_stored(value)
-        elif isinstance(value, Node) or hasattr(value, "__trails__"):
+        handle = references.exact(value)
+        if handle is not None:
+            return handle
+        if isinstance(value, Node) or hasattr(value, "__trails__"):
             handle = getattr(value, "handle", None)
             if handle is not None:
                 return handle

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from trails.errors import FieldError
-from trails.model.kinds import KINDS, KindError
+from trails.model.kinds import KINDS, DanglingError, KindError
 from trails.model.patterns import compile_pattern
 from trails.model.types import JSON, LIST, MAP, OBJECT, REF, PredicateDescriptor, ValueType
 from trails.model.wording import count, with_article
@@ -71,7 +71,7 @@ RULES: Final = (
 
 
 _EXPECTED: Final = {
-    REF: "a reference to {a_target} (its IRI)",
+    REF: "a reference to {a_target} (its IRI, '{target}/id' or key)",
     OBJECT: "an object with the fields of {target}",
     JSON: "a JSON value",
     MAP: "an object",
@@ -138,17 +138,15 @@ def compile_field(
         except PartsError as inner:
             errors.extend(inner.below(path))
             return None
+        except DanglingError as reason:
+            kind = str(field.type.scalar)
+            errors.append(FieldError(path, reason.code, f"{path}: {reason}", showable(raw), kind))
+            return None
         except KindError as reason:
             hint = f" ({reason})" if str(reason) else ""
-            errors.append(
-                FieldError(
-                    path,
-                    reason.code,
-                    f"{path} must be {expected}, not {shorten(raw)}{hint}",
-                    showable(raw),
-                    str(field.type.scalar),
-                )
-            )
+            message = f"{path} must be {expected}, not {shorten(raw)}{hint}"
+            kind = str(field.type.scalar)
+            errors.append(FieldError(path, reason.code, message, showable(raw), kind))
             return None
         # An int is judged as given: rounded to a float it could cross a limit.
         judged = raw if type(raw) is int else value

@@ -7,10 +7,16 @@ that follows the base. References between nodes are stored as handles.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from trails.model.iris import decode_id, encode_id
+
+MAX_NODE: Final = 8_000_000
+"""Bytes that the values of a node may take, each in its longest form."""
+LARGE_NODE: Final = MAX_NODE // 6
+"""Bytes of JSON up to which no form can be longer than that."""
 
 
 def make_handle(type_name: str, identifier: str) -> str:

@@ -254,11 +254,12 @@ def _project_reference(
     value_type: ValueType, declared: Declarations, inside: tuple[str, ...]
 ) -> Document:
     del declared, inside
+    name = value_type.target
     return {
         "type": "string",
         "format": "iri",
-        "trails:node_type": value_type.target,
-        "description": f"The IRI of an existing {value_type.target}.",
+        "trails:node_type": name,
+        "description": f"An existing {name}: its IRI, '{name}/id' or key.",
     }
 
 

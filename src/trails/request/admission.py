@@ -1,7 +1,9 @@
 """Admission: whether an actor may begin another call, by what it has under way and did lately.
 
 Asked once it is known that the actor may make the call at all, so that what an actor can't
-see costs it nothing and tells it nothing. One for each graph, and one account for each
+see costs it nothing and tells it nothing. A large body is the exception: parsing it costs much,
+so its sender is admitted before that, and the call that is found in it is not counted again.
+One for each graph, and one account for each
 name, whatever credentials it comes with. All accounts together have a limit, too: a graph that
 can't keep up refuses calls at once instead of letting them wait without end.
 
@@ -11,9 +13,10 @@ the items of a list, and adding or taking one is a single step.
 
 from __future__ import annotations
 
+from contextvars import ContextVar, Token
 from sys import maxsize
 from time import monotonic
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -89,6 +92,50 @@ class Slot:
         self.release()
 
 
+class Reservation:
+    """An admission that was granted before it was known for which call.
+
+    Within the ``with`` block, and in tasks that are started there, the first call of the same
+    actor on the same graph uses it. It is paid for even if no call does.
+    """
+
+    __slots__ = ("_account", "_admission", "_is_used", "_name", "_token")
+
+    def __init__(self, admission: Admission, name: str, account: Account) -> None:
+        self._admission = admission
+        self._name = name
+        self._account: Account | None = account
+        self._is_used = False
+        self._token: Token[Reservation | None] | None = None
+
+    def __enter__(self) -> Self:
+        """Offer it to the calls of this request."""
+        self._token = _reservation.set(self)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Give the place back, unless a call has it."""
+        if self._token is not None:
+            _reservation.reset(self._token)
+        self._release()
+
+    def use(self, admission: Admission, name: str) -> bool:
+        """Whether a call is paid for by this; its place is free for that call then."""
+        if self._is_used or admission is not self._admission or name != self._name:
+            return False
+        self._is_used = True
+        self._release()
+        return True
+
+    def _release(self) -> None:
+        account, self._account = self._account, None
+        if account is not None:
+            account.end()
+
+
+_reservation: ContextVar[Reservation | None] = ContextVar("trails_reservation", default=None)
+
+
 class Admission:
     """The accounts of all actors of one graph."""
 
@@ -101,7 +148,7 @@ class Admission:
         self._crowd = _FEW
 
     def refuse_overload(self, actor: Actor) -> Failure | None:
-        """Why nothing more is begun now, whoever asks; the operator gets through."""
+        """The refusal while the graph is overloaded, for everybody but the operator."""
         if len(self._all) < self._most_of_all or actor.credential == OPERATOR.credential:
             return None
         return Failure(
@@ -114,6 +161,8 @@ class Admission:
 
     def enter(self, actor: Actor) -> Account | Failure:
         """Begin a call, which the caller ends in the account; or why that can't be now."""
+        reserved = _reservation.get()
+        is_paid = reserved is not None and reserved.use(self, actor.name)
         if len(self._all) >= self._most_of_all:
             overload = self.refuse_overload(actor)
             if overload is not None:
@@ -124,12 +173,19 @@ class Admission:
         credential, most = actor.credential, self._most
         if credential and credential != OPERATOR.credential and 0 < most <= len(account):
             return _too_many_at_once(actor.name, len(account), most)
-        if self._calls.limit and credential and credential != OPERATOR.credential:
+        if not is_paid and self._calls.limit and credential and credential != OPERATOR.credential:
             over = self._calls.take(actor.name)
             if over is not None:
                 return _too_many_lately(actor.name, over, int(self._calls.limit))
         account.begin()
         return account
+
+    def reserve(self, actor: Actor) -> Reservation | Failure:
+        """Admit an actor to a call that is not known yet; or why that can't be now."""
+        account = self.enter(actor)
+        if isinstance(account, Failure):
+            return account
+        return Reservation(self, actor.name, account)
 
     def hold(self, name: str) -> Slot:
         """Keep a place for a call that goes on after its answer; it was admitted before."""

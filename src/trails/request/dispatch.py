@@ -87,6 +87,9 @@ class Dispatch:
             self._activities.end(call, "cancelled")
             raise
         except Exception as error:  # noqa: BLE001 - every error becomes a failure here
+            if request.entry.judged is not None and not request.prepared:
+                # Corrected arguments are judged too, before they are offered.
+                return await self._in_thread(call, self._fail, request, error)
             return self._fail(request, error)
 
     async def _in_thread(self, call: Call, work: Callable[..., T], *arguments: object) -> T:

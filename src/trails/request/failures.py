@@ -82,7 +82,8 @@ def invalid(error: ValidationError, repaired: Repaired) -> Failure:
         data["corrected_arguments"] = repaired.arguments
         spelled = msgspec.json.encode(repaired.arguments).decode()
         if len(spelled) <= _SPELLED:
-            message = f"{message}. These arguments would pass: {spelled}"
+            says = "These arguments would pass" if repaired.certain else "Corrected arguments"
+            message = f"{message}. {says}: {spelled}"
     return Failure("validation", error.code, message, data)
 
 

@@ -12,7 +12,7 @@ import msgspec
 from trails.engine.context import GraphContext
 from trails.engine.knowledge import Knowledge
 from trails.errors import FieldError, QueryError, ValidationError
-from trails.model.constraints import Coerce, coercer_of, compile_field, shorten
+from trails.model.constraints import coercer_of, compile_field, shorten
 from trails.model.iris import XSD
 from trails.model.kinds import KindError
 from trails.model.names import suggest
@@ -48,9 +48,7 @@ def read_page(ctx: GraphContext, uri: str, address: ListAddress) -> list[Content
     descriptor = kg.schema.by_name[address.type]
     selection = Selection(
         address.type,
-        None
-        if address.where is None
-        else condition_of(descriptor, address.where, kg.compiled.validator.special),
+        None if address.where is None else condition_of(descriptor, address.where),
         limit=address.limit or DEFAULT_LIMIT,
         offset=address.offset or 0,
         after=address.cursor,
@@ -114,10 +112,8 @@ class Labels:
 # --- where -------------------------------------------------------------------------------
 
 
-def condition_of(
-    descriptor: TypeDescriptor, clause: Clause, special: Mapping[str, Coerce]
-) -> Condition:
-    """A filter as a condition, its value in the field's type."""
+def condition_of(descriptor: TypeDescriptor, clause: Clause) -> Condition:
+    """A filter as a condition, its value in the field's type; references stay as they are."""
     field = descriptor.by_name.get(clause.field)
     if field is None:
         hint = suggest(clause.field, descriptor.by_name)
@@ -127,28 +123,27 @@ def condition_of(
     if row is not None and row.sort_key is None:
         message = f"{field.name} is {field.type}, which can't be compared; filter by another field"
         raise ValidationError([FieldError(field.name, "datatype", message)])
-    return Condition((field.name,), "exact", _value_of(field, clause.value, special))
+    value = clause.value if field.target is not None else _value_of(field, clause.value)
+    return Condition((field.name,), "exact", value)
 
 
-def _value_of(field: PredicateDescriptor, text: str, special: Mapping[str, Coerce]) -> object:
-    coerce, expected = coercer_of(field.type.scalar, special)
+def _value_of(field: PredicateDescriptor, text: str) -> object:
+    coerce, expected = coercer_of(field.type.scalar, {})
     read = _READ.get(field.type.scalar.kind, str)
     try:
         value = read(text)
         found = coerce(value)
     except (KindError, ValueError):
         raise _mismatch(field, text, expected) from None
-    _refuse_impossible(field, value, special)
+    _refuse_impossible(field, value)
     return found
 
 
-def _refuse_impossible(
-    field: PredicateDescriptor, value: object, special: Mapping[str, Coerce]
-) -> None:
+def _refuse_impossible(field: PredicateDescriptor, value: object) -> None:
     """Refuse a value that the field can't have, for which nothing would ever be found."""
     one = msgspec.structs.replace(field, type=field.type.scalar, min_count=0, max_count=1)
     errors: list[FieldError] = []
-    compile_field(one, special, stored=False)(value, field.name, errors)
+    compile_field(one, {}, stored=False)(value, field.name, errors)
     if errors:
         known = [each for each in field.one_of or () if isinstance(each, str)]
         near = get_close_matches(str(value), known, n=1)

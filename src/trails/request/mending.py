@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import partial
-from typing import Final
+
+import msgspec
 
 from trails.engine.context import GraphContext
+from trails.engine.policy_rules import judge
 from trails.errors import TrailsError, ValidationError
-from trails.model.nodes import make_handle
+from trails.model.capabilities import StoredQuery
+from trails.model.types import OBJECT
+from trails.request.entries import Entry
 from trails.request.repair import Parameters, Repaired, repair
 from trails.request.requests import Request
-
-_LOOKED_AT: Final = 50
-"""Ids that a reference is compared with."""
 
 
 def mend(request: Request, error: ValidationError) -> Repaired:
@@ -22,9 +22,23 @@ def mend(request: Request, error: ValidationError) -> Repaired:
     entry, ctx = request.entry, request.ctx
     wanted = Parameters((*entry.arguments.fields, *entry.controls.fields), entry.declared)
     if ctx is None:
-        return repair(error.fields, request.arguments, wanted, _nobody, None)
-    nearest, accepts = partial(_nearest, ctx), partial(_accepts, request, ctx)
-    return repair(error.fields, request.arguments, wanted, nearest, accepts)
+        return repair(error.fields, request.arguments, wanted, _unknown, None)
+    exists, accepts = partial(_exists, ctx), partial(_accepts, request, ctx)
+    repaired = repair(error.fields, request.arguments, wanted, exists, accepts)
+    return msgspec.structs.replace(repaired, certain=_is_certain(request.entry))
+
+
+def _is_certain(entry: Entry) -> bool:
+    """Whether the checks of a call's arguments are all that can refuse them.
+
+    A built-in reads texts and operations, a query that changes breaks rules or does not, and a
+    new node meets those of the graph: whether they pass is known when they are run.
+    """
+    if entry.source is None or (isinstance(entry.source, StoredQuery) and entry.source.mutation):
+        return False
+    scalars = [field.type.scalar for field in entry.arguments.fields]
+    types = entry.declared.schema.by_name
+    return not any(each.kind == OBJECT and each.target in types for each in scalars)
 
 
 def _accepts(request: Request, ctx: GraphContext, arguments: Mapping[str, object]) -> bool:
@@ -33,38 +47,24 @@ def _accepts(request: Request, ctx: GraphContext, arguments: Mapping[str, object
         return False  # another branch would have to be looked at
     own = {name: value for name, value in arguments.items() if name not in controls}
     try:
-        request.entry.arguments.prepare(ctx, own)
+        prepared = request.entry.arguments.prepare(ctx, own)
+        if request.entry.judged is not None:
+            judge(ctx, request.entry.judged, prepared)
     except TrailsError:
         return False
     return True
 
 
-def _nobody(target: str, value: object) -> None:
+def _unknown(target: str, value: object) -> bool:
+    """Without a context no reference can be looked up."""
     del target, value
+    return False
 
 
-def _nearest(ctx: GraphContext, target: str, value: object) -> str | None:
-    """The node that was probably meant: the id alone was given, or one that is nearly right."""
-    if not isinstance(value, str) or not value or len(value) > 500 or not value.isprintable():
-        return None
-    if target not in ctx.kg.schema.by_name:
-        return None
+def _exists(ctx: GraphContext, target: str, value: object) -> bool:
+    if not isinstance(value, str) or target not in ctx.kg.schema.by_name:
+        return False
     try:
-        found = ctx.kg.find(target, value)
-        if found is not None:
-            return ctx.names.nodes + make_handle(found.type, found.id)
-        identifier = value.rpartition("/")[2]
-        near = get_close_matches(identifier, _ids(ctx, target, identifier), n=1, cutoff=0.75)
-        found = ctx.kg.find(target, near[0]) if near else None
+        return ctx.kg.find(target, value) is not None
     except TrailsError:
-        return None
-    return None if found is None else ctx.names.nodes + make_handle(found.type, found.id)
-
-
-def _ids(ctx: GraphContext, target: str, identifier: str) -> list[str]:
-    """Some ids that begin alike."""
-    for length in (len(identifier) - 1, 3, 1, 0):
-        ids = ctx.kg.ids_from(target, identifier[: max(length, 0)], _LOOKED_AT)
-        if ids:
-            return ids
-    return []
+        return False

@@ -20,7 +20,7 @@ from trails.model.resources import Completions, Content, ResourceList
 from trails.model.tools import ToolList
 from trails.projections.instructions import project_instructions
 from trails.registry.registry import Registry
-from trails.request.admission import Admission
+from trails.request.admission import Admission, Reservation
 from trails.request.authorize import Authority, refuse_scope, see
 from trails.request.catalog import Catalog
 from trails.request.dispatch import Dispatch
@@ -200,6 +200,13 @@ class Kernel:
     def refuse_overload(self, actor: Actor) -> Failure | None:
         """Why this graph begins nothing more now; asked before a request is even read."""
         return self._admission.refuse_overload(actor)
+
+    def reserve(self, actor: Actor) -> Reservation | Failure:
+        """Admit an actor before its large request is parsed; or why that can't be now.
+
+        The call in that request is not counted again.
+        """
+        return self._admission.reserve(actor)
 
     def close(self) -> None:
         """Let the threads end; the graph stays open."""

@@ -30,6 +30,7 @@ from trails.model.decisions import EVERYTHING
 from trails.model.kept import Kept
 from trails.model.latest import Latest
 from trails.model.names import suggest
+from trails.model.nodes import make_handle
 from trails.model.outcomes import Failure
 from trails.model.reports import Report
 from trails.model.resources import Completions, Content, ResourceList
@@ -74,8 +75,6 @@ NOTHING: Final = ResourceList("nothing", (), ())
 _TYPES: Final = "kg"
 _CHEAP_LIMIT: Final = 200
 _CHEAP_OFFSET: Final = 1000
-_SHOWN: Final = 5
-"""Ids that a message offers instead of one that does not exist."""
 _LISTS: Final = 1024
 """Lists that are remembered, one an actor."""
 _SCHEMAS: Final = 64
@@ -245,7 +244,7 @@ class Reader:
     def _read_instance(self, kg: Knowledge, uri: str, address: InstanceAddress) -> list[Content]:
         schema = kg.schema
         _check_type(schema, address.type)
-        state = kg.find_by_id(address.type, address.id)
+        state = kg.find_by_id(address.type, address.id) or kg.find(address.type, address.id)
         if state is None:
             raise NotFoundError(_missing(kg, address), uri=uri)
         names = self._service.graph.names
@@ -262,14 +261,8 @@ class Reader:
 def _missing(kg: Knowledge, address: InstanceAddress) -> str:
     """What to say of an instance that does not exist: some that do, with ids like it."""
     listing = format_address(ListAddress(address.type, address.place))
-    near = kg.ids_from(address.type, address.id[:3], _SHOWN)
-    some = near or kg.ids_from(address.type, "", _SHOWN)
-    ids = ", ".join(shorten(each) for each in some)
-    shown = f"there are {ids} and perhaps more" if some else "there is none at all"
-    return (
-        f"there is no {address.type} with the id {shorten(address.id)}; {shown}: {listing} lists "
-        "all"
-    )
+    missing = kg.describe_missing(address.type, make_handle(address.type, address.id))
+    return f"{missing} ({listing} lists all)"
 
 
 def _check_offered(rights: ActorAccess, uri: str, address: Address, roots: Roots) -> None:

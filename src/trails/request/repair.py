@@ -1,8 +1,8 @@
 """Repair: the nearest legal value for a wrong one, and the call that would have been right.
 
 Pure. Nothing is guessed that loses what the caller said: a text is never cut, a value
-never dropped. Corrected arguments are given only when they pass the very check that
-refused the first ones: when every violation could be repaired.
+never dropped, a reference never turned to another record. Corrected arguments are given only
+when they pass the very check that refused the first ones: when every violation could be repaired.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from trails.model.kinds import KindError
 from trails.model.types import JSON, LIST, MAP, OBJECT, REF, PredicateDescriptor, ValueType
 from trails.projections.json_schema import Declarations
 
-Nearest = Callable[[str, object], str | None]
-"""(node type, value) → the IRI of the node that was probably meant."""
+Exists = Callable[[str, object], bool]
+"""(node type, reference) → whether it means a node."""
 Accepts = Callable[[Mapping[str, object]], bool]
 Suggestions = dict[int, object]
 """By the place of the error."""
@@ -47,14 +47,16 @@ class Repaired(msgspec.Struct, frozen=True):
 
     suggestions: Suggestions
     arguments: Mapping[str, object] | None = None
-    """The whole call as it would be accepted; None where that is not known."""
+    """The whole call as its checks accept it; None where they would not, or that is not known."""
+    certain: bool = False
+    """Whether nothing else is checked: neither a new node nor a text that only running it tells."""
 
 
 def repair(
     errors: Sequence[FieldError],
     arguments: Mapping[str, object],
     wanted: Parameters,
-    nearest: Nearest,
+    exists: Exists,
     accepts: Accepts | None,
 ) -> Repaired:
     """Suggest a value for each violation, and the call that has them all."""
@@ -70,8 +72,8 @@ def repair(
             name = place.enclose(wanted.declared) or place.rename()
             if name is not None:
                 suggestions[at] = name
-        elif error.code != "max_length" and place.field is not None:
-            for value in place.candidates(nearest):
+        elif error.code not in {"max_length", "max_size"} and place.field is not None:
+            for value in place.candidates(exists):
                 suggestions[at] = value
                 place.put(value)
                 break
@@ -161,20 +163,19 @@ class _Place:
         holder[found] = holder.pop(name)
         return found
 
-    def candidates(self, nearest: Nearest) -> Iterator[object]:
+    def candidates(self, exists: Exists) -> Iterator[object]:
         """Values near the given one that the field's own rules accept."""
         field, given = self.field, self.value
         if field is None or given is None:
             return
         scalar = field.type.scalar
-        if scalar.kind == REF and not field.many:
-            found = nearest(scalar.target or "", given)
-            if found is not None:
-                yield found
-            return
         for value in _near(given, field):
-            if value is not None and value != given and not _broken_rules(field, value):
-                yield value
+            if value is None or value == given or _broken_rules(field, value):
+                continue
+            items = value if isinstance(value, list) else [value]
+            if scalar.kind == REF and not all(exists(scalar.target or "", each) for each in items):
+                continue
+            yield value
 
 
 def _fold(name: str) -> str:
@@ -258,6 +259,9 @@ def _near(given: object, field: PredicateDescriptor) -> Iterator[object]:
             if isinstance(parsed, list):
                 yield parsed
         return
+    if field.type.kind == REF:
+        yield from _respelled(given, field.type.target or "")
+        return
     for value in (given, *_converted(given, field.type)):
         yield value
         if isinstance(value, str):
@@ -270,6 +274,20 @@ def _near(given: object, field: PredicateDescriptor) -> Iterator[object]:
             yield field.min_value
         if "max_value" in broken:
             yield field.max_value
+
+
+def _respelled(given: object, target: str) -> Iterator[object]:
+    """A reference that means the same record, in a form that is taken."""
+    if isinstance(given, list) and len(given) == 1:
+        given = given[0]
+        yield given
+    if _is_number(given):
+        yield str(given)
+    if isinstance(given, str):
+        yield given.strip()
+        name, slash, identifier = given.strip().rpartition("/")
+        if slash and name.rpartition("/")[2].casefold() == target.casefold():
+            yield f"{target}/{identifier}"
 
 
 def _converted(given: object, wanted: ValueType) -> Iterable[object]:

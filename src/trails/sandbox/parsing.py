@@ -40,7 +40,7 @@ class _Stream:
         self._limits = limits
         self._read = 0
         self._written = 0
-        self._tail = b""
+        self._begun: list[bytes] = []
 
     def run(self, opening: bytes) -> Iterator[bytes]:
         """Feed, and give what comes out, until the worker is done."""
@@ -64,6 +64,7 @@ class _Stream:
                     elif feeding or reply.outcome != "done":
                         raise _refusal(reply)
                     else:
+                        self._check_begun()
                         return
 
     def _replies(self, received: bytearray) -> Iterator[Reply]:
@@ -88,11 +89,18 @@ class _Stream:
                 limit="expansion",
                 value=limit,
             )
-        # A statement may begin in one piece and end in the next.
-        text = self._tail + piece
-        check_nesting(text, self._limits.depth)
-        self._tail = text[text.rfind(b"\n") + 1 :]
+        # A statement may begin in one piece and end in another.
+        end = piece.rfind(b"\n") + 1
+        self._begun.append(piece[:end] if end else piece)
+        if end:
+            self._check_begun()
+            self._begun.append(piece[end:])
         return piece
+
+    def _check_begun(self) -> None:
+        """Check statements that have come to their end."""
+        check_nesting(b"".join(self._begun), self._limits.depth)
+        self._begun.clear()
 
 
 def _framed(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -21,6 +21,7 @@ from trails.model.iris import TRAILS
 from trails.sandbox.confine import confine
 from trails.sandbox.updates import DEFAULT_BASE, effect_of
 from trails.sandbox.wire import PIECE, Channel, Job, Outcome, Reply, decode_job, encode
+from trails.views.statements import load_statements, long_token, read_statements
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 PATIENCE: Final = 10
@@ -189,7 +190,13 @@ class Worker:
     def _parse(self, store: ox.Store, job: Job) -> Reply:  # noqa: ARG002 - as the others
         source, output = Input(self._channel), Pieces(self._channel)
         quads = ox.parse(cast(IO[bytes], source), FORMATS[job.text], base_iri=job.base_iri)
-        ox.serialize(quads, cast(IO[bytes], output), ox.RdfFormat.N_QUADS)
+        try:
+            ox.serialize(quads, cast(IO[bytes], output), ox.RdfFormat.N_QUADS)
+        except MemoryError as error:
+            told = long_token(error)
+            if told is None:
+                raise
+            return Reply("refused", told)
         output.send()
         source.finish()
         return Reply("done")
@@ -210,10 +217,10 @@ class Worker:
 def _apply(store: ox.Store, removed: bytes, added: bytes) -> None:
     """Move the store by one commit."""
     if removed:
-        for quad in ox.parse(removed, ox.RdfFormat.N_QUADS, lenient=True):
+        for quad in read_statements(removed, lenient=True):
             store.remove(quad)
     if len(added) > _BULK:
-        store.bulk_load(added, ox.RdfFormat.N_QUADS, lenient=True)
+        load_statements(store, added)
     elif added:
         store.extend(ox.parse(added, ox.RdfFormat.N_QUADS, lenient=True))
 
@@ -268,14 +275,22 @@ class Input:
         self._rest = memoryview(b"")
         self._ended = False
 
-    def read(self, size: int = -1) -> bytes:
-        """Some of the next bytes."""
-        if not self._rest and not self._ended:
-            self._rest = memoryview(self._channel.read() or b"")
-            self._ended = not self._rest
-        piece = self._rest[:size] if size >= 0 else self._rest
-        self._rest = self._rest[len(piece) :]
-        return bytes(piece)
+    def read(self, size: int) -> bytes:
+        """The next bytes: as many as are asked for, unless the file ends.
+
+        With fewer, a parser would look at the beginning of a long token again and again.
+        """
+        pieces: list[memoryview] = []
+        while size:
+            if not self._rest and not self._ended:
+                self._rest = memoryview(self._channel.read() or b"")
+                self._ended = not self._rest
+            if not self._rest:
+                break
+            pieces.append(self._rest[:size])
+            self._rest = self._rest[size:]
+            size -= len(pieces[-1])
+        return b"".join(pieces)
 
     def finish(self) -> None:
         """Take what the parser did not ask for."""

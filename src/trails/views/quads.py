@@ -26,6 +26,7 @@ from trails.model.history import Position
 from trails.model.iris import TRAILS, Names
 from trails.views.memtables import Memtables
 from trails.views.staging import StagedLoad, batches, pieces
+from trails.views.statements import load_statements
 from trails.views.turns import Turns
 
 _META: Final = f"<{TRAILS}view>"
@@ -292,7 +293,7 @@ class QuadsView:
                 for lines in batches(removed):
                     self.store.update(f"DELETE DATA {{ {lines} }}")
                 for piece in pieces(added):
-                    self.store.bulk_load(piece, format=ox.RdfFormat.N_QUADS, lenient=True)
+                    load_statements(self.store, piece)
             self.apply(position, b"", b"")
 
     def optimize(self) -> None:

@@ -18,6 +18,8 @@ from typing import IO, Final
 
 import pyoxigraph as ox
 
+from trails.views.statements import load_statements
+
 PIECE: Final = 24 * 2**20
 """Bytes loaded at once: a quarter of a million statements, whose load takes 200 megabytes."""
 
@@ -64,7 +66,7 @@ class StagedLoad:
         for lines in batches(io.BytesIO(removed)):
             self._store.update(f"DELETE DATA {{ {lines} }}")
         if added:
-            self._store.bulk_load(added, format=ox.RdfFormat.N_QUADS, lenient=True)
+            load_statements(self._store, added)
 
     def finish(self) -> None:
         """Load the rest; raises what went wrong on the way."""

@@ -15,6 +15,7 @@ from trails.model.iris import RDF_TYPE, Names
 from trails.model.kinds import Kind
 from trails.model.nodes import NodeState, split_handle
 from trails.model.types import PredicateDescriptor, Schema
+from trails.views.statements import read_statements
 
 Values = Mapping[str, object]
 Encode = Callable[[object], str]
@@ -124,7 +125,7 @@ class Terms:
 
     def parse(self, text: bytes | IO[bytes]) -> Iterator[ox.Quad]:
         """The statements of N-Quads text."""
-        return ox.parse(text, format=ox.RdfFormat.N_QUADS)
+        return read_statements(text)
 
     def handle_of(self, subject: object) -> str | None:
         """The handle of a node's IRI, or None for anything else."""

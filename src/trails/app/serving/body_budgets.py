@@ -1,7 +1,8 @@
-"""How much memory the bodies of requests may take, for each actor and in all.
+"""How much memory requests may take, for each sender and in all.
 
 A body counts from the moment that its length is known, or that a part of it comes, until its
-request is answered. Loads are not counted: they go to disk as they come.
+request is answered. Loads are not counted: they go to disk as they come. Before it is known who
+sends a request, what has come of it counts for the address that it comes from.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ class BodyBudget:
         held = self._held.get(whose, 0) + count
         if held > self._most_each:
             message = (
-                f"Your requests under way have more than {self._most_each:,} bytes of bodies "
-                "together; wait for one to be answered, then send this one again."
+                f"Your unfinished requests have bodies of more than {self._most_each:,} bytes in "
+                "total; wait for one to be answered, then send this one again."
             )
             return Reply(429, error_body("budget", message), [(b"retry-after", b"1")])
         if self.total + count > self._most:
-            message = "The server holds as many request bodies as it can; try again in a while."
+            message = "Too many request bodies are being sent to this server; try again in a while."
             return Reply(503, error_body("busy", message), [(b"retry-after", b"5")])
         self._held[whose] = held
         self.total += count
@@ -56,6 +57,28 @@ class BodyBudget:
             self._held[whose] = left
         else:
             del self._held[whose]
+
+
+class ArrivalBudget:
+    """Bytes that connections hold and that are not known to be of any actor."""
+
+    def __init__(self, each: int, in_all: int) -> None:
+        """``each`` is how many of them one address may have."""
+        self._each = each
+        self._in_all = in_all
+        self._held: dict[str, int] = {}
+        self.total = 0
+
+    def change(self, address: str, by: int) -> bool:
+        """Count more or fewer bytes; whether there is room for them. They count either way."""
+        held = self._held.get(address, 0) + by
+        self.total += by
+        if held:
+            self._held[address] = held
+        else:
+            self._held.pop(address, None)
+        # Behind a Unix socket there may be any number of clients.
+        return self.total <= self._in_all and (held <= self._each or not address)
 
 
 class CountedBody:

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Scope
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.server import ServerState
 
+from trails.app.serving.http import ACTOR
 from trails.app.serving.http_parser import RequestHead
 from trails.app.serving.responses import write_refusal
 from trails.app.serving.underway import break_off
@@ -119,6 +120,16 @@ class Exchange:
         self.wake()
         return len(self._body)
 
+    @property
+    def waiting(self) -> int:
+        """Bytes of the body that the application has not taken."""
+        return len(self._body)
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether it is known who sends it, and its answer is not complete."""
+        return not self.complete and ACTOR in self.scope
+
     def feed_end(self) -> None:
         """Have all of it."""
         self._expected = self.waits_to_continue = False
@@ -127,6 +138,7 @@ class Exchange:
     def lose(self) -> None:
         """The client is gone."""
         self.disconnected = True
+        self._body = b""
         self.wake()
 
     def wake(self) -> None:
@@ -209,7 +221,7 @@ class Exchange:
         headers = [*self._connection.server_state.default_headers, *headers]
         said = dict(headers)
         if self._expected and self.keep_alive:
-            # Whoever waits to be told to send its body may or may not send it now.
+            # A client that waits for 100 Continue may or may not send its body now.
             can_drain = not self.waits_to_continue and self._connection.can_drain(self._unread)
             self.keep_alive = can_drain
         if b"connection" in said:
@@ -264,6 +276,7 @@ class Exchange:
 
     def _finish(self) -> None:
         self.complete = True
+        self._body = b""  # nobody takes it any more, and the connection may stay for long
         self.wake()
         self._connection.on_response_complete()
 

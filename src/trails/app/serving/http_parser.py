@@ -108,6 +108,10 @@ class RequestParser:
         self._searched = max(self._searched - self._at, 0)
         self._data, self._at = rest + data if rest else data, 0
 
+    def drop(self) -> None:
+        """Let go of what was not read; nothing is read any more."""
+        self._data, self._at = b"", 0
+
     @property
     def backlog(self) -> int:
         """Bytes that were taken and not read yet."""
@@ -167,9 +171,13 @@ class RequestParser:
         size = min(self._left, len(data) - at)
         if not size:
             return None
-        self._at = at + size
         self._left -= size
-        return data if size == len(data) else data[at : at + size]
+        part = data if size == len(data) else data[at : at + size]
+        if at + size < len(data):
+            self._at = at + size
+        else:
+            self._data, self._at = b"", 0  # a connection that waits for more holds none of it
+        return part
 
     def _end(self) -> End:
         self._read = self._read_head

@@ -22,6 +22,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 from uvicorn.server import ServerState
 
+from trails.app.serving.body_budgets import ArrivalBudget
 from trails.app.serving.entrances import Entrance
 from trails.app.serving.http import ACTOR, ENTRANCE
 from trails.app.serving.http_exchanges import Exchange
@@ -33,6 +34,12 @@ from trails.app.serving.underway import ENDED, break_off
 from trails.model.actors import Actor
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
+_UNCOUNTED: Final = 4 << 10
+"""Bytes of a request that are too few to count."""
+_FULL: Final = (
+    "The server holds as many bytes of requests from unknown senders as it can; try again in a "
+    "while, and send less before the request is accepted."
+)
 _ARRIVAL: Final = 64 << 10
 """Bytes of the line with which a connection to a Unix socket begins."""
 
@@ -74,8 +81,12 @@ class BoundedProtocol(asyncio.Protocol):
         entrance: Entrance | None,
         admit: Callable[[bytes], Entrance | None],
         clock: Clock,
+        arrivals: ArrivalBudget,
     ) -> None:
         self._app = app
+        self._arrivals = arrivals
+        self._held = 0
+        """Bytes that are counted there."""
         self.server_state = state
         self._clock = clock
         self._limits = limits
@@ -102,6 +113,7 @@ class BoundedProtocol(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()  # asking each time is a system call
         self.flow = FlowControl(transport)
         self._server, self._client = get_local_addr(transport), get_remote_addr(transport)
+        self._address = "" if self._client is None else self._client[0]
         connections = cast(set[object], self.server_state.connections)
         connections.add(self)
         self._wait(_NOTHING, self._limits.head_seconds)
@@ -120,6 +132,8 @@ class BoundedProtocol(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell whoever works on a request."""
         cast(set[object], self.server_state.connections).discard(self)
+        self._arrivals.change(self._address, -self._held)
+        self._held = 0
         if self._exchange is not None and not self._exchange.complete:
             self._exchange.lose()
         self._exchange = None
@@ -137,6 +151,8 @@ class BoundedProtocol(asyncio.Protocol):
 
     def resume_reading(self) -> None:
         """Read on for an application that waits for more; what comes after it can wait."""
+        if self._held:
+            self._count_held()  # the application asks for a body when it knows whose it is
         if self._stage is not _PATIENCE or self._parser.backlog <= HIGH_WATER_LIMIT:
             self.flow.resume_reading()
 
@@ -170,6 +186,18 @@ class BoundedProtocol(asyncio.Protocol):
                 self.flow.pause_reading()
         else:
             self._dropped += len(data)
+        if not self._count_held() and (self._exchange is None or not self._exchange.is_taken):
+            self._refuse(503, "busy", _FULL)
+
+    def _count_held(self) -> bool:
+        """Count what no known sender has sent; whether there is room for it."""
+        exchange, held = self._exchange, self._parser.backlog
+        if exchange is not None and not exchange.is_taken:
+            held += exchange.waiting
+        if held <= _UNCOUNTED:
+            held = 0
+        more, self._held = held - self._held, held
+        return not more or self._arrivals.change(self._address, more) or more < 0
 
     def _drop(self, count: int) -> None:
         """Let the client finish sending, so that it reads the answer; not for ever."""
@@ -248,6 +276,7 @@ class BoundedProtocol(asyncio.Protocol):
         if self._stage is _PATIENCE:
             self._wait(_NOTHING, self._limits.idle)
             self._read()
+        self._count_held()
 
     # --- its end
 
@@ -333,6 +362,8 @@ class BoundedProtocol(asyncio.Protocol):
             return
         if last:
             self.transport.write(last)
+        self._parser.drop()
+        self._count_held()
         self._wait(_END, self._limits.linger)
         self._last_due = self._clock.now + self._limits.linger_most
         self.flow.resume_reading()

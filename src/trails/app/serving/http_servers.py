@@ -17,6 +17,7 @@ import msgspec
 from starlette.types import ASGIApp
 from uvicorn import Config, Server
 
+from trails.app.serving.body_budgets import ArrivalBudget
 from trails.app.serving.certificates import HANDSHAKE
 from trails.app.serving.entrances import Entrance, Entrances
 from trails.app.serving.http_protocols import BoundedProtocol, Clock
@@ -61,12 +62,13 @@ class HttpServer(Server):
             )
         )
         self.config.timeout_graceful_shutdown = grace  # type: ignore[assignment] # it is awaited for
-        # What clients get wrong is told to them; it would fill a log. What does not end in time is
-        # named by the program.
+        # Clients get their errors as answers; they would fill a log. The program itself reports
+        # what does not end in time.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self._app = app
         self._entrances = entrances
         self._limits = limits or Limits()
+        self._arrivals = ArrivalBudget(self._limits.unknown, self._limits.unknown_in_all)
         self._ports: Sequence[Port] = ()
         self._clock = Clock(0.0)
         self._underway = Underway(cast(Collection[Connection], self.server_state.connections))
@@ -104,6 +106,7 @@ class HttpServer(Server):
             entrance,
             self._entrances.admit,
             self._clock,
+            self._arrivals,
         )
 
     async def on_tick(self, counter: int) -> bool:

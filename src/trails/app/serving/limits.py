@@ -30,6 +30,9 @@ class Limits(msgspec.Struct, frozen=True):
     body_seconds: float = 30.0
     """Until a body is there, and one more for each ``body_rate`` bytes that are."""
     body_rate: int = 1 << 10
+    unknown: int = 32 << 20
+    """Bytes of requests whose sender is not known yet, for each address."""
+    unknown_in_all: int = 128 << 20
     stall: float = 60.0
     """Seconds in which somebody who is being answered takes nothing."""
     drain: int = 256 << 10

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
+from trails.engine.references import References
 from trails.model.constraints import shorten
-from trails.model.iris import Names, id_problem, normal_id
+from trails.model.iris import Names
 from trails.model.kinds import KindError
 from trails.model.names import suggest
 from trails.model.nodes import make_handle, split_handle
-from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
+from trails.model.types import PredicateDescriptor, Schema
 from trails.model.wording import with_article
 
 OPEN: Final = "\x00"
 """Begins a reference whose type is open: ``\\0Type/key``, for a type that others extend."""
-
-_digits = re.compile(r"-?[0-9]{1,19}").fullmatch
 
 
 class EndError(ValueError):
@@ -29,7 +27,8 @@ class Ends:
 
     def __init__(self, schema: Schema, names: Names) -> None:
         self._schema = schema
-        self._names = names
+        self._reading = References(schema, names)
+        self.exact = self._reading.exact
         self._families = {each.name: schema.family(each.name) for each in schema.types}
         self._references: dict[str, list[tuple[str, PredicateDescriptor]]] = {}
         for each in schema.types:
@@ -39,26 +38,16 @@ class Ends:
 
     # --- nodes ---------------------------------------------------------------------
 
-    def exact(self, value: object) -> str | None:
-        """The handle that an IRI or a handle stands for; None for a bare key."""
-        if not isinstance(value, str):
-            return None
-        parsed = self._names.parse_node(value)
-        if parsed is None and value.isascii() and value.count("/") == 1:
-            try:
-                parsed = split_handle(value)
-            except UnicodeDecodeError:
-                return None
-        if parsed is None or parsed[0] not in self._schema.by_name:
-            return None
-        return make_handle(*parsed)
-
     def node(self, value: object, type_name: str) -> str:
         """A handle, or an open reference when several types could have the key."""
         handle = self.exact(value)
         if handle is not None:
             return handle
-        identifier = self._identifier(self._schema.by_name[type_name], value)
+        try:
+            identifier = self._reading.identifier(value, type_name)
+        except KindError as error:
+            expected = f"must be an IRI, 'Type/id' or a key of {type_name}, not {shorten(value)}"
+            raise EndError(str(error) or expected) from None
         if len(self._families[type_name]) == 1:
             return make_handle(type_name, identifier)
         return f"{OPEN}{type_name}/{identifier}"
@@ -78,30 +67,6 @@ class Ends:
             handle,
             *(f"{OPEN}{each}/{identifier}" for each in lineage if len(self._families[each]) > 1),
         ]
-
-    def _identifier(self, descriptor: TypeDescriptor, value: object) -> str:
-        name, key = descriptor.name, descriptor.key
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise EndError(
-                f"must be an IRI, 'Type/id' or a key of {name} as text, not {shorten(value)}"
-            )
-        if descriptor.edge is not None:
-            raise EndError(f"{shorten(value)} must be the IRI or 'Type/id' of {with_article(name)}")
-        row = None if key is None else key.type.row
-        if row is None:
-            identifier = str(value)
-        else:
-            if isinstance(value, str) and row.native is int and _digits(value):
-                value = int(value)
-            try:
-                identifier = row.lexical(row.coerce(value))
-            except KindError:
-                raise EndError(f"{shorten(value)} can't be a key of {name}") from None
-        identifier = normal_id(identifier)
-        problem = id_problem(identifier)
-        if problem is not None:
-            raise EndError(f"{shorten(value)} can't be a key of {name}: {problem}")
-        return identifier
 
     # --- edges ---------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal, Required, TypedDict, Union
 import msgspec
 
 from trails.engine.load.items import Item
+from trails.engine.references import References
 from trails.engine.validate import reference_coercer
 from trails.errors import FieldError
 from trails.model.constraints import Check, Coerce, compile_field
@@ -71,7 +72,7 @@ class FastLines:
     """Reads lines with nodes that are right; None for all others."""
 
     def __init__(self, schema: Schema, names: Names) -> None:
-        special: dict[str, Coerce] = {REF: reference_coercer(schema, names)}
+        special: dict[str, Coerce] = {REF: reference_coercer(References(schema, names))}
         types = [
             _Type(each, special)
             for each in schema.types

@@ -27,9 +27,11 @@ from trails.model.facets import ENDS
 from trails.model.iris import Names, id_problem, normal_id
 from trails.model.json_faults import tell_fault
 from trails.model.names import suggest
+from trails.model.nodes import MAX_NODE
 from trails.model.types import Schema, TypeDescriptor
 
-MAX_LINE: Final = 8 * 2**20
+MAX_LINE: Final = 2 * MAX_NODE
+"""Room for any node, also where its text has more escapes than our exports have."""
 _DENSE: Final = 1 << 16
 """Lines of a block that are cut in one step."""
 _BOM: Final = b"\xef\xbb\xbf"
@@ -167,7 +169,10 @@ class Lines:
 
     def _item(self, number: int, line: bytes | None) -> Item | None:
         if line is None:
-            raise LineError(f"it is longer than {MAX_LINE} bytes; keep large content elsewhere")
+            raise LineError(
+                f"it is longer than {MAX_LINE:,} bytes, and a node may take {MAX_NODE:,}; keep "
+                "large content elsewhere and store its URI in a Blob field"
+            )
         if number == 1 and line.startswith(_BOM):
             raise LineError("it begins with a byte order mark; save the file as plain UTF-8")
         given = _read(line)

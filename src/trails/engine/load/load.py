@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Final, Literal
 
 import msgspec
 
@@ -34,6 +34,7 @@ from trails.engine.load.source import Progress, Source, no_progress
 from trails.engine.load.spool import Reference
 from trails.engine.load.staged import Staged
 from trails.engine.puts import Put
+from trails.engine.references import References
 from trails.engine.rules import RuleError
 from trails.engine.validate import reference_coercer
 from trails.engine.write.bulk import MAX_ERRORS, put_all, remove_all
@@ -48,6 +49,9 @@ from trails.model.loads import Mode
 from trails.model.nodes import NodeState, make_handle, split_handle
 from trails.model.types import Schema, TypeDescriptor
 from trails.views.nodes.index import Stored
+
+_SUGGESTED: Final = 10
+"""Missing nodes for which others are suggested; each costs some searches."""
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -100,7 +104,7 @@ class _Loading:
         self._mode = mode
         self._place = staged.place
         self._statements = staged.statements
-        self._refer = reference_coercer(schema, staged.names)
+        self._refer = reference_coercer(References(schema, staged.names))
         self._touched: set[str] = set()
         self._count = 0
         self._defaults = {
@@ -314,8 +318,11 @@ class _Loading:
             unclear = [each for each in self._open_references(item) if len(answers[each]) != 1]
             if unclear:
                 found = answers[unclear[0]]
-                why = f"may be {' or '.join(found)}" if found else "is in neither file nor graph"
-                message = f"{_spell(unclear[0])} {why}; write it as 'Type/id' or as an IRI"
+                if found:
+                    why = f"may be {' or '.join(found)}; write it as 'Type/id' or as an IRI"
+                else:
+                    why = f"is in neither file nor graph{self._suggest(unclear[0])}"
+                message = f"{_spell(unclear[0])} {why}"
                 self.problems.add(item.whole, message, "reference", unclear[0][1:])
                 continue
             chosen = {each: answers[each][0] for each in self._open_references(item)}
@@ -330,6 +337,13 @@ class _Loading:
             item.handle = None if item.open else self._identify(item)
         again = set(map(id, nameless)) - set(map(id, self._once(nameless)))
         return [item for item in closed if id(item) not in again]
+
+    def _suggest(self, reference: str) -> str:
+        """Which nodes could be meant, for the first few that are missing."""
+        if len(self.problems.found) >= _SUGGESTED:
+            return ""
+        type_name, _, identifier = reference[1:].partition("/")
+        return self._nodes.rules.suggest(type_name, identifier)
 
     def _open_references(self, item: Item) -> Iterator[str]:
         for field in self._schema.by_name[item.type].fields:

@@ -34,6 +34,7 @@ from trails.model.names import suggest
 from trails.model.nodes import make_handle
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.wording import with_article
+from trails.views.statements import long_token
 
 Parse = Callable[[Iterator[bytes], str, str], Iterator[bytes]]
 """(blocks of text, format, base IRI) → blocks of N-Quads."""
@@ -52,6 +53,8 @@ _WIDER: Final = {
     (XSD + "decimal", XSD + "double"),
 }
 _SOME: Final = 5000
+_BYTES: Final = 4 << 20
+"""Statements, and bytes of them, that are read in one step."""
 
 
 class _Reader(io.RawIOBase):
@@ -80,8 +83,13 @@ def parse_here(blocks: Iterator[bytes], format: str, base_iri: str) -> Iterator[
         )
         while some := list(islice(quads, _SOME)):
             yield ox.serialize(some, format=ox.RdfFormat.N_QUADS) or b""
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, MemoryError) as error:
         message = f"the file is not valid {format}: {error}"
+        if isinstance(error, MemoryError):
+            told = long_token(error)
+            if told is None:
+                raise
+            message = f"the file can't be read: {told}"
         raise ValidationError([FieldError("source", "datatype", message)]) from None
 
 
@@ -186,8 +194,15 @@ class _StatementError(ValueError):
 
 
 def _quads(lines: Iterator[bytes]) -> Iterator[ox.Quad]:
-    while some := list(islice(lines, _SOME)):
-        yield from ox.parse(b"\n".join(some), format=ox.RdfFormat.N_QUADS, lenient=True)
+    some: list[bytes] = []
+    size = 0
+    for line in lines:
+        some.append(line)
+        size += len(line)
+        if len(some) >= _SOME or size >= _BYTES:
+            yield from ox.parse(b"\n".join(some), format=ox.RdfFormat.N_QUADS, lenient=True)
+            some, size = [], 0
+    yield from ox.parse(b"\n".join(some), format=ox.RdfFormat.N_QUADS, lenient=True)
 
 
 def _note(item: Item, known: _Fields, quad: ox.Quad) -> None:

@@ -18,18 +18,20 @@ def sorted_lines(blocks: Iterable[bytes], run: int = RUN) -> Iterator[bytes]:
     with ExitStack() as stack:
         runs: list[IO[bytes]] = []
         lines: list[bytes] = []
-        size, rest = 0, b""
+        size, begun = 0, list[bytes]()
         for block in blocks:
-            more = (rest + block).split(b"\n")
-            rest = more.pop()
-            lines += more
             size += len(block)
+            begun.append(block)
+            if b"\n" not in block:
+                continue
+            lines += b"".join(begun).split(b"\n")
+            begun = [lines.pop()]
             if size >= run:
                 runs.append(_written(stack, sorted(lines)))
                 lines, size = [], 0
                 if len(runs) >= _RUNS:
                     runs = [_written(stack, heapq.merge(*map(_lines_of, runs)))]
-        if rest:
+        if rest := b"".join(begun):
             lines.append(rest)
         last = b""
         for line in heapq.merge(*map(_lines_of, runs), sorted(lines)):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from itertools import islice
 from tempfile import TemporaryFile
-from typing import IO, Self
+from typing import IO, Final, Self
 
 import msgspec
 
@@ -24,6 +24,22 @@ from trails.model.iris import Names
 from trails.model.types import Schema
 
 _astuple = msgspec.structs.astuple
+_LARGE: Final = 16 << 20
+"""Characters, or members of lists, after which no more nodes are taken at once."""
+
+
+def _chunk(items: Iterator[Item]) -> list[Item]:
+    """The next nodes: so many, or fewer where they are large."""
+    chunk: list[Item] = []
+    size = 0
+    for item in islice(items, CHUNK):
+        chunk.append(item)
+        for value in item.values.values():
+            if isinstance(value, str | list | tuple):
+                size += len(value)
+        if size >= _LARGE:
+            break
+    return chunk
 
 
 class Staged:
@@ -56,7 +72,7 @@ class Staged:
     def fill(self, items: Iterable[Item]) -> None:
         """Take all nodes, as long as the list of what is wrong is not full."""
         stream = iter(items)
-        while not self.problems.full and (chunk := list(islice(stream, CHUNK))):
+        while not self.problems.full and (chunk := _chunk(stream)):
             self.count += len(chunk)
             if self._few:
                 self._keep(self._few)

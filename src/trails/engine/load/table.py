@@ -80,6 +80,7 @@ class Table:
 
     def items(self, source: Source) -> Iterator[Item]:
         """All nodes; bad rows are noted on the way."""
+        csv.field_size_limit(MAX_LINE)  # the library's own is 128 KiB, for the whole process
         rows = csv.reader(_texts(source), strict=True)
         number = 0
         header: list[str] | None = None
@@ -168,5 +169,5 @@ def _texts(source: Source) -> Iterator[str]:
     """Lines with their ends, which may stand within quotes."""
     for number, line in numbered(source):
         if line is None:
-            raise _TooLongError(f"it is longer than {MAX_LINE} bytes")
+            raise _TooLongError(f"a line of it is longer than {MAX_LINE:,} bytes")
         yield line.decode("utf-8-sig" if number == 1 else "utf-8") + "\n"

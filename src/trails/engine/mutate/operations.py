@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
 import msgspec
 
-from trails.engine.graph import Graph
 from trails.engine.mutate.forms import Operation, read_operation
 from trails.engine.puts import Mode, Put, check_put, settle_put
 from trails.engine.rules import RuleError
@@ -20,27 +19,32 @@ from trails.errors import FieldError, ValidationError
 from trails.model.constraints import showable
 from trails.model.iris import id_problem, normal_id
 from trails.model.mutations import Applied, Mutation
-from trails.model.nodes import NodeState
+from trails.model.nodes import NodeState, make_handle, split_handle
 from trails.model.types import Schema
 from trails.model.wording import with_article
 
 MAX_OPERATIONS: Final = 10_000
 """Typed operations of one call; more than that is a load."""
 
-Find = Callable[[str, str], NodeState | None]
-"""(type, id or IRI) → the node as the open write sees it."""
+
+class Nodes(Protocol):
+    """The nodes of a branch, as the open write sees them."""
+
+    def find(self, type_name: str, reference: object) -> NodeState | None:
+        """The node that a reference means."""
+
+    def describe_missing(self, type_name: str, reference: object) -> str:
+        """Why there is none."""
 
 
-def mutate_typed(
-    graph: Graph, opening: Opening, find: Find, operations: Sequence[object]
-) -> Mutation:
+def mutate_typed(opening: Opening, there: Nodes, operations: Sequence[object]) -> Mutation:
     """Take typed operations in order; each may build on those before it."""
     if not 0 < len(operations) <= MAX_OPERATIONS:
         found = f"operations has {len(operations)} items"
         code = "max_count" if operations else "min_count"
         message = f"{found}; give 1 to {MAX_OPERATIONS}, and load larger sets"
         raise ValidationError([FieldError("operations", code, message, len(operations))])
-    run = _Run(graph, find)
+    run = _Run(there)
     try:
         with opening(request=["operations", operations]) as opened:
             if not opened.replayed:
@@ -55,9 +59,8 @@ def mutate_typed(
 class _Run:
     """One list of operations on its way into a write."""
 
-    def __init__(self, graph: Graph, find: Find) -> None:
-        self._graph = graph
-        self._find = find
+    def __init__(self, there: Nodes) -> None:
+        self._there = there
         self._schema = Schema()
         self._errors: list[FieldError] = []
         self._touched: dict[str, int] = {}
@@ -88,11 +91,12 @@ class _Run:
         nodes.check_type(read.type)
         if read.op == "create" or (read.op == "upsert" and read.reference is None):
             return self._put(nodes, self._new(read, read.id), at)
-        found = self._find(read.type, read.reference or "")
+        found = self._there.find(read.type, read.reference or "")
         if found is None and read.op == "upsert":
             return self._upsert_new(nodes, read, at)
         if found is None:
-            message = f"{path}.{read.named}: there is no {read.type} {read.reference!r}"
+            missing = self._there.describe_missing(read.type, read.reference)
+            message = f"{path}.{read.named}: {missing}"
             self._error(f"{path}.{read.named}", "reference", message, read.reference)
             return None
         if read.op == "delete":
@@ -118,12 +122,14 @@ class _Run:
 
     def _upsert_new(self, nodes: PendingNodes, read: Operation, at: int) -> NodeState | None:
         """A node that an upsert names and that is not there: its id has to fit its key."""
-        parsed = self._graph.names.parse_node(read.reference or "")
-        identifier = normal_id(read.reference or "") if parsed is None else parsed[1]
+        references = nodes.seen.validator.references
+        handle = references.exact(read.reference)
+        other, identifier = split_handle(handle or make_handle(read.type, read.reference or ""))
         path = f"operations[{at}].{read.named}"
+        identifier = normal_id(identifier)
         problem = id_problem(identifier)
-        if parsed is not None and parsed[0] != read.type:
-            problem = f"it is the IRI of {with_article(parsed[0])}"
+        if other != read.type:
+            problem = f"it names {with_article(other)}"
         if problem is not None:
             message = f"{path}: {read.reference!r} can't name a new {read.type}: {problem}"
             self._error(path, "datatype", message, read.reference)
@@ -132,7 +138,7 @@ class _Run:
 
     def _put(self, nodes: PendingNodes, change: Put, at: int) -> NodeState | None:
         path = f"operations[{at}]."
-        wanted = check_put(self._schema, nodes.seen.validator, change, path)
+        wanted = check_put(self._schema, nodes.seen.validator, change, path, nodes.exist)
         if wanted.id is not None and change.id not in {None, wanted.id}:
             message = (
                 f"{path}id is {change.id!r}, but this node's key or ends make it {wanted.id!r}; "

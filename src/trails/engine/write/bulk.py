@@ -48,7 +48,7 @@ def _put_chunk(nodes: PendingNodes, chunk: list[Put], errors: list[FieldError], 
     puts = _settled(nodes, chunk, errors, done)
     # Also what is refused goes into the index, with those of its values that are valid:
     # the rules between nodes are then told of every node, and all is rolled back.
-    nodes.index.put_all(nodes.seq, puts)
+    nodes.rules.weigh(nodes.index.put_all(nodes.seq, puts))
     nodes.news.add_puts(puts)
     changes = [(None if put.before is None else put.before.state, put.after) for put in puts]
     if not errors:
@@ -65,7 +65,9 @@ def _settled(
     if guard is not None:
         for name in dict.fromkeys(change.type for change in chunk):
             nodes.check_type(name)
-    wanted = [check_put(types.schema, types.validator, change, None) for change in chunk]
+    wanted = [
+        check_put(types.schema, types.validator, change, None, nodes.exist) for change in chunk
+    ]
     handles = [each.handle for each in wanted if each.handle is not None]
     there = nodes.index.find_all(nodes.db, handles)
     seen: set[str] = set()

@@ -21,7 +21,7 @@ def put(
     """
     nodes.check_type(change.type)
     seen = nodes.seen
-    wanted = check_put(seen.schema, seen.validator, change, prefix)
+    wanted = check_put(seen.schema, seen.validator, change, prefix, nodes.exist)
     before = None
     if wanted.handle is not None:
         before = nodes.index.find(nodes.db, wanted.handle)

@@ -7,7 +7,7 @@ actor does, and what is not the actor's to change is refused here, whichever way
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Final
@@ -60,7 +60,8 @@ class PendingNodes:
     def use(self, guard: Guard | None) -> None:
         """Work with the types that the line has now."""
         self.guard = guard
-        self.rules = Rules(self.line.rules, self.index, self.db)
+        lens = None if guard is None else guard.lens
+        self.rules = Rules(self.line.rules, self.index, self.db, lens)
 
     @property
     def changed(self) -> bool:
@@ -104,6 +105,10 @@ class PendingNodes:
             return there
         shown = {handle: self.guard.show(stored) for handle, stored in there.items()}
         return {handle: stored for handle, stored in shown.items() if stored is not None}
+
+    def exist(self, handles: Sequence[str]) -> Collection[str]:
+        """Those of some nodes that exist, as the actor sees them."""
+        return self.found(handles).keys()
 
     def states(self, type_name: str) -> Iterator[NodeState]:
         """Every instance of exactly this type, as the actor sees them."""
@@ -160,11 +165,12 @@ class PendingNodes:
         nid = touched.before.nid if before is None and touched.before is not None else None
         self.check_whole()
         try:
-            self.index.put_all(self.seq, [Replacement(before, handle, after, nid)])
+            large = self.index.put_all(self.seq, [Replacement(before, handle, after, nid)])
         except BaseException:
             self.spoil()
             raise
         self.rules.watch(None if before is None else before.state, after)
+        self.rules.weigh(large)
 
     def write_touched(self) -> None:
         """Give the net difference of every touched node to the delta."""

@@ -7,6 +7,7 @@ tests prove that this package stands alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from trails.model.actors import Actor
@@ -53,6 +54,12 @@ class Backend(Protocol):
 
     def schema_of(self, name: str) -> Mapping[str, object] | None:
         """What a tool takes, whoever may use it; None where there is none. Told to nobody."""
+
+    def reserve(self, actor: Actor) -> AbstractContextManager[object] | Failure:
+        """Admit an actor before its large request is parsed; or why that can't be now.
+
+        The call that is made while the manager is entered is not counted again.
+        """
 
     async def execute(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
         """Call a tool. Never raises but for cancellation."""

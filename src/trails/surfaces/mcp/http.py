@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from trails.model.actors import LOCAL, Actor
 from trails.model.large_bodies import LargeBodies, is_large
+from trails.model.outcomes import Failure
 from trails.model.revocations import IsCurrent, Lasting
 from trails.model.secrets import PRESENTED
 from trails.surfaces.mcp.backend import Backend
@@ -38,7 +39,13 @@ from trails.surfaces.mcp.disconnects import Gone, until_gone
 from trails.surfaces.mcp.envelopes import Ticket
 from trails.surfaces.mcp.fast import FastDoor
 from trails.surfaces.mcp.listening import Listening
-from trails.surfaces.mcp.responses import Reencoder, refuse, refuse_body, send_json
+from trails.surfaces.mcp.responses import (
+    Reencoder,
+    refuse,
+    refuse_body,
+    refuse_unread,
+    send_json,
+)
 from trails.surfaces.mcp.revocations import sweep
 from trails.surfaces.mcp.server import build_server
 from trails.surfaces.mcp.sessions import Sessions
@@ -100,7 +107,7 @@ class McpApp:
             if legacy_sessions:
                 self._sessions = Sessions(connected, standing, max_body)
             if legacy_sse:
-                self._sse = SseTransport(connected, max_body, self._large)
+                self._sse = SseTransport(connected, backend, max_body, self._large)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
@@ -143,16 +150,25 @@ class McpApp:
         try:
             body = await read_body(receive, self._max_body)
             if is_large(body):
-                actor = caller_of(scope).name
-                reading = self._large.run(actor, self._read_large, scope, body)
-                posted = await until_gone(receive, reading)
+                await self._post_large(scope, body, receive, send)
             else:
-                posted = self._read(scope, body)
-            await self._answer(scope, posted, receive, send)
+                await self._answer(scope, self._read(scope, body), receive, send)
         except Gone:
             return
         except BodyError as error:
             await refuse_body(send, error)
+
+    async def _post_large(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Answer a large body; its sender is admitted before anything is parsed."""
+        actor = caller_of(scope)
+        admitted = self._backend.reserve(actor)
+        if isinstance(admitted, Failure):
+            await refuse_unread(send, admitted)
+            return
+        with admitted:
+            reading = self._large.run(actor.name, self._read_large, scope, body)
+            posted = await until_gone(receive, reading)
+            await self._answer(scope, posted, receive, send)
 
     def _read_large(self, scope: Scope, body: bytes) -> _Posted:
         """Read a large body, in a thread."""

@@ -10,9 +10,11 @@ import msgspec
 from mcp_types.jsonrpc import INVALID_REQUEST
 from starlette.types import Message, Scope, Send
 
+from trails.model.outcomes import Failure
 from trails.surfaces.mcp.bodies import BodyError
 from trails.surfaces.mcp.challenges import STEP_UP, challenge, lacking_scope
-from trails.surfaces.mcp.wire import encode, error_message
+from trails.surfaces.mcp.failures import ErrorResult, map_failure
+from trails.surfaces.mcp.wire import DEFAULT_REVISION, encode, error_message
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -38,6 +40,16 @@ async def refuse_body(send: Send, error: BodyError) -> None:
     more = [] if error.status == 400 else [(b"connection", b"close")]
     message = error_message(None, error.code, error.message)
     await send_json(send, error.status, encode(message), more)
+
+
+async def refuse_unread(send: Send, failure: Failure) -> None:
+    """Say why a request is not even parsed; its id is not known."""
+    mapped = map_failure(failure, DEFAULT_REVISION, "protocol", "resource")
+    assert not isinstance(mapped, ErrorResult)  # noqa: S101 - no tool was called
+    message = error_message(None, mapped.code, mapped.message, mapped.data)
+    again = str(failure.data.get("retry_after", 1)).encode()
+    status = 429 if failure.kind == "budget" else 503
+    await send_json(send, status, encode(message), [(b"retry-after", again)])
 
 
 async def refuse(send: Send, status: int, message: str, more: Headers | None = None) -> None:

@@ -13,7 +13,9 @@ from mcp.server.sse import SseServerTransport
 from starlette.types import Receive, Scope, Send
 
 from trails.model.large_bodies import LargeBodies, is_large
+from trails.model.outcomes import Failure
 from trails.model.secrets import PRESENTED
+from trails.surfaces.mcp.backend import Backend
 from trails.surfaces.mcp.bearers import without_bearer
 from trails.surfaces.mcp.bodies import (
     BodyError,
@@ -25,7 +27,7 @@ from trails.surfaces.mcp.bodies import (
 )
 from trails.surfaces.mcp.callers import caller_of, name_caller
 from trails.surfaces.mcp.disconnects import Gone, until_gone
-from trails.surfaces.mcp.responses import refuse, refuse_body
+from trails.surfaces.mcp.responses import refuse, refuse_body, refuse_unread
 
 STREAM: Final = "/sse"
 MESSAGES: Final = "/messages"
@@ -34,8 +36,11 @@ MESSAGES: Final = "/messages"
 class SseTransport:
     """The two paths of the transport."""
 
-    def __init__(self, server: Server[Any], max_body: int, large: LargeBodies) -> None:
+    def __init__(
+        self, server: Server[Any], backend: Backend, max_body: int, large: LargeBodies
+    ) -> None:
         self._server = server
+        self._backend = backend
         self._large = large
         self._max_body = max_body
         self._transport = SseServerTransport(MESSAGES, max_request_body_size=max_body)
@@ -58,15 +63,26 @@ class SseTransport:
         try:
             body = await read_body(receive, self._max_body)
             if is_large(body):
-                reading = self._large.run(caller_of(scope).name, _read_large, scope, body)
-                body = await until_gone(receive, reading)
+                await self._take_large(scope, body, receive, send)
             else:
-                body = _read(scope, body)
+                await self._hand_on(scope, _read(scope, body), receive, send)
         except Gone:
             return
         except BodyError as error:
             await refuse_body(send, error)
+
+    async def _take_large(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Take a large message; its sender is admitted before anything is parsed."""
+        actor = caller_of(scope)
+        admitted = self._backend.reserve(actor)
+        if isinstance(admitted, Failure):
+            await refuse_unread(send, admitted)
             return
+        with admitted:
+            reading = self._large.run(actor.name, _read_large, scope, body)
+            await self._hand_on(scope, await until_gone(receive, reading), receive, send)
+
+    async def _hand_on(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         # Not ended with its request: the message is handed on after the answer.
         replayed = Replay(body, receive)
         await self._transport.handle_post_message(name_caller(scope), replayed, send)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from trails.model.actors import Actor
@@ -51,6 +52,12 @@ class Backend(Protocol):
 
     def tools(self, actor: Actor) -> ToolList:
         """The tools that an actor may use."""
+
+    def reserve(self, actor: Actor) -> AbstractContextManager[object] | Failure:
+        """Admit an actor before its large request is parsed; or why that can't be now.
+
+        The call that is made while the manager is entered is not counted again.
+        """
 
     async def execute(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
         """Call a tool."""

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from trails.model.actors import LOCAL, Actor
 from trails.model.json_faults import tell_fault
 from trails.model.json_scans import JsonTooLargeError, scan_json
 from trails.model.large_bodies import LargeBodies, is_large
 from trails.model.secrets import MISPLACED, PRESENTED, Secret, holds_token, may_hide
 from trails.surfaces.rest.replies import JSON, Refused, refused
+from trails.surfaces.rest.routing import Call
 
+T = TypeVar("T")
 MAX_BODY: Final = 32 << 20
 """Bytes of a body that is read as a whole, unless the application says another number."""
 _SECONDS: Final = 30.0
@@ -25,9 +26,10 @@ _LONGEST: Final = 16 << 10
 """Bytes of a token that is found although it begins in one block and ends in another."""
 
 
-async def read_object(request: Request) -> dict[str, object]:
+async def read_object(call: Call) -> dict[str, object]:
     """A JSON object; no body at all is an empty one."""
-    body = await read_body(request)
+    request = call.request
+    body = await _read_body(request)
     media = media_type(request)
     if not body and not media:
         return {}
@@ -36,9 +38,16 @@ async def read_object(request: Request) -> dict[str, object]:
     presented = presented_with(request)
     if not is_large(body):
         return decode_object(body, presented)
-    actor: Actor = request.scope.get("trails.actor", LOCAL)
-    large: LargeBodies = request.app.state.large
-    return await large.run(actor.name, _decode_large, body, presented)
+    return await _run_large(call, _decode_large, body, presented)
+
+
+async def _run_large(
+    call: Call, work: Callable[[bytes, Secret | None], T], body: bytes, presented: Secret | None
+) -> T:
+    """Read a large body in a thread; its sender is admitted before that."""
+    call.reserve()
+    large: LargeBodies = call.request.app.state.large
+    return await large.run(call.actor.name, work, body, presented)
 
 
 def _decode_large(body: bytes, presented: Secret | None) -> dict[str, object]:
@@ -60,6 +69,7 @@ def presented_with(request: Request) -> Secret | None:
 
 def decode_object(body: bytes, presented: Secret | None = None) -> dict[str, object]:
     """The object that a JSON text holds."""
+    _refuse_token(body, presented)
     try:
         value = msgspec.json.decode(body) if body.strip() else {}
     except msgspec.DecodeError as error:
@@ -75,16 +85,29 @@ def decode_object(body: bytes, presented: Secret | None = None) -> dict[str, obj
     return value
 
 
-async def read_text(request: Request) -> str:
+def _refuse_token(body: bytes, presented: Secret | None) -> None:
+    if holds_token(body, presented):
+        raise refused("misplaced_token", MISPLACED)
+
+
+async def read_text(call: Call) -> str:
     """A body as text."""
+    body, presented = await _read_body(call.request), presented_with(call.request)
+    if is_large(body):
+        return await _run_large(call, _decode_text, body, presented)
+    return _decode_text(body, presented)
+
+
+def _decode_text(body: bytes, presented: Secret | None) -> str:
+    _refuse_token(body, presented)
     try:
-        return (await read_body(request)).decode()
+        return body.decode()
     except UnicodeDecodeError as error:
         raise refused("text", f"the body is not UTF-8: byte {error.start} is wrong") from None
 
 
-async def read_body(request: Request) -> bytes:
-    """A whole body, if it is not too large, comes in time and has no token in it."""
+async def _read_body(request: Request) -> bytes:
+    """A whole body, if it is not too large and comes in time."""
     try:
         async with asyncio.timeout(_SECONDS):
             blocks = [block async for block in bounded(request, request.app.state.max_body)]
@@ -92,10 +115,7 @@ async def read_body(request: Request) -> bytes:
         raise refused(
             "timeout", f"The body did not arrive within {_SECONDS:g} s; send it again."
         ) from None
-    body = b"".join(blocks)
-    if holds_token(body, presented_with(request)):
-        raise refused("misplaced_token", MISPLACED)
-    return body
+    return b"".join(blocks)
 
 
 async def without_tokens(request: Request, limit: int) -> AsyncIterator[bytes]:
@@ -123,7 +143,9 @@ async def bounded(request: Request, limit: int) -> AsyncIterator[bytes]:
                     raise _too_large(limit)
                 yield block
     except ClientDisconnect:
-        raise refused("disconnected", "the sender went away before it had sent all") from None
+        raise refused(
+            "disconnected", "the client disconnected before the whole body was sent"
+        ) from None
 
 
 def media_type(request: Request) -> str:

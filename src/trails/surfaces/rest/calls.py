@@ -26,7 +26,7 @@ async def list_capabilities(call: Call) -> Response:
 
 async def invoke(call: Call) -> Response:
     """Call anything by its name; the body has its arguments."""
-    arguments = await read_object(call.request)
+    arguments = await read_object(call)
     return reply(await call.backend.execute(call.actor, call.part("name"), arguments))
 
 
@@ -38,7 +38,7 @@ async def snapshot(call: Call) -> Response:
 
 async def query_by_name(call: Call) -> Response:
     """Run a stored query; the body has ``params``, ``branch`` and ``snapshot``."""
-    return await _run(call, await read_object(call.request))
+    return await _run(call, await read_object(call))
 
 
 async def query_by_link(call: Call) -> Response:
@@ -68,7 +68,7 @@ async def mutate(call: Call) -> Response:
 async def _text_call(call: Call, name: str, media: str, argument: str) -> Response:
     """Arguments in a JSON object, or a text by itself with the others in the query string."""
     if media_type(call.request) == media:
-        arguments = {**query_arguments(call), argument: await read_text(call.request)}
+        arguments = {**query_arguments(call), argument: await read_text(call)}
     else:
-        arguments = await read_object(call.request)
+        arguments = await read_object(call)
     return await record(call, name, arguments)

@@ -31,7 +31,7 @@ def tell(name: str) -> Handler:
     """Ask a built-in whose arguments are the body."""
 
     async def answer(call: Call) -> Response:
-        return await record(call, name, await read_object(call.request))
+        return await record(call, name, await read_object(call))
 
     return answer
 

@@ -7,6 +7,7 @@ right ones.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
 from typing import Final
 from urllib.parse import unquote
 
@@ -39,14 +40,23 @@ def actor_of(request: Request) -> Actor:
 class Call:
     """A request for one graph, by a resolved caller."""
 
-    def __init__(self, request: Request, backend: Backend) -> None:
+    def __init__(self, request: Request, backend: Backend, held: ExitStack) -> None:
+        """``held`` is left when the call is answered."""
         self.request = request
         self.backend = backend
+        self._held = held
 
     @property
     def actor(self) -> Actor:
         """Who asks; the front has resolved that."""
         return actor_of(self.request)
+
+    def reserve(self) -> None:
+        """Have the caller admitted before its large body is parsed, or refuse it."""
+        admitted = self.backend.reserve(self.actor)
+        if isinstance(admitted, Failure):
+            raise Refused(admitted)
+        self._held.enter_context(admitted)
 
     def part(self, name: str) -> str:
         """A parameter of the path."""
@@ -141,7 +151,8 @@ def graph_route(graphs: Graphs, path: str, **handlers: Handler) -> SegmentRoute:
     def of_graph(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             found = _found(graphs, str(request.path_params["graph"]), actor_of(request))
-            return await handler(Call(request, found))
+            with ExitStack() as held:
+                return await handler(Call(request, found, held))
 
         return answer
 

@@ -20,7 +20,7 @@ import msgspec
 from trails.errors import CorruptionError, NotFoundError
 from trails.model.history import Position
 from trails.model.iris import decode_id
-from trails.model.nodes import NodeState
+from trails.model.nodes import LARGE_NODE, NodeState
 from trails.model.types import PredicateDescriptor, Schema
 from trails.views.nodes.arms import Arm, arms_of, draft_arms_of
 from trails.views.nodes.docs import docs_of
@@ -296,16 +296,17 @@ class NodeIndex:
         self.file.layers.move(self.layer.number, position, self._schema.digest)
         self.file.commit()
 
-    def put_all(self, seq: int, changes: Sequence[Replacement]) -> None:
-        """Apply changes that a commit makes."""
+    def put_all(self, seq: int, changes: Sequence[Replacement]) -> list[Replacement]:
+        """Apply changes that a commit makes; those whose nodes may be larger than is allowed."""
         with self.file.errors("write the node index"):
             layer = self.layer
             if layer.number == ROOT:
-                self._put_root(layer, seq, changes)
-            else:
-                self._put_rows(layer, seq, changes)
+                return self._put_root(layer, seq, changes)
+            return self._put_rows(layer, seq, changes)
 
-    def _put_root(self, layer: Layer, seq: int, changes: Sequence[Replacement]) -> None:
+    def _put_root(
+        self, layer: Layer, seq: int, changes: Sequence[Replacement]
+    ) -> list[Replacement]:
         db, kept_from = self.file.db, layer.newest_fork
         patient = len(changes) >= _PATIENT and all(change.before is None for change in changes)
         if not patient:
@@ -314,6 +315,7 @@ class NodeIndex:
         new_keys: list[KeyRow] = []
         inserts: list[tuple[int, str, int, bytes]] = []
         steps: Counter[str] = Counter()
+        large: list[Replacement] = []
         for change in changes:
             before, after = change.before, change.after
             old = () if before is None else self._keys(before.nid, before.state)
@@ -329,6 +331,8 @@ class NodeIndex:
                 steps[before.state.type] -= 1
                 continue
             doc = self.docs.encode(after.type, after.values)
+            if len(doc) > LARGE_NODE:
+                large.append(change)
             if before is None:
                 nid = self.file.new_node(after.type) if change.nid is None else change.nid
                 steps[after.type] += 1
@@ -351,13 +355,14 @@ class NodeIndex:
             new_keys = [key for key in new_keys if key[0] in watched]
         new_keys.sort()  # neighbours in the table are written together
         self.file.insert("INSERT OR IGNORE INTO keys", new_keys, 3)
+        return large
 
     def _keys_under(self, schema: Schema, stored: Stored) -> Iterator[KeyRow]:
         """A node's keys as another schema has them, which may read slots that this one lost."""
         state = stored.state
         changed = self._changed_kinds(schema, state.type)
         for slot in all_slots(schema).get(state.type, ()):
-            # Whoever has another kind in a field sees no version of a node with a value there.
+            # States in which a field has another kind see no version of a node with a value there.
             if any(each in changed and each in state.values for each in slot.fields):
                 continue
             sid = self.file.numbered_slot(slot.name)
@@ -381,8 +386,11 @@ class NodeIndex:
         rows = [(layer, sid, key, nid, seq, until) for sid, key, nid in keys]
         self.file.insert("INSERT OR REPLACE INTO row_keys", rows, 6)
 
-    def _put_rows(self, layer: Layer, seq: int, changes: Sequence[Replacement]) -> None:
+    def _put_rows(
+        self, layer: Layer, seq: int, changes: Sequence[Replacement]
+    ) -> list[Replacement]:
         db, number = self.file.db, layer.number
+        large: list[Replacement] = []
         for change in changes:
             before, after = change.before, change.after
             if before is not None:
@@ -403,7 +411,9 @@ class NodeIndex:
                 self._count(after.type, 1)
             else:
                 nid = before.nid
-            self._insert_row(number, Stored(nid, seq, after, number))
+            if self._insert_row(number, Stored(nid, seq, after, number)) > LARGE_NODE:
+                large.append(change)
+        return large
 
     def _end_row(self, layer: Layer, before: Stored, until: int) -> None:
         """A version of this layer is replaced: keep it closed, or drop it."""
@@ -471,7 +481,8 @@ class NodeIndex:
         stored: Stored,
         until: int = FOREVER,
         keys: Sequence[KeyRow] | None = None,
-    ) -> None:
+    ) -> int:
+        """Put a version into a layer; the size of its document."""
         state = stored.state
         doc = self.docs.encode(state.type, state.values)
         self.file.db.execute(
@@ -479,6 +490,7 @@ class NodeIndex:
             (layer, stored.nid, stored.seq, until, state.handle, doc),
         )
         self._insert_row_keys(layer, sorted(self._every_key(stored, keys)), stored.seq, until)
+        return len(doc)
 
     def _remember(self, handle: str, seq: int) -> None:
         """A commit changed a node and is no longer the last to have done so."""

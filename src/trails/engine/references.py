@@ -1,0 +1,181 @@
+"""References: which node a value means, by one rule wherever a reference is taken.
+
+A reference is an IRI, ``trails://kg/Type/id``, ``Type/id``, or the bare key (the id) where the
+type is known. A key of a type that others extend is looked up among all of them. What has the
+form of ``Type/id``, with a type that exists, is read as that before it is read as a key.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Collection, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Final, NamedTuple
+
+from trails.model.constraints import shorten
+from trails.model.iris import Names, id_problem, normal_id
+from trails.model.kinds import DanglingError, KindError
+from trails.model.lenses import Lens
+from trails.model.nodes import make_handle, split_handle
+from trails.model.types import PredicateDescriptor, Schema
+from trails.views.nodes.index import NodeIndex
+from trails.views.nodes.unseen import first_handles
+
+Exist = Callable[[Sequence[str]], Collection[str]]
+"""Handles → those of them that exist, as the actor sees them."""
+
+_LOOKED_AT: Final = 50
+"""Ids that a wrong one is compared with."""
+_LONGEST: Final = 200
+"""Characters of the longest id that is compared with others."""
+_SHOWN: Final = 3
+_digits = re.compile(r"-?[0-9]{1,19}").fullmatch
+
+
+class References:
+    """Reads references under one schema."""
+
+    def __init__(self, schema: Schema, names: Names) -> None:
+        self._schema = schema
+        self._names = names
+        self._families = {each.name: schema.family(each.name) for each in schema.types}
+        self._fields: dict[str, list[PredicateDescriptor]] = {
+            each.name: [field for field in each.fields if field.target is not None]
+            for each in schema.types
+        }
+
+    def exact(self, value: object) -> str | None:
+        """The handle that an IRI or ``Type/id`` means; None for everything else."""
+        parsed = self._parse(value)
+        return None if parsed is None else make_handle(*parsed)
+
+    def _parse(self, value: object) -> tuple[str, str] | None:
+        if not isinstance(value, str):
+            return None
+        parsed = self._names.parse_node(value)
+        if parsed is None and value.isascii() and value.count("/") == 1:
+            try:
+                parsed = split_handle(value)
+            except UnicodeDecodeError:
+                return None
+        return parsed if parsed is not None and parsed[0] in self._families else None
+
+    def identifier(self, value: object, target: str) -> str:
+        """The id that a bare key means."""
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise KindError
+        key = self._schema.by_name[target].key
+        row = None if key is None else key.type.row
+        if row is None:
+            identifier = str(value)
+        else:
+            if isinstance(value, str) and row.native is int and _digits(value):
+                value = int(value)
+            try:
+                identifier = row.lexical(row.coerce(value))
+            except KindError:
+                raise DanglingError(
+                    f"{shorten(value)} can't be a key of {target}, which is {row.expected}"
+                ) from None
+        identifier = normal_id(identifier)
+        problem = id_problem(identifier)
+        if problem is not None:
+            raise DanglingError(f"{shorten(value)} can't be a key of {target}: {problem}")
+        return identifier
+
+    def read(self, value: object, target: str) -> tuple[str, list[str]]:
+        """The id that a reference gives, and the handles that it may mean, the likeliest first."""
+        family = self._families.get(target)
+        if family is None:
+            raise DanglingError(f"there is no {target} {shorten(value)}")
+        exact = self._parse(value)
+        try:
+            identifier = self.identifier(value, target)
+        except KindError:
+            if exact is None:
+                raise
+            return exact[1], [make_handle(*exact)] if exact[0] in family else []
+        handles = [make_handle(each, identifier) for each in family]
+        if exact is None:
+            return identifier, handles
+        return exact[1], [make_handle(*exact), *handles] if exact[0] in family else handles
+
+    def other_type(self, value: object, target: str) -> str | None:
+        """The handle that a reference means exactly, where its type is not the one asked for."""
+        exact = self._parse(value)
+        if exact is None or exact[0] in self._families.get(target, ()):
+            return None
+        return make_handle(*exact)
+
+    def settle(
+        self, type_name: str, values: Mapping[str, object], exist: Exist
+    ) -> Mapping[str, object]:
+        """The values of a node with its keys in reference fields as handles.
+
+        What can't be read stays as it is, for the validator to refuse.
+        """
+        settled: dict[str, object] = {}
+        for field in self._fields[type_name]:
+            given = values.get(field.name)
+            if isinstance(given, str | int | float):
+                settled[field.name] = self._settle(given, field.target or "", exist)
+            elif isinstance(given, list | tuple | set | frozenset):
+                settled[field.name] = [
+                    self._settle(each, field.target or "", exist) for each in given
+                ]
+        return {**values, **settled} if settled else values
+
+    def _settle(self, value: object, target: str, exist: Exist) -> object:
+        if not isinstance(value, str | int | float) or self.exact(value) is not None:
+            return value
+        try:
+            identifier = self.identifier(value, target)
+        except KindError:
+            return value
+        family = self._families[target]
+        if len(family) > 1:
+            for handle in exist([make_handle(each, identifier) for each in family]):
+                return handle
+        return make_handle(target, identifier)
+
+
+# --- what does not exist -------------------------------------------------------------------
+
+
+class SeenNodes(NamedTuple):
+    """The nodes of a branch as an actor sees them; what it does not see is not suggested."""
+
+    nodes: NodeIndex
+    db: sqlite3.Connection
+    schema: Schema
+    lens: Lens | None = None
+
+
+def describe_missing(seen: SeenNodes, target: str, given: object, identifier: str) -> str:
+    """Say that a node does not exist, and which do that have an id like it."""
+    return f"there is no {target} {shorten(given)}; {suggest_nodes(seen, target, identifier)}"
+
+
+def suggest_nodes(seen: SeenNodes, target: str, identifier: str) -> str:
+    """The nodes of a type whose ids are nearest to one; failing that, some that there are."""
+    wanted = identifier[:_LONGEST]
+    some: list[str] = []
+    for length in dict.fromkeys((max(len(wanted) - 1, 0), 3, 1, 0)):
+        found = [
+            handle
+            for name in seen.schema.family(target)
+            for handle in first_handles(
+                seen.nodes, seen.db, make_handle(name, wanted[:length]), _LOOKED_AT, seen.lens
+            )
+        ]
+        handles = {split_handle(handle)[1]: handle for handle in found}
+        near = get_close_matches(wanted, handles, n=_SHOWN, cutoff=0.6)
+        if near:
+            return f"did you mean {' or '.join(handles[each] for each in near)}?"
+        some = some or found
+    if "/" in wanted.strip("/"):  # a type or a base that does not exist, before the id
+        return suggest_nodes(seen, target, wanted.strip("/").rpartition("/")[2])
+    more = ", …" if len(some) > _SHOWN else ""
+    listed = ", ".join(sorted(some)[:_SHOWN])
+    return f"there are {listed}{more}" if some else f"there is no {target} yet"
