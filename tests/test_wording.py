@@ -47,7 +47,7 @@ def test_many_violations_of_few_kinds_are_one_line_each():
         "row 1, column title is wrong (and 1 more like it: row 2)",
         "Task/t0.tags[3] is wrong (and 49 more like it: Task/t1, Task/t2, Task/t3, …)",
     ]
-    assert error.message.startswith("validation failed on 159 field(s): line 1: title is wrong")
+    assert error.message.startswith("validation failed on 159 fields: line 1: title is wrong")
     assert error.message.endswith("; and 7 more")
     assert len(error.fields) == 152
 

@@ -21,7 +21,7 @@
     ├── DeniedError             a rule that denies these arguments of a call
     ├── ForbiddenError          a call that needs data which its caller may not read or change
     ├── RevokedError            a call whose credential ended before it did; nothing was written
-    ├── AbandonedError          a write whose caller went away; nothing was written
+    ├── AbandonedError          a write whose caller disconnected; nothing was written
     ├── BudgetError             an actor that has used up what it may use
     ├── QuarantineError         a graph that is not served, because its app or a query is broken
     ├── UnreachableError        a server that does not answer, or not as a Trails server does
@@ -142,7 +142,8 @@ class ValidationError(TrailsError):
         spelled = "; ".join(self.summary())
         if more:
             spelled += f"; and {more} more"
-        super().__init__(f"validation failed on {found} field(s): {spelled}", fields=self.fields)
+        where = "1 field" if found == 1 else f"{found} fields"
+        super().__init__(f"validation failed on {where}: {spelled}", fields=self.fields)
 
     def explain(self, reason: str) -> None:
         """Say more about what led to it."""
@@ -243,7 +244,7 @@ class RevokedError(TrailsError):
 
 
 class AbandonedError(TrailsError):
-    """The caller of a long write went away before it was done; nothing was written."""
+    """The caller of a long write disconnected before it was done; nothing was written."""
 
     code = "cancelled"
 

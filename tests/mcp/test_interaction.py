@@ -17,7 +17,7 @@ FAILURES = {
     "validation": Failure(
         "validation",
         "validation",
-        "validation failed on 1 field(s): a is required",
+        "validation failed on 1 field: a is required",
         {"fields": FIELDS},
     ),
     "semantic": Failure("semantic", "conflict", "the head moved; read it again", {"head": "c1"}),

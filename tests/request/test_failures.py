@@ -77,7 +77,7 @@ def test_all_violations_come_at_once_with_codes_of_the_closed_list(calls):
         "other": 1,
     }
     failure = calls.failure("books.add", wrong)
-    assert failure.message.startswith("validation failed on 7 field(s): ")
+    assert failure.message.startswith("validation failed on 7 fields: ")
     found = {each["field"]: each for each in failure.data["fields"]}
     assert {field: each["code"] for field, each in found.items()} == {
         "other": "unknown_field",

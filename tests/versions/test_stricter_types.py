@@ -14,6 +14,7 @@ from trails.engine.merge import merge
 from trails.engine.rule_check import broken_rules, group_violations
 from trails.errors import SchemaMismatchError
 from trails.model.merges import MergeRequest, MergeResult
+from trails.model.wording import count
 
 
 def declare(**rules: Any) -> tuple[type, ...]:
@@ -168,7 +169,7 @@ class TestEveryRule:
         head = boxes.app.graph().log_head("main")
         with pytest.raises(SchemaMismatchError) as refused:
             boxes.reopen(**case.rules)
-        assert f"({case.times} problem(s) of 1 kind(s)): {case.rule}" in str(refused.value)
+        assert f"({count(case.times, 'problem')} of 1 kind): {case.rule}" in str(refused.value)
         assert "Box/" in str(refused.value)
         boxes.reopen()
         assert boxes.app.graph().log_head("main") == head

@@ -107,7 +107,7 @@ class LocalOperations(LocalServer, LocalPolicies):
         if place.server is not None:
             yield _remote(parse_address(place.server), graph)
             return
-        settings = read_settings(place.folder)  # a folder that is no project has no owner
+        settings = read_settings(place.folder)  # refuses a folder that is not a project
         graphs = settings.graphs
         set_private_umask()
         found = own_or_find(place.folder, tell)
@@ -200,7 +200,7 @@ def _token_file(folder: Path) -> TokenFile:
 
 def _perform(folder: Path, operation: Operation[_A, _R], given: _A, tell: Tell) -> _R:
     """Carry out an operation here, or let the process do it that serves the folder."""
-    read_settings(folder)  # a folder that is no project has no owner
+    read_settings(folder)  # refuses a folder that is not a project
     set_private_umask()
     found = own_or_find(folder, tell)
     if isinstance(found, OwnerAddress):

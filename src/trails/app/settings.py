@@ -80,7 +80,7 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     calls_per_minute: Annotated[int, msgspec.Meta(ge=0)] = 60_000
     """Calls within a minute, likewise."""
     query_seconds_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 60
-    """Time that its SPARQL may take; whoever sits at this machine has as much as it wants."""
+    """Time that its SPARQL may take; the actor ``local`` has no limit."""
     branches: Annotated[int, msgspec.Meta(ge=0)] = 200
     """Branches that it has made and that are still there."""
     watches: Annotated[int, msgspec.Meta(ge=0)] = 100

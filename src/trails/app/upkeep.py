@@ -1,7 +1,7 @@
 """Upkeep of a whole project, in this process or in the one that serves the folder.
 
-Each operation is a name, what it takes, what it gives, and a function on an app. Whoever has the
-folder to itself calls the function; the command line asks a serving process by the name.
+Each operation has a name, an argument type, a result type and a function on an app. A process
+that owns the folder calls the function; otherwise the command line asks the owner by that name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class BackupArguments(msgspec.Struct, frozen=True):
 
 
 class VerifyArguments(msgspec.Struct, frozen=True):
-    """Whether views that differ are made anew."""
+    """Whether views that differ are rebuilt."""
 
     repair: bool = False
 

@@ -125,9 +125,8 @@ def _check_number(graph: Graph, actor: str, most: int) -> None:
     used = sum(each == actor for each in _makers(graph).values())
     if used >= most:
         raise BudgetError(
-            f"{actor} has made {used} branches that are still there, and {most} are allowed "
-            f"(branches in [graphs.{graph.name}.budgets]); delete one that is no longer needed, "
-            "then try again",
+            f"{actor} has {count(used, 'branch', 'branches')}, and {most} are allowed (branches in "
+            f"[graphs.{graph.name}.budgets]); delete one that is not needed, then try again",
             limit="branches",
             allowed=most,
             used=used,

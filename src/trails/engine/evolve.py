@@ -32,7 +32,7 @@ def adopt_schema(graph: Graph, schema: Schema, *, apply: bool) -> None:
         return
     if graph.read_only is not None:
         raise type(graph.read_only.error())(
-            "the declared types differ from the stored ones, which can't be changed now: "
+            "the declared types differ from the stored ones, and the change can't be applied: "
             + graph.read_only.reason,
             changes=describe_changes(old, schema),
         )

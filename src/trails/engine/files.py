@@ -92,9 +92,9 @@ def load_files(
             if several is None:
                 raise
             raise several.placed(error) from None
-    told = msgspec.convert(opened.result, _Answer)
+    first = msgspec.convert(opened.result, _Answer)
     return LoadResult(
-        line.name, opened.commit_id, told.nodes, told.deleted, told.forked, opened.replayed
+        line.name, opened.commit_id, first.nodes, first.deleted, first.forked, opened.replayed
     )
 
 

@@ -595,7 +595,7 @@ class Graph:
         """Make all views anew from the log; each is replaced when its successor is complete."""
         self.check_writable()
         with self.writing():
-            self._rebuild_file("is to be renewed")
+            self._rebuild_file("is to be rebuilt")
             self.catch_up()
             self.stores.rebuild(self.main, self.log_head(MAIN))
             for name, head in self.log.branches().items():

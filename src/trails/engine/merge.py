@@ -285,13 +285,13 @@ class _Task:
 
 def _kept(result: MergeResult) -> dict[str, object]:
     """What a retry answers beside the commit, and beside what it says itself."""
-    told = msgspec.structs.asdict(result)
-    return {name: told[name] for name in told if name not in _SAID_AGAIN}
+    members = msgspec.structs.asdict(result)
+    return {name: members[name] for name in members if name not in _SAID_AGAIN}
 
 
 def _replay(asked: MergeRequest, first: KeyedOutcome) -> MergeResult:
     """What came of the first merge with this key."""
-    told = {
+    members = {
         "outcome": "merged",
         **first.result,
         "source": asked.source,
@@ -299,7 +299,7 @@ def _replay(asked: MergeRequest, first: KeyedOutcome) -> MergeResult:
         "commit": first.commit,
         "replayed": True,
     }
-    return msgspec.convert(told, MergeResult)
+    return msgspec.convert(members, MergeResult)
 
 
 def _line_of(graph: Graph, seen: Seen, source: str) -> Line:

@@ -131,7 +131,7 @@ class Merging:
     # --- decisions -------------------------------------------------------------------------
 
     def _check_names(self) -> None:
-        """Refuse resolutions of what can't be a conflict; one that does not arise is no error."""
+        """Refuse what can't be the id of a conflict; conflicts that do not arise are allowed."""
         kinds = get_args(ConflictKind)
         for identifier in self._asked.resolutions:
             if identifier.partition(":")[0] not in kinds:

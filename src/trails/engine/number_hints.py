@@ -41,17 +41,17 @@ def add_number_notices(answer: Answer, text: str, vocabulary: Vocabulary) -> Ans
 def _large_integers(pieces: list[Piece], reading: Reading, vocabulary: Vocabulary) -> Iterator[str]:
     """One notice for each BigInt field whose values an expression, or an order, works with."""
     computed = set(_computed(pieces))
-    told: set[str] = set()
+    named: set[str] = set()
     for each in reading.bound:
         variable = pieces[each.at]
         fields = vocabulary.descriptors.get(each.verb, [])
         if (
             variable.kind == "variable"
             and variable.text[1:] in computed
-            and each.verb not in told
+            and each.verb not in named
             and any(field.type.scalar.kind == "BigInt" for field in fields)
         ):
-            told.add(each.verb)
+            named.add(each.verb)
             yield (
                 f":{fields[0].name} holds integers of any size, and SPARQL computes with 64 bits: "
                 "larger ones are left out of comparisons and sums"

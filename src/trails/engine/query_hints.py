@@ -26,12 +26,12 @@ def find_mistakes(tokens: list[Token], vocabulary: Vocabulary) -> str | None:
     """Names and values in a text that match nothing in the graph; None without any."""
     pieces = pieces_of(tokens)
     reading = Reading(pieces, vocabulary.names)
-    told = [
-        *(told for _, told in vocabulary.unknown(reading.named)),
+    hints = [
+        *(hint for _, hint in vocabulary.unknown(reading.named)),
         *vocabulary.foreign(reading.named),
         *impossible_values(pieces, reading.bound, vocabulary.descriptors, reading.prefixes),
     ]
-    return "; ".join(list(dict.fromkeys(told))[:_MOST]) or None
+    return "; ".join(list(dict.fromkeys(hints))[:_MOST]) or None
 
 
 def explain_refusal(told: str, tokens: list[Token], vocabulary: Vocabulary) -> str:

@@ -47,11 +47,11 @@ from trails.views.terms import Change
 ACTOR: Final = "trails-recovery"
 """Whose commits hold what was recovered from views."""
 _VIEWS: Final = ("nodes.db*", "branches", "snapshots", "scratch", "tail*", "*-shm")
-"""What is made anew, or read where it is."""
+"""Files that are rebuilt, or read where they are."""
 
 
 class Recovering(msgspec.Struct, frozen=True):
-    """What a recovery is told."""
+    """What a recovery is asked to do, and with what."""
 
     data: Path
     """The project's ``.trails``."""
@@ -238,7 +238,7 @@ class _Recovery:
                 return declared
             raise StorageError(
                 f"the types that the data was written with (schema {digest[:12]}) are in no file "
-                "that is left, and the types that the project declares are others"
+                "that is left, and the project declares other types"
             )
         return found
 

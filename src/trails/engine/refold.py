@@ -115,12 +115,12 @@ class Refold:
 
 @contextmanager
 def left_as_it_was(what: str, why: str) -> Iterator[None]:
-    """Say of a view that can't be made anew that its files are still there."""
+    """Say of a view that can't be rebuilt that its files are still there."""
     try:
         yield
     except CorruptionError as error:
         raise CorruptionError(
-            f"{what} {why} and can't be made anew from the log; its files were left as they are. "
+            f"{what} {why} and can't be rebuilt from the log; its files were left as they are. "
             f"The reason: {error.message}",
             **error.data,
         ) from error

@@ -14,6 +14,7 @@ from trails.engine.lines import Line
 from trails.engine.rule_check import BrokenRule
 from trails.errors import SchemaMismatchError
 from trails.model.types import Schema, TypeDescriptor
+from trails.model.wording import count
 
 _SHOWN = 20
 
@@ -52,13 +53,14 @@ def refuse_misfit(problems: Sequence[BrokenRule]) -> None:
     """Raise SchemaMismatchError where stored nodes do not fit a new schema."""
     if not problems:
         return
-    times = sum(each.count for each in problems)
-    told = [str(each) for each in problems]
+    found = count(sum(each.count for each in problems), "problem")
+    kinds = count(len(problems), "kind")
+    listed = [str(each) for each in problems]
     raise SchemaMismatchError(
-        f"the declared types do not fit the data of this graph ({times} problem(s) of "
-        f"{len(problems)} kind(s)): {'; '.join(told[:_SHOWN])}. Correct the declarations; or "
-        "declare the former types again, change the data, and then the types",
-        problems=told,
+        f"the declared types do not fit the data of this graph ({found} of {kinds}): "
+        f"{'; '.join(listed[:_SHOWN])}. Correct the declarations; or declare the former types "
+        "again, change the data, and then the types",
+        problems=listed,
     )
 
 
@@ -72,7 +74,7 @@ def lost_data(line: Line, db: sqlite3.Connection, new: Schema) -> list[BrokenRul
         for state in line.nodes.states(db, (name,)):
             for field in changed.keys() & {"", *state.values}:
                 rule = found.setdefault((name, field), BrokenRule(name, field, "schema"))
-                rule.note(f"{state.handle}{field and '.'}{field} can't be kept: {changed[field]}")
+                rule.note(f"{state.handle}{field and '.'}{field} would be lost: {changed[field]}")
     return list(found.values())
 
 
@@ -94,7 +96,7 @@ def changed_reading(old: Schema, new: Schema, name: str) -> Iterator[tuple[str, 
     for field in before.fields:
         changed = after.by_name.get(field.name)
         if changed is None:
-            yield field.name, "it holds a value that no field has"
+            yield field.name, "the field is gone"
         elif (field.iri, field.type.scalar.kind, field.many) != (
             changed.iri,
             changed.type.scalar.kind,

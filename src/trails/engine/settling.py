@@ -1,12 +1,12 @@
 """Settling: fold what a fast-forward put above the root into it, beside the writers.
 
-After a fast-forward ``main`` stands on a layer. It can be read and written there, only less
-directly than on the root. So the root follows in a thread of its own, a small part at a time;
+After a fast-forward ``main`` is a layer above the root. It can be read and written there, only
+less directly than on the root. So the root follows in a thread of its own, a small part at a time;
 between parts, writers have their turn. States that were forked before see nothing of it: what
 they need of the root is kept, as it is whenever ``main`` is written.
 
 A commit that is folded half-way is marked. Folding it again from its start changes nothing that
-was done already, so whoever goes on, after a crash or in a hurry, begins with it.
+was done already, so the next fold, after a crash or in a hurry, begins with it.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Settling:
         try:
             self.run()
         except TrailsError as error:
-            self._progress(f"main could not be settled yet: {error.message}")
+            self._progress(f"the node index of main could not be folded yet: {error.message}")
 
     def run(self) -> None:
         """Settle in this thread; the writer's lock is taken and given back part by part."""

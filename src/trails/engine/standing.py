@@ -21,7 +21,7 @@ def check_standing(graph: Graph, call: Call | None) -> None:
 def check_wanted(call: Call | None) -> None:
     """Stop the work for a caller that has gone away."""
     if call is not None and call.abandoned:
-        raise AbandonedError("the caller went away before this was done; nothing was written")
+        raise AbandonedError("the caller disconnected before this was done; nothing was written")
 
 
 def most_seconds(graph: Graph, call: Call | None) -> float:

@@ -27,7 +27,7 @@ class Statistics(msgspec.Struct, frozen=True):
     by_type: Mapping[str, int]
     """Those of the types that extend a type are counted there too."""
     commits: int | None
-    """All that the log holds, of every branch; only who may administer the graph is told."""
+    """All that the log holds, of every branch; None for actors who may not administer the graph."""
     branches: int
     """Those that may be read."""
     bytes: Mapping[str, int] | None

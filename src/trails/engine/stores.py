@@ -195,13 +195,13 @@ class Stores:
     def rebuild(self, line: Line, head: Head) -> None:
         """Make a line's store anew from the log."""
         if line is self._main:
-            self._rebuild(line, self.main(), head, "is to be renewed")
+            self._rebuild(line, self.main(), head, "is to be rebuilt")
             return
         with line.quads_lock:
             if line.quads is None:
                 line.quads = self._open(_folder(line))
             line.quads_used = monotonic()
-            self._rebuild(line, line.quads, head, "is to be renewed")
+            self._rebuild(line, line.quads, head, "is to be rebuilt")
 
     def close(self, line: Line) -> None:
         """Close a line's store; whoever holds it asks for another."""

@@ -166,12 +166,12 @@ def _misfit(field: PredicateDescriptor, value: Value) -> str:
             f":{field.name} holds references to {field.target}, so it never equals "
             f"{value.written}; write an IRI such as <{field.target}/…>"
         )
-    told = f":{field.name} holds {_spell(row.datatype)}, so it never equals {value.written}"
+    hint = f":{field.name} holds {_spell(row.datatype)}, so it never equals {value.written}"
     try:
         row.parse(value.lexical)
     except (ValueError, ArithmeticError):
-        return told
-    return f'{told}; write "{value.lexical}"^^{_spell(row.datatype)}'
+        return hint
+    return f'{hint}; write "{value.lexical}"^^{_spell(row.datatype)}'
 
 
 def _outside(field: PredicateDescriptor, value: Value) -> str:

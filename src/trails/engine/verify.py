@@ -62,9 +62,9 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
 
 
 def verify_and_repair(graph: Graph, progress: Callable[[str], None]) -> tuple[Finding, ...]:
-    """Check a graph, make its views anew where they differ from the log, and check again.
+    """Check a graph, rebuild the views that differ from the log, and check again.
 
-    A damaged log is no source for views: then nothing is touched.
+    Views can't be made from a damaged log: then nothing is changed.
     """
     found = tuple(verify(graph, progress))
     wrong = {each.name for each in found if each.status == "problem"}

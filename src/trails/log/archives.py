@@ -122,7 +122,7 @@ def read_archive(folder: Path, archive: ActivityArchive) -> list[tuple[int, Acti
         except _DAMAGE as error:
             raise _damaged(archive.name, str(error)) from None
     if digest.hexdigest() != archive.sha or len(found) != archive.count:
-        raise _damaged(archive.name, "its digest is another")
+        raise _damaged(archive.name, "its digest differs")
     return found
 
 

@@ -214,7 +214,7 @@ def _damage(what: str) -> Iterator[None]:
 
 def _check(wanted: str, found: str, what: str) -> None:
     if wanted != found:
-        raise _damaged(what, "its digest is another")
+        raise _damaged(what, "its digest differs")
 
 
 def _damaged(what: str, problem: str) -> CorruptionError:

@@ -198,7 +198,8 @@ class SqliteLog:
         if folder is not None and not find_log(folder, graph):
             if read_only:
                 raise StorageError(
-                    f"graph {graph!r} is not there yet, and can't be created read-only"
+                    f"graph {graph!r} does not exist yet, and can't be created while the project "
+                    "is open read-only; open it once for writing"
                 )
             _create_file(folder, header)
         self._db = self._connect(folder)

@@ -1,7 +1,7 @@
 """A queue for a few places, in which actors take turns.
 
-Whoever waits gets a place in the order of arrival among its own, and actors are served in
-turn: one that queues a hundred times delays the others by one place, not by a hundred.
+Requests of one actor wait in the order of their arrival, and actors are served in turn: one that
+queues a hundred times delays the others by one place, not by a hundred.
 """
 
 from __future__ import annotations

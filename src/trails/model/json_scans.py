@@ -33,8 +33,8 @@ class JsonTooLargeError(ValueError):
 def scan_json(body: bytes) -> int:
     """Refuse a text that is too deep (ValueError) or of too many values (JsonTooLargeError).
 
-    How many arrays, objects and members it has. It need not be JSON: whoever decodes it says
-    what is wrong.
+    Returns how many arrays, objects and members it has. Whether it is JSON is left to the
+    decoder.
     """
     depth = values = parts = 0
     for block in _without_texts(body):

@@ -148,7 +148,7 @@ class Admission:
         self._crowd = _FEW
 
     def refuse_overload(self, actor: Actor) -> Failure | None:
-        """Why nothing more is begun now, whoever asks; the operator gets through."""
+        """The refusal while the graph is overloaded, for everybody but the operator."""
         if len(self._all) < self._most_of_all or actor.credential == OPERATOR.credential:
             return None
         return Failure(

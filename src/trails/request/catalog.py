@@ -71,7 +71,7 @@ class Catalog:
     def repeatable(self) -> list[str]:
         """Names, in every spelling, of what may be called again when nobody knows what came of it.
 
-        For processes that pass calls on, whoever makes them; not for their clients.
+        For processes that pass calls on, not for their clients: it is the same for all actors.
         """
         spelled = (*self.entries.items(), *self._portable.items())
         return sorted({name for name, each in spelled if each.tool.hints.repeatable})

@@ -36,8 +36,8 @@ async def attach(
 
     While neither is possible, because another process starts, ends, or has the folder for
     itself, ``wait`` is told after each attempt for how many seconds that has been so, and why;
-    whoever watches is told once. LockedError where the lock is held by a process that this one
-    will never be able to talk to.
+    ``tell`` reports it once. LockedError where the lock is held by a process that this one can
+    never reach.
     """
     began = monotonic()
     pause = _SHORTEST

@@ -38,12 +38,12 @@ class BodyBudget:
         held = self._held.get(whose, 0) + count
         if held > self._most_each:
             message = (
-                f"Your requests under way have more than {self._most_each:,} bytes of bodies "
-                "together; wait for one to be answered, then send this one again."
+                f"Your unfinished requests have bodies of more than {self._most_each:,} bytes in "
+                "total; wait for one to be answered, then send this one again."
             )
             return Reply(429, error_body("budget", message), [(b"retry-after", b"1")])
         if self.total + count > self._most:
-            message = "The server holds as many request bodies as it can; try again in a while."
+            message = "Too many request bodies are being sent to this server; try again in a while."
             return Reply(503, error_body("busy", message), [(b"retry-after", b"5")])
         self._held[whose] = held
         self.total += count

@@ -221,7 +221,7 @@ class Exchange:
         headers = [*self._connection.server_state.default_headers, *headers]
         said = dict(headers)
         if self._expected and self.keep_alive:
-            # Whoever waits to be told to send its body may or may not send it now.
+            # A client that waits for 100 Continue may or may not send its body now.
             can_drain = not self.waits_to_continue and self._connection.can_drain(self._unread)
             self.keep_alive = can_drain
         if b"connection" in said:

@@ -62,8 +62,8 @@ class HttpServer(Server):
             )
         )
         self.config.timeout_graceful_shutdown = grace  # type: ignore[assignment] # it is awaited for
-        # What clients get wrong is told to them; it would fill a log. What does not end in time is
-        # named by the program.
+        # Clients get their errors as answers; they would fill a log. The program itself reports
+        # what does not end in time.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self._app = app
         self._entrances = entrances

@@ -1,7 +1,7 @@
 """Tokens at places of an HTTP request that others keep: its address, and headers.
 
 A token of a project is known by its form. The one that came with a request is looked for by its
-text as well (of a project's, by its secret part), here and by whoever reads the body.
+text as well (of a project's, by its secret part), here and where the body is read.
 """
 
 from __future__ import annotations

@@ -53,14 +53,14 @@ class OperatorInterface:
     async def _lines(
         self, operation: Operation[msgspec.Struct, object], given: msgspec.Struct
     ) -> AsyncIterator[bytes]:
-        """What is told, as it is told, and what came of it."""
+        """Its progress, line by line, and its result."""
         loop = asyncio.get_running_loop()
-        told: asyncio.Queue[bytes | None] = asyncio.Queue()
+        lines: asyncio.Queue[bytes | None] = asyncio.Queue()
 
         def put(line: object) -> None:
             encoded = None if line is None else msgspec.json.encode(line)
             try:
-                loop.call_soon_threadsafe(told.put_nowait, encoded)
+                loop.call_soon_threadsafe(lines.put_nowait, encoded)
             except RuntimeError:
                 return  # the loop has ended, and nobody listens
 
@@ -68,18 +68,18 @@ class OperatorInterface:
             try:
                 done = operation.run(self._app, given, lambda text: put({"tell": text}))
                 put({"done": done})
-            except BaseException as error:  # noqa: BLE001 - told to the one who asked
+            except BaseException as error:  # noqa: BLE001 - the client gets it
                 put({"error": _describe(error, operation.name)})
             put(None)
 
         # It ends with the process; what it had not finished then is as after a kill.
         Thread(target=work, name=f"trails-{operation.name}", daemon=True).start()
-        while (line := await told.get()) is not None:
+        while (line := await lines.get()) is not None:
             yield line
 
 
 def _describe(error: BaseException, name: str) -> dict[str, object]:
-    """An error for the operator, to whom the state of the disk is no secret."""
+    """An error in full, since the operator may know the state of the disk."""
     if isinstance(error, TrailsError):
         return {"code": error.code, "message": error.message, "data": plain_data(error.data)}
     failure = failure_of(error, name)

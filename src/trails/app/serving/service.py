@@ -156,8 +156,8 @@ async def _drain(
     await asyncio.wait({ending}, timeout=grace)
     if not ending.done() and (running := graphs.under_way()):
         tell(
-            f"stopping: cut off after {grace:g} s: {_describe(running)}; what had not been "
-            "committed is not written"
+            f"stopping: cut off after {grace:g} s: {_describe(running)}; changes that "
+            "were not committed are lost"
         )
     await ending
 

@@ -26,7 +26,7 @@ class _Line(msgspec.Struct):
 def ask_owner(
     address: Address, operation: Operation[_A, _R], given: _A, tell: Callable[[str], None]
 ) -> _R:
-    """What comes of an operation; whoever can read the owner's key may ask for it."""
+    """The result of an operation in the serving process, asked for with the owner's key."""
     connection = Connection(address, operator=True)
     for text in connection.lines(f"/operator/{operation.name}", given):
         line = msgspec.json.decode(text, type=_Line)

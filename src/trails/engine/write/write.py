@@ -124,7 +124,7 @@ class Write:
         most = most_seconds(self._graph, self._call)
         if most and monotonic() - self._begun > most:
             raise LimitError(
-                f"this write has kept others waiting for {most:g} s, and one may for no longer; "
+                f"this write kept others waiting for more than {most:g} s, which is the limit; "
                 "nothing was written. Split it, or raise "
                 f"'[graphs.{self._graph.name}.budgets] write_seconds' in trails.toml",
                 limit="write_seconds",

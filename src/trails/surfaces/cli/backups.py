@@ -63,8 +63,8 @@ def add_backup_commands(cli: typer.Typer, operations: Operations) -> None:
             made = operations.backup(project, folder, report.tell)
             report.value = {"backup": str(folder), "graphs": made}
             for name, manifest in made.items():
-                told = "nothing new since the last backup." if manifest is None else _told(manifest)
-                report.text.append(f"[bold]{escape(name)}[/]: {told}")
+                what = "nothing new since the last backup." if manifest is None else _sum(manifest)
+                report.text.append(f"[bold]{escape(name)}[/]: {what}")
 
     @backup.command("list", epilog="Example: trails backup list /backups/acme --check")
     def list_backups(
@@ -122,7 +122,7 @@ def add_backup_commands(cli: typer.Typer, operations: Operations) -> None:
                 report.text.append(f"[bold]{escape(name)}[/]: restored.{kept}")
 
 
-def _told(manifest: Manifest) -> str:
+def _sum(manifest: Manifest) -> str:
     at = f"commit {short(manifest.commit)}" if manifest.commit else "no commit yet"
     return (
         f"backup {manifest.number}, {count(len(manifest.heads), 'branch', 'branches')}, at {at}; "

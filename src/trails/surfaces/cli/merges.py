@@ -1,4 +1,4 @@
-"""How a merge is told, and how resolutions of its conflicts are read."""
+"""Show the result of a merge, and read resolutions of its conflicts."""
 
 from __future__ import annotations
 

@@ -159,11 +159,11 @@ def _show(report: Reporting, answer: Answer | str | None, format: Format, nodes:
 
 def _tabulate(report: Reporting, answer: Answer, nodes: str) -> None:
     rows = [[_cell(row[name], nodes) for name in answer.variables] for row in answer.rows[:_ROWS]]
-    told = f"[dim]{_row_count(answer)}[/]"
+    rows_shown = f"[dim]{_row_count(answer)}[/]"
     if _fits(answer.variables, rows):
-        report.text = [_table(answer, rows), "", told]
+        report.text = [_table(answer, rows), "", rows_shown]
     else:
-        report.text = [*_records(answer.variables, rows), told]
+        report.text = [*_records(answer.variables, rows), rows_shown]
 
 
 def _row_count(answer: Answer) -> str:

@@ -47,7 +47,7 @@ def add_recover_command(cli: typer.Typer, operations: Operations) -> None:
 
 
 def _lines(found: Recovery) -> Iterator[str]:
-    """What is said of one graph."""
+    """The report on one graph."""
     name = f"[bold]{escape(found.graph)}[/]"
     if found.status == "sound":
         yield f"{name}: nothing is missing. 'trails verify' checks every commit."
@@ -58,7 +58,7 @@ def _lines(found: Recovery) -> Iterator[str]:
         f"{count(len(found.rebuilt), 'branch', 'branches')} {would}rebuilt from views."
     )
     for branch, commit in found.rebuilt.items():
-        yield f"  {escape(branch)}: what its view had and no commit has is in commit {commit}."
+        yield f"  {escape(branch)}: changes that only its view had are now in commit {commit}."
     if found.without_history is not None:
         first, last = found.without_history
         which = f"commit {first}" if first == last else f"commits {first} to {last}"

@@ -124,7 +124,8 @@ def _as_trails(error: OSError) -> TrailsError:
             f"{name}no space left on the disk. Everything acknowledged before is safe; free some "
             "space and try again"
         )
-    return TrailsError(f"{name}{error.strerror or error}")
+    advice = "; make it writable, or use another folder" if error.errno == errno.EROFS else ""
+    return TrailsError(f"{name}{error.strerror or error}{advice}")
 
 
 def complain(text: str, mark: str = "trails:") -> None:

@@ -161,7 +161,7 @@ class _Session:
             return None
         try:
             if is_large(line):
-                whose = f"session {id(self)}"  # who sends it stands in it
+                whose = f"session {id(self)}"  # the line itself says who sent it
                 reading = self._large.run(whose, _read_large, line, self._callers.standing)
                 message, token = await reading
             else:

@@ -143,7 +143,9 @@ async def bounded(request: Request, limit: int) -> AsyncIterator[bytes]:
                     raise _too_large(limit)
                 yield block
     except ClientDisconnect:
-        raise refused("disconnected", "the sender went away before it had sent all") from None
+        raise refused(
+            "disconnected", "the client disconnected before the whole body was sent"
+        ) from None
 
 
 def media_type(request: Request) -> str:

@@ -173,7 +173,7 @@ class NodeFile:
             return self._prepare(None)
 
     def _check_place(self) -> None:
-        """What stands in the file's place and can't be opened is named."""
+        """Refuse a folder, or a file that can't be opened, in the file's place."""
         if self._path is None or not self._path.exists():
             return
         if self._path.is_dir():

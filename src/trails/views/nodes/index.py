@@ -362,7 +362,7 @@ class NodeIndex:
         state = stored.state
         changed = self._changed_kinds(schema, state.type)
         for slot in all_slots(schema).get(state.type, ()):
-            # Whoever has another kind in a field sees no version of a node with a value there.
+            # States in which a field has another kind see no version of a node with a value there.
             if any(each in changed and each in state.values for each in slot.fields):
                 continue
             sid = self.file.numbered_slot(slot.name)
