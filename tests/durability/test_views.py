@@ -447,3 +447,10 @@ def test_flushes_and_checkpoints_of_a_store_take_turns(tmp_path):
             thread.join(PATIENCE)
             assert not thread.is_alive()
     view.close()
+
+
+def test_messages_of_the_store_do_not_pile_up(tmp_path):
+    """Every opening leaves a file of them, and the next one removes it."""
+    for _ in range(4):
+        QuadsView(tmp_path / "quads").close()
+    assert len([*(tmp_path / "quads").glob("LOG*")]) <= 2
