@@ -353,6 +353,16 @@ def test_a_shape_with_a_target_adds_rules_to_a_node_type():
             assert [error.code for error in refused.value.fields] == [code]
 
 
+@pytest.mark.parametrize("rule", ["unique", "key"])
+def test_a_shape_can_not_add_what_it_would_not_enforce(rule):
+    """Uniqueness and keys belong to the node type."""
+    with pytest.raises(DeclarationError, match=f"More.title: a shape can't .* {rule}"):
+
+        @shape(target="Article")
+        class More(Shape):
+            title: str = predicate(**{rule: True})
+
+
 def test_a_default_makes_a_field_optional_and_is_kept_as_plain_data():
     """Defaults are given plainly or in `predicate`, in the field's own type."""
 

@@ -7,6 +7,7 @@ import http.client
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import sleep
 
 import pytest
 from tests.rest.conftest import Serving
@@ -16,12 +17,12 @@ from trails import App, Node, node_type, predicate
 from trails.app.kernels import kernel_of
 from trails.app.settings import GraphSettings, Loads, Project, Settings
 from trails.engine.activities import Call
-from trails.errors import AbandonedError, LimitError, ValidationError
+from trails.errors import AbandonedError, BudgetError, LimitError, ValidationError
 from trails.model.actors import OPERATOR, Actor
 from trails.model.loads import LoadRequest
 from trails.surfaces.rest.app import build_app
 
-ANN = Actor("ann", credential="t1")
+ANN, BOB = Actor("ann", credential="t1"), Actor("bob", credential="t2")
 LINE = b'{"type": "Note", "data": {"name": "%d", "text": "some text"}}\n'
 GOOD = {
     "ndjson": LINE % 1,
@@ -169,6 +170,38 @@ def test_one_write_keeps_others_waiting_for_so_long(app: App) -> None:
         service.load("ann", asked(LINE % 1), call=call_of(ANN))
     assert caught.value.data["limit"] == "write_seconds"
     assert service.load("local", asked(LINE % 1), call=call_of(OPERATOR)).nodes == 1
+
+
+def test_one_actor_keeps_others_waiting_for_so_long_a_minute(app: App) -> None:
+    """What its long writes took while others waited is counted; the others write on."""
+    service = app.service("main")
+    kernel_of(app).close()
+    graph = service.graph
+    assert graph.blocking.limit == 30
+    graph.blocking.limit = 0.2
+    with ThreadPoolExecutor(1) as thread:
+        with graph.writing("ann"):
+            waiting = thread.submit(service.load, "bob", asked(LINE % 2), call=call_of(BOB))
+            wait_until(lambda: graph._writers._waiting)
+            sleep(0.25)
+        assert waiting.result(PATIENCE).nodes == 1
+    with pytest.raises(BudgetError, match=r"writes of ann kept other writers") as caught:
+        service.load("ann", asked(LINE % 3), call=call_of(ANN))
+    assert caught.value.data["limit"] == "write_seconds_per_minute"
+    assert caught.value.data["used"] >= caught.value.data["allowed"] == 0.2
+    assert 1 <= caught.value.data["retry_after"] <= 61
+    assert service.load("bob", asked(LINE % 4), call=call_of(BOB)).nodes == 1
+    assert service.load("local", asked(LINE % 5), call=call_of(OPERATOR)).nodes == 1
+
+
+def test_a_long_write_that_nobody_waits_for_is_free(app: App) -> None:
+    """An importer that is alone is not limited."""
+    service = app.service("main")
+    kernel_of(app).close()
+    service.graph.blocking.limit = 0.2
+    with service.graph.writing("ann"):
+        sleep(0.25)
+    assert service.load("ann", asked(LINE % 1), call=call_of(ANN)).nodes == 1
 
 
 # --- nobody waits for the answer -----------------------------------------------------------

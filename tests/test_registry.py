@@ -244,20 +244,32 @@ def test_every_dangling_name_is_reported_at_once():
         name: int
         nick: str
 
+    @shape(target=Lost)
+    class Narrow(Shape):
+        a: Ref[Person]
+
+    @shape(target=Person)
+    class Several(Shape):
+        name: list[str]
+
     @capability("lost.find")
     def find(ctx: Context, where: Ref[Nowhere], what: Something) -> Other:  # noqa: F821
         """Find it."""
 
     with pytest.raises(RegistryError) as refused:
         RegistryCell().register(
-            types=[Lost, Person], shapes=[Aimless, Mistaken], capabilities=[mark_of(find)]
+            types=[Lost, Person],
+            shapes=[Aimless, Mistaken, Narrow, Several],
+            capabilities=[mark_of(find)],
         )
-    assert len(refused.value.data["problems"]) == 7
+    assert len(refused.value.data["problems"]) == 9
     for part in (
         "Lost.a refers to Nowhere",
         "shape Aimless targets Elsewhere",
         "shape Mistaken.name constrains Person",
         "shape Mistaken.nick constrains Person",
+        "shape Narrow.a constrains Lost, whose a refers to Nowhere: a shape can't change that",
+        "shape Several.name constrains Person, which has no field of that name and type (List",
         "lost.find: where refers to Nowhere",
         "lost.find: what is a Something",
         "lost.find: its result is a Other",

@@ -37,6 +37,8 @@ class Field:
     kind: type = object
     least: int | None = None
     most: int | None = None
+    shortest: int | None = None
+    longest: int | None = None
     pattern: str | None = None
     one_of: tuple[Value, ...] | None = None
     owner: str = ""
@@ -54,7 +56,21 @@ class Field:
             return (self.least is None or value >= self.least) and (
                 self.most is None or value <= self.most
             )
-        return self.pattern is None or re.fullmatch(self.pattern, str(value)) is not None
+        text = str(value)
+        return (
+            (self.shortest is None or len(text) >= self.shortest)
+            and (self.longest is None or len(text) <= self.longest)
+            and (self.pattern is None or re.search(self.pattern, text) is not None)
+        )
+
+    def holds(self, value: Value) -> bool:
+        """Whether what a node has in this field keeps the rules: how many, and each alone."""
+        members = members_of(value)
+        if len(members) < max(self.low, int(self.required)):
+            return False
+        if self.high is not None and len(members) > self.high:
+            return False
+        return all(self.fits(each) for each in members)
 
 
 @dataclass(frozen=True)
@@ -66,6 +82,14 @@ class Type:
     groups: frozenset[tuple[str, ...]] = frozenset()
     ends: Mapping[str, tuple[str, int, int | None]] | None = None
     """Of an edge type: side → (the type there, the least and the most edges of one node)."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """More rules for the fields of a type, and of those that extend it."""
+
+    target: str
+    fields: Mapping[str, Field]
 
 
 @dataclass(frozen=True)
@@ -106,12 +130,17 @@ class Model:
 
     def __eq__(self, other: object) -> bool:
         """Whether two models have the same types."""
-        return isinstance(other, Model) and self.types == other.types
+        if not isinstance(other, Model):
+            return False
+        return (self.types, self.shapes) == (other.types, other.shapes)
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, types: Mapping[str, Type]) -> None:
+    def __init__(
+        self, types: Mapping[str, Type], shapes: Mapping[str, Shape] | None = None
+    ) -> None:
         self.types = types
+        self.shapes = shapes or {}
 
     def field(self, handle: str, name: str) -> Field:
         """A field of a node."""
@@ -140,10 +169,7 @@ class Model:
             for name, spec in self.types[type_name].fields.items():
                 value = fields.get(name)
                 members = members_of(value)
-                low = max(spec.low, int(spec.required))
-                if len(members) < low or (spec.high is not None and len(members) > spec.high):
-                    found.broken.add((handle, name))
-                if not all(spec.fits(each) for each in members):
+                if not spec.holds(value):
                     found.broken.add((handle, name))
                 if spec.unique and value is not None:
                     key = (self.root(type_name, name), name, value)
@@ -157,6 +183,13 @@ class Model:
                 if None not in values:
                     key = (self.group_root(type_name, group), ", ".join(group), values)
                     holders.setdefault(key, set()).add(handle)
+            for shape in self.shapes.values():
+                if self.is_a(handle, shape.target):
+                    found.broken |= {
+                        (handle, name)
+                        for name, spec in shape.fields.items()
+                        if not spec.holds(fields.get(name))
+                    }
         found.duplicates = {
             (frozenset(group), name) for (_, name, _), group in holders.items() if len(group) > 1
         }

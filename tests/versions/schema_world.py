@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from typing import ClassVar
 
-from tests.versions.oracle import Clash, Field, Fields, History, Model, State, Type, Value
+from tests.versions.oracle import Clash, Field, Fields, History, Model, Shape, State, Type, Value
 from tests.versions.world import clash_id, each_handle
 
 from trails import App
@@ -29,10 +29,17 @@ from trails.errors import FieldError, SchemaMismatchError, ValidationError
 from trails.model.loads import LoadRequest
 from trails.model.merges import Conflict, MergeRequest, MergeResult, Resolution
 from trails.model.nodes import NodeState
-from trails.model.types import EdgeEnds, PredicateDescriptor, Schema, TypeDescriptor, ValueType
+from trails.model.types import (
+    EdgeEnds,
+    PredicateDescriptor,
+    Schema,
+    ShapeDescriptor,
+    TypeDescriptor,
+    ValueType,
+)
 
 NODES = {"A": ["A/a0", "A/a1", "A/a2"], "B": ["B/b0", "B/b1"], "C": ["C/c0", "C/c1"]}
-TEXTS: list[Value] = ["a", "b", "x", "z"]
+TEXTS: list[Value] = ["a", "b", "xy", "zzz"]
 NUMBERS: list[Value] = [0, 1, 2, 3]
 KINDS = {"String": str, "Int": int}
 
@@ -60,6 +67,7 @@ START: Declared = {
             "right": Field(kind=int),
             "tags": Field(kind=str, many=True),
             "ref": Field(target="A"),
+            "peers": Field(target="A", many=True),
         }
     ),
     "B": Own({"volts": Field(kind=int)}, extends="A"),
@@ -71,15 +79,34 @@ START: Declared = {
 }
 
 
-def model_of(declared: Declared) -> Model:
-    """Types with inherited fields and groups."""
+def model_of(declared: Declared, shapes: Mapping[str, Shape] | None = None) -> Model:
+    """Types with inherited fields and groups, and what of the shapes they can have."""
     types: dict[str, Type] = {}
     for name in sorted(declared, key=lambda each: (declared[each].extends is not None, each)):
         own = declared[name]
         up = types[own.extends] if own.extends is not None else Type({})
         fields = {each: replace(spec, owner=name) for each, spec in own.fields.items()}
         types[name] = Type({**up.fields, **fields}, own.extends, up.groups | own.groups, own.ends)
-    return Model(types)
+    return Model(types, fitting(shapes or {}, types))
+
+
+def fitting(shapes: Mapping[str, Shape], types: Mapping[str, Type]) -> dict[str, Shape]:
+    """Shapes without rules for fields that there are not, or that hold something else."""
+    found = {}
+    for name, shape in shapes.items():
+        declared = types[shape.target].fields if shape.target in types else {}
+        fields = {
+            each: spec
+            for each, spec in shape.fields.items()
+            if each in declared and _sort(declared[each]) == _sort(spec)
+        }
+        if fields:
+            found[name] = replace(shape, fields=fields)
+    return found
+
+
+def _sort(spec: Field) -> object:
+    return spec.kind, spec.many, spec.target is None
 
 
 # --- the oracle's types as the engine writes them, and back ------------------------------
@@ -87,7 +114,19 @@ def model_of(declared: Declared) -> Model:
 
 def schema_of(model: Model) -> Schema:
     """The engine's types."""
-    return Schema.of(
+    shapes = (
+        ShapeDescriptor(
+            name,
+            tuple(_field_of(each, spec) for each, spec in shape.fields.items()),
+            target=shape.target,
+        )
+        for name, shape in model.shapes.items()
+    )
+    return Schema.of(_types_of(model), shapes)
+
+
+def _types_of(model: Model) -> Iterator[TypeDescriptor]:
+    return (
         TypeDescriptor(
             name,
             tuple(_field_of(each, spec) for each, spec in spec_of.fields.items()),
@@ -118,6 +157,8 @@ def _field_of(name: str, spec: Field) -> PredicateDescriptor:
         name,
         min_count=max(spec.low, int(spec.required)),
         max_count=spec.high if spec.many else 1,
+        min_length=spec.shortest,
+        max_length=spec.longest,
         pattern=spec.pattern,
         one_of=spec.one_of,
         min_value=spec.least,
@@ -144,7 +185,12 @@ def read_model(schema: Schema) -> Model:
                 },
             )
             for each in schema.types
-        }
+        },
+        {
+            each.name: Shape(each.target, {field.name: _spec_of(field) for field in each.fields})
+            for each in schema.shapes
+            if each.target is not None
+        },
     )
 
 
@@ -154,10 +200,13 @@ def _spec_of(field: PredicateDescriptor) -> Field:
         many=field.many,
         unique=field.unique,
         target=field.target,
+        low=field.min_count if field.min_count > 1 else 0,
         high=field.max_count if field.many else None,
         kind=object if field.target is not None else KINDS[field.type.scalar.kind],
         least=field.min_value,  # type: ignore[arg-type]
         most=field.max_value,  # type: ignore[arg-type]
+        shortest=field.min_length,
+        longest=field.max_length,
         pattern=field.pattern,
         one_of=field.one_of,
         owner=field.declared_in,
@@ -183,9 +232,11 @@ def own_of(model: Model) -> Declared:
 
 def change_types(rng: random.Random, model: Model) -> tuple[str, Model]:
     """What changed, and the types with one change of some rule."""
-    declared = own_of(model)
-    name, what = rng.choice(sorted(declared)), rng.choice([*_FIELD_CHANGES, *_TYPE_CHANGES])
-    if what in _TYPE_CHANGES:
+    declared, shapes = own_of(model), model.shapes
+    name, what = rng.choice(sorted(declared)), rng.choice(CHANGES)
+    if what == "shape":
+        shapes = _change_shapes(rng, model)
+    elif what in _TYPE_CHANGES:
         _TYPE_CHANGES[what](rng, declared, name)
     else:
         fields = dict(declared[name].fields)
@@ -197,7 +248,37 @@ def change_types(rng: random.Random, model: Model) -> tuple[str, Model]:
             fields |= {key: each for key, each in zip(names, changed, strict=False) if each}
             groups = {each for each in declared[name].groups if fields.keys() >= {*each}}
             declared[name] = replace(declared[name], fields=fields, groups=frozenset(groups))
-    return (what, model_of(declared)) if _is_whole(declared) else ("nothing", model)
+    return (what, model_of(declared, shapes)) if _is_whole(declared) else ("nothing", model)
+
+
+def _change_shapes(rng: random.Random, model: Model) -> dict[str, Shape]:
+    """The shapes with one more rule, or without one of them."""
+    shapes = dict(model.shapes)
+    if shapes and rng.random() < 0.3:
+        del shapes[rng.choice(sorted(shapes))]
+        return shapes
+    target = rng.choice(sorted(set(model.types) - {"L"}))
+    declared, name = model.types[target].fields, f"S{target}"
+    field = rng.choice(sorted(set(declared) - {"code"}) or ["code"])
+    was = declared[field]
+    plain = Field(kind=was.kind, many=was.many, target=was.target)
+    rule = rng.choice([_range, _pattern, _one_of, _length, _count, _required])
+    (spec,) = rule(rng, plain, sorted(model.types))
+    if spec is not None and spec != plain:
+        before = shapes[name].fields if name in shapes else {}
+        shapes[name] = Shape(target, {**before, field: spec})
+    return shapes
+
+
+def _required(rng: random.Random, spec: Field, _: list[str]) -> list[Field | None]:
+    del rng
+    return [replace(spec, required=not spec.required, low=0)]
+
+
+def _length(rng: random.Random, spec: Field, _: list[str]) -> list[Field | None]:
+    if spec.kind is not str:
+        return [spec]
+    return [replace(spec, shortest=rng.choice([None, 1, 2]), longest=rng.choice([None, 2]))]
 
 
 def _range(rng: random.Random, spec: Field, _: list[str]) -> list[Field | None]:
@@ -241,15 +322,20 @@ def _target(rng: random.Random, spec: Field, types: list[str]) -> list[Field | N
 
 
 def _count(rng: random.Random, spec: Field, _: list[str]) -> list[Field | None]:
-    return [replace(spec, high=rng.choice([None, 1, 2])) if spec.many else spec]
+    if not spec.many:
+        return [spec]
+    low = rng.choice([0, 0, 2])
+    high = rng.choice([None, 2] if low else [None, 1, 2])
+    return [replace(spec, low=low, high=high, required=spec.required or low > 0)]
 
 
 _FIELD_CHANGES: dict[str, Callable[[random.Random, Field, list[str]], list[Field | None]]] = {
-    "required": lambda _, spec, __: [replace(spec, required=not spec.required)],
+    "required": _required,
     "drop": lambda *_: [None],
     "rename": lambda _, spec, __: [None, spec],
     "kind": _kind,
     "range": _range,
+    "length": _length,
     "pattern": _pattern,
     "one_of": _one_of,
     "unique": _unique,
@@ -275,6 +361,28 @@ def _ends(rng: random.Random, declared: Declared, name: str) -> None:
         declared["L"] = replace(own, ends={**own.ends, side: (own.ends[side][0], *limits)})
 
 
+def _end_type(rng: random.Random, declared: Declared, name: str) -> None:
+    del name
+    own = declared.get("L")
+    if own is not None and own.ends is not None:
+        side, end = rng.choice(["source", "target"]), rng.choice(sorted(declared.keys() - {"L"}))
+        declared["L"] = replace(
+            own,
+            fields={**own.fields, side: replace(own.fields[side], target=end)},
+            ends={**own.ends, side: (end, *own.ends[side][1:])},
+        )
+
+
+def _extend(rng: random.Random, declared: Declared, name: str) -> None:
+    del rng, name
+    own = declared["B"]
+    if own.extends is None:
+        fields = {key: each for key, each in own.fields.items() if key != "code"}
+        declared["B"] = replace(own, fields=fields, extends="A")
+    else:
+        declared["B"] = replace(own, fields={"code": CODE, **own.fields}, extends=None)
+
+
 def _add(rng: random.Random, declared: Declared, name: str) -> None:
     own = declared[name]
     added = {rng.choice(["new", "newer"]): Field(kind=rng.choice([int, str]))}
@@ -295,10 +403,15 @@ def _add_type(rng: random.Random, declared: Declared, name: str) -> None:
 _TYPE_CHANGES: dict[str, Callable[[random.Random, Declared, str], None]] = {
     "group": _group,
     "ends": _ends,
+    "end type": _end_type,
+    "extend": _extend,
     "add": _add,
     "drop type": _drop_type,
     "add type": _add_type,
 }
+RULES = ("unique", "group", "target", "ends", "count", "length", "shape", "end type")
+CHANGES = (*_FIELD_CHANGES, *_TYPE_CHANGES, *RULES, *RULES)
+"""What may change; rules that are about several nodes, or about few fields, more often."""
 
 
 def _is_whole(declared: Declared) -> bool:
@@ -320,8 +433,8 @@ def merge_models(base: Model, ours: Model, theirs: Model) -> tuple[Model, set[st
         return ours, set()
     if _form(ours) == _form(base):
         return theirs, set()
+    shapes, torn = _merge_shapes(base, ours, theirs)
     chosen: dict[str, Type] = {}
-    torn: set[str] = set()
     for name in sorted({*ours.types, *theirs.types}):
         was, mine, other = (each.types.get(name) for each in (base, ours, theirs))
         forms = [None if each is None else _type_form(each) for each in (was, mine, other)]
@@ -345,7 +458,24 @@ def merge_models(base: Model, ours: Model, theirs: Model) -> tuple[Model, set[st
             fields = {**up.fields, **own}
             groups = frozenset(group for group in up.groups if fields.keys() >= {*group})
             chosen[name] = replace(each, fields=fields, groups=groups)
-    return Model(chosen), torn
+    return Model(chosen, fitting(shapes, chosen)), torn
+
+
+def _merge_shapes(base: Model, ours: Model, theirs: Model) -> tuple[dict[str, Shape], set[str]]:
+    chosen: dict[str, Shape] = {}
+    torn: set[str] = set()
+    for name in sorted({*ours.shapes, *theirs.shapes}):
+        forms = [_shape_form(each.shapes.get(name)) for each in (base, ours, theirs)]
+        if forms[1] != forms[2] and forms[0] not in forms[1:]:
+            torn.add(name)
+        found = (theirs if forms[1] == forms[0] else ours).shapes.get(name)
+        if found is not None:
+            chosen[name] = found
+    return chosen, torn
+
+
+def _shape_form(each: Shape | None) -> object:
+    return None if each is None else (each.target, list(each.fields.items()))
 
 
 def _type_form(each: Type) -> object:
@@ -354,7 +484,8 @@ def _type_form(each: Type) -> object:
 
 
 def _form(model: Model) -> object:
-    return {name: _type_form(each) for name, each in model.types.items()}
+    types = {name: _type_form(each) for name, each in model.types.items()}
+    return types, {name: _shape_form(each) for name, each in model.shapes.items()}
 
 
 def _named(each: Type) -> set[str | None]:
@@ -367,7 +498,7 @@ def reads_differently(one: Model, other: Model, type_name: str, field: str) -> b
     after = other.types.get(type_name)
     if type_name not in one.types:
         return False
-    if after is None:
+    if after is None or (not field and after.extends != one.types[type_name].extends):
         return True
     before = one.types[type_name].fields.get(field)
     if not field or before is None:
@@ -393,6 +524,8 @@ class SchemaWorld:
         self.folder = folder
         self.app = App(name="types", folder=folder)
         start = model_of(START)
+        for _ in range(self.rng.randrange(6)):
+            _, start = change_types(self.rng, start)
         self.history = History(Model({}))
         self.ids: dict[int, str] = {0: ""}
         apply_schema(self.graph, self.graph.main, schema_of(start))
@@ -483,29 +616,68 @@ class SchemaWorld:
         if state and rng.random() < 0.15:
             return rng.choice(sorted(state)), None
         name = rng.choice(sorted(model.types))
+        declared = model.types[name].fields
         if name == "L":
-            ends = [rng.choice([*NODES["A"], *NODES["B"]]) for _ in range(2)]
-            handle = edge_handle(*ends)
+            ends = [
+                rng.choice(self._pool(str(declared[side].target), state))
+                for side in ("source", "target")
+            ]
+            handle = edge_handle(*map(str, ends))
             fields: Fields = {"source": ends[0], "target": ends[1]}
         else:
             handle = rng.choice(NODES[name])
             fields = {"code": handle.partition("/")[2]}
         if rng.random() < 0.5:
             fields = {**state.get(handle, {}), **fields}
-        for field, spec in model.types[name].fields.items():
+        for field, spec in declared.items():
             if field in {"code", "source", "target"}:
                 continue
-            if spec.required or rng.random() < 0.35:
-                fields[field] = self._random_value(spec)
+            specs = [
+                spec,
+                *(
+                    each.fields[field]
+                    for each in model.shapes.values()
+                    if model.is_a(handle, each.target) and field in each.fields
+                ),
+            ]
+            if any(each.required for each in specs) or rng.random() < 0.35:
+                fields[field] = self._random_value(specs, state)
+                if (spec.unique or field in {"left", "right"}) and rng.random() < 0.4:
+                    fields[field] = self._value_elsewhere(field)
         return handle, {key: value for key, value in fields.items() if value is not None}
 
-    def _random_value(self, spec: Field) -> Value:
+    def _value_elsewhere(self, field: str) -> Value:
+        """A value that some node has on some branch, so that both sides may give it."""
+        values = [
+            fields[field]
+            for branch in sorted(self.history.branches)
+            for _, fields in sorted(self.state(branch).items(), key=lambda each: each[0])
+            if field in fields
+        ]
+        return self.rng.choice(values) if values else None
+
+    def _pool(self, target: str, state: State) -> list[Value]:
+        """Nodes to refer to: mostly such as there are."""
+        named = [*NODES.get(target, []), *(NODES["B"] if target == "A" else [])]
+        there = [each for each in named if each in state]
+        return [*(there if there and self.rng.random() < 0.8 else named)]
+
+    def _random_value(self, specs: list[Field], state: State) -> Value:
+        """A value for a field, mostly one that keeps its rules."""
+        spec = specs[0]
         pool: list[Value] = NUMBERS if spec.kind is int else TEXTS
         if spec.target is not None:
-            pool = [*NODES.get(spec.target, []), *(NODES["B"] if spec.target == "A" else [])]
-        if spec.many:
-            return frozenset(self.rng.sample(pool, self.rng.randrange(3))) or None
-        return None if self.rng.random() < 0.1 else self.rng.choice(pool)
+            pool = self._pool(spec.target, state)
+        value: Value = None
+        for _ in range(self.rng.choice([1, 8, 8, 8])):
+            if spec.many:
+                value = frozenset(self.rng.sample(pool, min(len(pool), self.rng.randrange(3))))
+            else:
+                value = None if self.rng.random() < 0.1 else self.rng.choice(pool)
+            value = value or (None if spec.many else value)
+            if all(each.holds(value) for each in specs):
+                break
+        return value
 
     def change_types(self, branch: str) -> None:
         """Change one rule of a branch: taken if its data keeps it."""

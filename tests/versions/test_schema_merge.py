@@ -6,13 +6,17 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.versions.repo import Repo
 
-from trails import Node, node_type, predicate
+from trails import App, Node, node_type, predicate
+from trails.engine.branches import create_branch
+from trails.engine.evolve import apply_schema
 from trails.engine.history import diff
 from trails.engine.merge import merge
 from trails.model.merges import MergeRequest, MergeResult
+from trails.model.types import Schema, ShapeDescriptor
 
 
 def old() -> type[Node]:
@@ -333,3 +337,24 @@ class TestBothSides:
         cls = ctx.registry.classes["Task"]
         rows = ctx.kg.select(cls.objects(ctx).where(size=1).selection).rows
         assert [row.values for row in rows] == [{"code": "t0", "title": "a", "size": 1}]
+
+
+@pytest.mark.parametrize("into", ["main", "b"])
+def test_a_shape_loses_rules_for_a_field_that_the_other_side_dropped(into: str) -> None:
+    """Else no node of the type could be written any more."""
+    task, small_task = old().__trails__, without_size().__trails__  # type: ignore[attr-defined]
+    rule = ShapeDescriptor("Sized", (msgspec.structs.replace(task.by_name["size"], min_count=1),))
+    more = msgspec.structs.replace(rule, target="Task")
+    app = App(old(), name="shapes")
+    graph = app.graph()
+    create_branch(graph, "b", actor="a")
+    apply_schema(graph, graph.main, Schema.of([task], [more]))
+    apply_schema(graph, graph.line("b"), Schema.of([small_task]))
+    source = "b" if into == "main" else "main"
+    assert merge(graph, MergeRequest(source, into), actor="a").outcome == "merged"
+    line = graph.line(into)
+    assert (line.schema.by_name["Task"].by_name.keys(), line.schema.shapes) == (
+        {"code", "title"},
+        (),
+    )
+    app.close()

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
 from tests.versions.oracle import (
     Clash,
     Field,
@@ -28,7 +29,7 @@ from trails.engine.context import GraphContext
 from trails.engine.graph import Graph
 from trails.engine.merge import merge
 from trails.engine.verify import verify
-from trails.errors import ConflictError, NotFoundError, ValidationError
+from trails.errors import ConflictError, NotFoundError, QueryError, ValidationError
 from trails.model.merges import Conflict, MergeRequest, MergeResult, Resolution
 from trails.model.names import branch_folder
 from trails.model.nodes import NodeState
@@ -651,6 +652,11 @@ def _check_filters(ctx: GraphContext, items: State, rng: random.Random, state: S
     ):
         expected = {h for h, f in items.items() if holds(f)}
         query = Item.objects(ctx).where(**conditions)
+        named = conditions.get("team") or conditions.get("peers")
+        if named is not None and named not in state:
+            with pytest.raises(QueryError, match="there is no"):
+                query.count()
+            continue
         rows = ctx.kg.select(query.selection).rows
         assert sorted(row.handle for row in rows) == sorted(expected), conditions
         assert query.count() == len(expected), conditions

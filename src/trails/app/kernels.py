@@ -25,6 +25,7 @@ def kernel_of(
     settings, service = app.settings, app.service(graph)
     service.graph.is_current = is_current
     service.graph.write_seconds = settings.graphs[graph].budgets.write_seconds
+    service.graph.blocking.limit = settings.graphs[graph].budgets.write_seconds_per_minute
     service.graph.most_branches = settings.graphs[graph].budgets.branches
     mcp, budgets = settings.graphs[graph].mcp, settings.graphs[graph].budgets
     return Kernel(

@@ -122,6 +122,8 @@ def shape(cls: type[C] | None = None, /, *, target: type | str | None = None) ->
         name = made.__name__
         check_type_name(name)
         own = _inherited_shape_fields(made) | _own_fields(made, scope, stored=target is not None)
+        if target is not None:
+            _check_constraints(name, own)
         _strip(made, own)
         _adopt(made, Shape)
         made.__trails__ = ShapeDescriptor(  # type: ignore[attr-defined]
@@ -133,6 +135,17 @@ def shape(cls: type[C] | None = None, /, *, target: type | str | None = None) ->
         return made
 
     return declare if cls is None else declare(cls)
+
+
+def _check_constraints(name: str, fields: Mapping[str, PredicateDescriptor]) -> None:
+    """Refuse what a shape can't add to a node type, since it would have no effect."""
+    for field in fields.values():
+        for what, given in (("key", field.key), ("unique", field.unique)):
+            if given:
+                raise DeclarationError(
+                    f"{name}.{field.name}: a shape can't make a field of its target {what}; "
+                    f"declare {what}=True on the field of the node type"
+                )
 
 
 def _declare_type(

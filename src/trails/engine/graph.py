@@ -39,6 +39,7 @@ from trails.model.fair_queue import ANYBODY, FairQueue
 from trails.model.history import GENESIS, Head, Position
 from trails.model.idempotency import KEEP_DAYS
 from trails.model.iris import Names
+from trails.model.meters import Meter
 from trails.model.names import branch_folder
 from trails.model.read_only import Loss, ReadOnly, Status
 from trails.model.types import Schema
@@ -55,6 +56,8 @@ Step = Literal["before_append", "after_append", "mid_apply", "after_apply", "bef
 """Moments of a write at which a process may die; tests stop there."""
 
 _READ_ATTEMPTS = 3
+_SHORT = 0.1
+"""Seconds that a write may take without being counted: those who wait take turns."""
 _RETRY_SECONDS = 1.0
 """How often reads try to bring up a view that the disk refused a commit."""
 _DEEP: Final = 6
@@ -138,6 +141,8 @@ class Graph:
         self.feed = Feed()
         self._progress = progress
         self._writers = FairQueue(1)
+        self.blocking = Meter(0)
+        """Seconds for which each actor's long writes have kept others waiting."""
         self._owner: int | None = None
         self._retry_at = 0.0
         self._compiled: dict[str, Compiled] = {}
@@ -364,10 +369,14 @@ class Graph:
                 f"other writers have kept this graph busy for {timeout:.0f} s; try again later"
             )
         self._owner = me
+        begun = monotonic()
         try:
             yield
         finally:
             self._owner = None
+            held = monotonic() - begun
+            if held > _SHORT and self._writers.has_others(actor):
+                self.blocking.add(actor, held)
             self._writers.release(actor)
 
     def prepare(self, line: Line, *, settled: bool = True) -> None:

@@ -28,7 +28,7 @@ from trails.engine.node_sizes import size_error, size_of
 from trails.engine.rule_check import broken_around, broken_rules
 from trails.engine.rules import RuleError
 from trails.engine.schema_change import changed_reading
-from trails.engine.schema_merge import merge_schemas, with_field, with_type
+from trails.engine.schema_merge import merge_schemas, with_field, with_type, without_idle_rules
 from trails.engine.three_way import Clash, Edit, Merge, three_way
 from trails.engine.write.draft import Draft
 from trails.engine.write.states import change_types, judge
@@ -296,6 +296,7 @@ class Merging:
         return self._before[handle]
 
     def _change_schema(self, states: States) -> None:
+        self._merged = without_idle_rules(self._merged)
         if self._merged.digest == self._mine.digest:
             return
         check_types(self._access, self._ours.name, self._mine, self._merged)

@@ -12,7 +12,13 @@ from typing import TypeVar
 import msgspec
 
 from trails.model.merges import Side
-from trails.model.types import PredicateDescriptor, Schema, ShapeDescriptor, TypeDescriptor
+from trails.model.types import (
+    PredicateDescriptor,
+    Schema,
+    ShapeDescriptor,
+    TypeDescriptor,
+    can_constrain,
+)
 
 D = TypeVar("D", TypeDescriptor, ShapeDescriptor)
 Settle = Callable[[str], Side | None]
@@ -114,6 +120,25 @@ def complete(
     for name in sorted(found):
         _inherit(name, found, done, (ours, theirs))
     return Schema.of(done.values(), (each for each in shapes if each.target in done))
+
+
+def without_idle_rules(schema: Schema) -> Schema:
+    """A schema whose shapes have no rules for fields that their types do not have.
+
+    One side may give a shape a rule for a field that the other side dropped.
+    """
+    shapes = (
+        msgspec.structs.replace(
+            shape,
+            fields=tuple(
+                field
+                for field in shape.fields
+                if can_constrain(schema.by_name[shape.target or ""], field)
+            ),
+        )
+        for shape in schema.shapes
+    )
+    return Schema.of(schema.types, (each for each in shapes if each.fields))
 
 
 def _needs(declared: TypeDescriptor) -> Iterator[str]:

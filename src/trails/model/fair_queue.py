@@ -63,6 +63,11 @@ class FairQueue:
                 del self._waiting[actor]
             return False
 
+    def has_others(self, actor: str) -> bool:
+        """Whether somebody other than an actor waits."""
+        with self._lock:
+            return any(each != actor for each in self._waiting)
+
     def release(self, actor: str = ANYBODY) -> None:
         """Give a place back: to the next actor in turn that may have one."""
         with self._lock:

@@ -179,6 +179,16 @@ class ShapeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True, dict=True
         return defaults_of(self.fields)
 
 
+def can_constrain(declared: TypeDescriptor, field: PredicateDescriptor) -> bool:
+    """Whether a type has the field that a shape has rules for, with values of that kind."""
+    found = declared.by_name.get(field.name)
+    return (
+        found is not None
+        and found.many == field.many
+        and found.type.scalar.kind == field.type.scalar.kind
+    )
+
+
 class Schema(msgspec.Struct, frozen=True, dict=True):
     """All types of a graph, in name order: the value that a commit's schema digest names."""
 

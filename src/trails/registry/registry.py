@@ -16,7 +16,15 @@ from trails.model.capabilities import Capability, StoredQuery
 from trails.model.digests import digest_of
 from trails.model.names import BUILTIN_TOOLS, check_tool_name, portable_name, suggest
 from trails.model.policy_rules import PolicyRule
-from trails.model.types import OBJECT, REF, Schema, ShapeDescriptor, TypeDescriptor, ValueType
+from trails.model.types import (
+    OBJECT,
+    REF,
+    Schema,
+    ShapeDescriptor,
+    TypeDescriptor,
+    ValueType,
+    can_constrain,
+)
 
 T = TypeVar("T")
 
@@ -204,11 +212,13 @@ def _dangling_shape(
         yield f"shape {shape.name} targets {shape.target}, which is not a registered node type"
         return
     for field in shape.fields:
-        constrained = target.by_name.get(field.name)
-        if constrained is None or constrained.type.scalar.kind != field.type.scalar.kind:
+        where = f"shape {shape.name}.{field.name} constrains {shape.target}"
+        if not can_constrain(target, field):
+            yield f"{where}, which has no field of that name and type ({field.type})"
+        elif (end := target.by_name[field.name].target) != field.target:
             yield (
-                f"shape {shape.name}.{field.name} constrains {shape.target}, which has no field "
-                f"of that name and type ({field.type})"
+                f"{where}, whose {field.name} refers to {end}: a shape can't change that to "
+                f"{field.target}; refer to {end} here, or declare another type there"
             )
 
 

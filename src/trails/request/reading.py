@@ -30,7 +30,6 @@ from trails.model.decisions import EVERYTHING
 from trails.model.kept import Kept
 from trails.model.latest import Latest
 from trails.model.names import suggest
-from trails.model.nodes import make_handle
 from trails.model.outcomes import Failure
 from trails.model.reports import Report
 from trails.model.resources import Completions, Content, ResourceList
@@ -261,7 +260,7 @@ class Reader:
 def _missing(kg: Knowledge, address: InstanceAddress) -> str:
     """What to say of an instance that does not exist: some that do, with ids like it."""
     listing = format_address(ListAddress(address.type, address.place))
-    missing = kg.describe_missing(address.type, make_handle(address.type, address.id))
+    missing = kg.describe_missing(address.type, address.id)
     return f"{missing} ({listing} lists all)"
 
 

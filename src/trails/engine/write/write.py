@@ -15,7 +15,7 @@ from trails.engine.graph import Graph, now
 from trails.engine.guards import Guard, check_change, guard_of
 from trails.engine.idempotency import IdempotencyKey
 from trails.engine.lines import Line
-from trails.engine.standing import check_standing, check_wanted, most_seconds
+from trails.engine.standing import check_standing, check_wanted, check_write_time, most_seconds
 from trails.engine.write.delta import Delta
 from trails.engine.write.landing import land
 from trails.engine.write.news import News
@@ -85,6 +85,7 @@ class Write:
     def begin(self) -> None:
         """Take the lock, check the expected head, open the index's transaction."""
         graph, line = self._graph, self._line
+        check_write_time(graph, self._call)
         self._stack.enter_context(graph.writing(self._draft.actor))
         self._begun = monotonic()
         try:
