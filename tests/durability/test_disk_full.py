@@ -28,6 +28,7 @@ def run(scenario, project):
         "log_refuses",
         "node_index_refuses",
         "quads_view_refuses",
+        "activity_refuses",
         "bulk_fails_half_way",
         "bulk_load_fails_half_way",
         "files_stop_growing",

@@ -20,6 +20,7 @@ from tests.durability.full_disk import NO_LIMIT, limit, put
 from trails import App
 from trails.app.local import LocalOperations
 from trails.errors import ReadOnlyError, UnwritableError
+from trails.model.upkeep import Cleaned
 
 NOBODY = 65534
 
@@ -65,6 +66,13 @@ def permissions(project: Path) -> None:
         assert_sound(app)
 
 
+def clean_up(project: Path, *, dry_run: bool = False) -> Cleaned:
+    """What ``trails cleanup`` does to the only graph."""
+    operations = LocalOperations()
+    done = operations.cleanup(project, None, lambda text: None, keep=0, dry_run=dry_run)
+    return done["main"]
+
+
 def full(project: Path) -> None:
     """A project on a full disk is read; ``cleanup`` works, and with the room writes work again."""
     with App.open(project) as app:
@@ -75,10 +83,13 @@ def full(project: Path) -> None:
     with App.open(project) as app:
         assert_only_read(app, items, UnwritableError)
         assert "trails cleanup" in app.graph().read_only.reason
-    found = LocalOperations().cleanup(project, None, lambda text: None, keep=0, dry_run=False)
-    done = found["main"]
+    planned = clean_up(project, dry_run=True)
+    assert planned.snapshots == (first.id,)
+    done = clean_up(project)
     assert done.snapshots == (first.id,)
     assert done.bytes > 0
+    with pytest.raises(UnwritableError, match="can be removed without writing"):
+        clean_up(project)
     limit(NO_LIMIT)
     with App.open(project) as app:
         put(app, "later", 1)

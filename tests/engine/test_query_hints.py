@@ -230,6 +230,11 @@ def stars():
         "SELECT ?m { ?s :mass ?m } ORDER BY DESC(?m)",
         "SELECT ?m { ?s :mass ?m } ORDER BY ?m",
         "SELECT ?n { ?s :mass ?m BIND(?m + 1 AS ?n) }",
+        "SELECT ?m { ?s (:mass|:planets) ?m FILTER(?m > 5) }",
+        "SELECT ?m { ?m ^:mass ?s FILTER(?m > 5) }",
+        "SELECT ?s { ?s ?p ?m FILTER(?m > 5) }",
+        "SELECT ?s { ?s !:name ?m FILTER(?m > 5) }",
+        "SELECT ?m { { SELECT ?m { ?s :mass ?m } } FILTER(?m > 5) }",
     ],
 )
 def test_computing_with_large_integers_gets_a_notice(stars, text):
@@ -244,6 +249,19 @@ def test_reading_large_integers_is_exact(stars):
     found = stars.ask(ctx, f"SELECT ?m {{ ?s :mass {2**70} ; :mass ?m }}")
     assert [row["m"] for row in found.rows] == [2**70]
     assert found.notice is None
+    counted = stars.ask(ctx, "SELECT (COUNT(?m) AS ?n) (STR(MAX(?s)) AS ?t) { ?s :mass ?m }")
+    assert (counted.rows[0]["n"], counted.notice) == (2, None)
+
+
+@pytest.mark.parametrize("constant", [str(2**63), f'"{2**63}"^^xsd:integer'])
+def test_a_large_constant_in_an_expression_gets_a_notice(stars, constant):
+    """No number is smaller than it, which is wrong."""
+    text = f"SELECT ?p {{ ?s :planets ?p FILTER(?p < {constant}) }}"
+    answer = stars.ask(stars.context(), text)
+    assert answer.rows == ()
+    assert f"{2**63} has more than 64 bits" in answer.notice
+    fits = stars.ask(stars.context(), text.replace(str(2**63), str(2**63 - 1)))
+    assert (len(fits), fits.notice) == (1, None)
 
 
 def test_a_sum_over_missing_values_gets_a_notice(stars):
@@ -255,3 +273,32 @@ def test_a_sum_over_missing_values_gets_a_notice(stars):
     assert "?total has no value in some rows, because SUM fails" in answer.notice
     answer = stars.ask(ctx, text.format("COALESCE(?p, 0)"))
     assert (answer.rows[0]["total"], answer.notice) == (2, None)
+
+
+@pytest.mark.parametrize("function", ["AVG", "MIN", "MAX"])
+def test_other_aggregates_fail_alike(stars, function):
+    """One value that is missing takes all of them."""
+    text = f"SELECT ({function}(?p) AS ?x) {{ ?s a :Star OPTIONAL {{ ?s :planets ?p }} }}"
+    answer = stars.ask(stars.context(), text)
+    assert answer.rows[0]["x"] is None
+    assert f"?x has no value in some rows, because {function} fails" in answer.notice
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT (COALESCE(SUM(?p), 0) AS ?n) {}",
+        "SELECT ?n {{ {{ SELECT (SUM(?p) AS ?t) {} }} BIND(COALESCE(?t, 0) AS ?n) }}",
+        "SELECT ?n {{ {{ SELECT (SUM(?p) AS ?n) {} }} FILTER(?n > 0) }}",
+        "SELECT ?k {} GROUP BY ?k HAVING (SUM(?p) > 0)",
+    ],
+)
+def test_a_sum_that_fails_unseen_gets_a_notice(stars, text):
+    """An expression around the sum hides that it failed."""
+    pattern = '{ ?s a :Star BIND("k" AS ?k) OPTIONAL { ?s :planets ?p } }'
+    answer = stars.ask(stars.context(), text.format(pattern))
+    assert "SUM fails where ?p is missing" in answer.notice
+    mended = text.format(pattern).replace("SUM(?p)", "SUM(COALESCE(?p, 0))")
+    assert stars.ask(stars.context(), mended).notice is None
+    bound = text.format('{ ?s :planets ?p BIND("k" AS ?k) }')
+    assert stars.ask(stars.context(), bound).notice is None

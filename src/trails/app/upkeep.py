@@ -106,10 +106,15 @@ def _clean(app: App, name: str, graph: Graph, given: CleanupArguments) -> Cleane
     """Clean up one graph; on a full disk begin with what can be removed without writing."""
     try:
         return cleanup(graph, keep=given.keep, dry_run=given.dry_run)
-    except (StorageFullError, UnwritableError):
-        removed = Cleaned((), (), 0, 0) if given.dry_run else remove_files(graph)
+    except (StorageFullError, UnwritableError) as error:
+        removed = remove_files(graph, dry_run=given.dry_run)
+        if given.dry_run:
+            return removed
         if not removed.bytes:
-            raise
+            raise type(error)(
+                f"nothing of graph {name!r} can be removed without writing, and the disk can't be "
+                "written; free some space on it in another way, or make it writable, and try again"
+            ) from None
     if not app.serving:
         graph = app.reopen(name)
     try:

@@ -148,9 +148,9 @@ class Activities:
         if call.committed or len(waiting) > _MOST or self._closed:
             try:
                 self.flush()
-            except StorageFullError:
-                if call.committed:
-                    raise
+            except StorageFullError as error:
+                if call.committed and outcome == "ok":
+                    raise _committed(error) from error
                 self._drop_oldest()  # a read does not fail because its record has no room
         elif len(waiting) == 1:
             self._wake()
@@ -194,7 +194,7 @@ class Activities:
             self._summed += summed
             batch, sums = self._waiting[:], self._summed[:]
             if batch or sums:
-                told = [call.activity(at, outcome, detail) for call, at, outcome, detail in batch]
+                told = [_told(*each) for each in batch]
                 self._log.insert_activities([*told, *sums])
                 del self._waiting[: len(batch)]
                 self._summed.clear()
@@ -203,7 +203,8 @@ class Activities:
 
     def read(self, after: int = 0) -> Iterator[tuple[int, Activity]]:
         """Activities in log order, those after a position; everything that ended is among them."""
-        self._flush(self._refusals.settle())
+        with suppress(StorageFullError):  # those wait, and are written when there is room
+            self._flush(self._refusals.settle())
         return self._log.activities(after)
 
     def newest(self, limit: int, *, archived: bool = True) -> list[Activity]:
@@ -211,13 +212,14 @@ class Activities:
 
         Nothing is written for that: whoever looks does not make the log longer.
         """
-        self.flush()
-        found, summed = (
-            self._log.newest_activities(limit, archived=archived),
-            self._refusals.activities(),
-        )
-        if summed:
-            found = sorted([*found, *summed], key=lambda each: each.ended, reverse=True)[:limit]
+        with suppress(StorageFullError):
+            self.flush()
+        with self._turn:
+            waiting = [_told(*each) for each in self._waiting]
+            others = [*waiting, *self._summed, *self._refusals.activities()]
+        found = self._log.newest_activities(limit, archived=archived)
+        if others:
+            found = sorted([*found, *others], key=lambda each: each.ended, reverse=True)[:limit]
         return found
 
     def archivable(self) -> int:
@@ -287,3 +289,15 @@ class Activities:
             self._writer.join()
         with suppress(StorageError):
             self._flush(self._refusals.settle())
+
+
+def _told(call: Call, at: int, outcome: str, detail: str) -> Activity:
+    return call.activity(at, outcome, detail)
+
+
+def _committed(error: StorageFullError) -> StorageFullError:
+    """What a call is told whose commit is in the log and whose activity is not."""
+    return StorageFullError(
+        "the change is written and safe, but the record of this call could not be written: "
+        f"{error.message}. It is written when there is room; do not repeat the call"
+    )

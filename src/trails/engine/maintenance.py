@@ -52,22 +52,26 @@ def cleanup(graph: Graph, *, keep: int = _KEPT_SNAPSHOTS, dry_run: bool = False)
     )
 
 
-def remove_files(graph: Graph) -> Cleaned:
+def remove_files(graph: Graph, *, dry_run: bool = False) -> Cleaned:
     """Remove what can be made again and goes without writing anything: for a disk that is full."""
     if graph.folder is None:
-        return Cleaned((), (), 0, 0)
+        return Cleaned((), (), 0, 0, dry_run=dry_run)
     before = _size(graph)
     lines = list(graph.lines.values())
     in_use = {line.name[1:] for line in lines if line.fixed and line.quads is not None}
     found = sorted((graph.folder / "snapshots").glob("*"))
     snapshots = [path for path in found if path.name not in in_use]
     folders = _unreachable(graph)
+    gone = tuple(path.name for path in folders if path.parent.name != "snapshots")
+    runs = _sweep_runs(graph, dry_run=dry_run)
+    if dry_run:
+        found_names = tuple(path.name for path in snapshots)
+        return Cleaned(found_names, gone, 0, 0, runs=runs, dry_run=True)
     for path in (*snapshots, *folders):
         shutil.rmtree(path, ignore_errors=True)
-    runs = _sweep_runs(graph)
     return Cleaned(
         tuple(path.name for path in snapshots if not path.exists()),
-        tuple(path.name for path in folders if path.parent.name != "snapshots"),
+        gone,
         0,
         max(0, before - _size(graph)),
         runs=runs,

@@ -7,6 +7,7 @@ views, while others go on writing.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ from trails.engine.lines import Line
 from trails.engine.rule_check import broken_rules, broken_since, group_violations
 from trails.errors import CorruptionError, StorageError
 from trails.log.payloads import payload_digest
+from trails.log.storage import files_below
 from trails.model.digests import digest_of
 from trails.model.history import GENESIS, Commit, Move, is_chained
 from trails.model.reports import Finding
@@ -50,7 +52,7 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
     if pages or chain.status == "problem" or graph.loss is not None:
         return
     progress("folding the log again to compare the views")
-    with tempfile.TemporaryDirectory(prefix="trails-verify-", dir=graph.temporary()) as folder:
+    with tempfile.TemporaryDirectory(prefix="trails-verify-", dir=_roomy(graph)) as folder:
         fresh = NodeFile(Path(folder) / "nodes.db", lambda digest: graph.compiled(digest).schema)
         try:
             yield _readable(NODES, lambda: _check_nodes(graph, fresh, progress))
@@ -59,6 +61,16 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
         finally:
             fresh.close()
         yield _readable(QUADS, lambda: _check_quads(graph, Path(folder) / "quads", progress))
+
+
+def _roomy(graph: Graph) -> Path | None:
+    """Where the log is folded: beside the graph, or elsewhere if that disk is too full for it."""
+    place = graph.temporary()
+    if place is None or graph.folder is None:
+        return place
+    needed = 2 * sum(facts.st_size for _, facts in files_below(graph.folder))
+    free = shutil.disk_usage(place).free
+    return None if free < needed and free < shutil.disk_usage(tempfile.gettempdir()).free else place
 
 
 def verify_and_repair(graph: Graph, progress: Callable[[str], None]) -> tuple[Finding, ...]:

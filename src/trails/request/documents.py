@@ -95,7 +95,6 @@ def _latest(service: GraphService, ctx: GraphContext, place: Place) -> object:
     """Who did what; who may not administer the graph is told of its own calls."""
     del place
     graph, access = service.graph, ctx.access
-    graph.activities.flush()
     if access is OPEN or access.may("Admin", MAIN):
         activities = [_activity(each) for each in graph.activities.newest(ACTIVITIES)]
     else:

@@ -94,7 +94,8 @@ class QuadsView:
                 private_folder(self._folder)
                 for beside in (kept, self._staged(self._folder), self._rebuilt(self._folder)):
                     shutil.rmtree(beside, ignore_errors=True)
-                for debris in self._folder.glob("bulk-*.sst"):  # of a load that failed
+                # Of a load that failed, and the messages of RocksDB from earlier openings.
+                for debris in (*self._folder.glob("bulk-*.sst"), *self._folder.glob("LOG.old.*")):
                     debris.unlink()
                 self._store = ox.Store(self._folder)
                 self.position = self.stored_position()

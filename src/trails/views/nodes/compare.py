@@ -20,7 +20,7 @@ import msgspec
 
 from trails.model.types import Schema
 from trails.views.nodes.arms import Arm, arms_of
-from trails.views.nodes.docs import Docs, docs_of
+from trails.views.nodes.docs import Docs, docs_of, unseal
 from trails.views.nodes.file import marks
 from trails.views.nodes.keys import Extract, all_slots
 from trails.views.nodes.layers import FOREVER, ROOT, ROOT_NAME, UNFINISHED, Layers
@@ -230,7 +230,7 @@ class _Keys:
         if not handle:
             return not given
         try:
-            values = self._docs.decode(type_name, doc)
+            values = self._docs.decode(type_name, unseal(handle, doc))
             return given == {
                 (sid, key)
                 for extract, sids in self._plans[type_name]
@@ -328,7 +328,10 @@ def _same(handle: str, mine: list[bytes], theirs: list[bytes], docs: Docs) -> bo
     type_name = handle.partition("/")[0]
 
     def plain(documents: list[bytes]) -> Counter[bytes]:
-        return Counter(docs.encode(type_name, docs.decode(type_name, each)) for each in documents)
+        return Counter(
+            docs.encode(type_name, docs.decode(type_name, unseal(handle, each)))
+            for each in documents
+        )
 
     try:
         return plain(mine) == plain(theirs)
