@@ -115,7 +115,8 @@ def test_verify_finds_what_was_tampered_with_and_repairs_views(project):
 
     nodes = project / ".trails/graphs/main/nodes.db"
     db = sqlite3.connect(nodes)
-    db.execute("UPDATE nodes SET doc = replace(doc, 'Ann', 'Eve')")
+    db.create_function("changed", 1, lambda doc: doc.replace(b"Ann", b"Eve"))
+    db.execute("UPDATE nodes SET doc = changed(doc)")
     db.commit()
     db.close()
     done = run("verify", "--json", cwd=project)

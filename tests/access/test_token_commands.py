@@ -59,6 +59,7 @@ def test_a_list_says_what_became_of_each(folder):
     path = folder / ".trails" / "tokens.json"
     value = json.loads(path.read_text())
     value["tokens"][1]["expires"] = "2020-01-01T00:00:00Z"
+    del value["digest"]
     path.write_text(json.dumps(value))
     listed = json.loads(run(folder, "list", "--json")[1])["tokens"]
     assert [each["state"] for each in listed] == ["revoked", "expired", "valid"]

@@ -5,6 +5,7 @@ import hmac
 import json
 import multiprocessing
 import os
+import re
 import stat
 from datetime import UTC, datetime, timedelta
 
@@ -243,6 +244,7 @@ def test_a_revoked_token_is_refused_and_stays_in_the_file(data):
     assert [book.is_current(each) for each in holders] == [False, False, True, True]
     value = json.loads(file.path.read_text())
     value["tokens"][0]["revoked"] = "2026-01-01T00:00:00Z"
+    del value["digest"]  # as a file that was written by hand
     file.path.write_text(json.dumps(value))
     assert [each.id for each in file.revoke(actor="ann")] == [
         each.record.id for each in (one, two, three)
@@ -291,7 +293,7 @@ def test_a_token_whose_record_says_less_is_not_current(data):
     book = TokenBook(data)
     holder = book.find(issued.token)
     path = data / "tokens.json"
-    whole = path.read_text()
+    whole = without_digest(path.read_text())
     for less in (
         whole.replace('"a"', '"b"'),
         whole.replace('"dev"', '"builder"'),
@@ -398,7 +400,61 @@ def test_what_asked_for_tokens_does_so_until_it_ends(data, caplog):
     path.mkdir()
     assert TokenBook(data).configured
     path.rmdir()
+    assert TokenBook(data).configured
+    (data / "tokens.lock").unlink()
     assert not TokenBook(data).configured
+
+
+def without_digest(text):
+    """A file of tokens as earlier versions wrote it, and as people may change it."""
+    return re.sub(r',\s*"digest": "[0-9a-f]{64}"', "", text)
+
+
+def test_a_file_without_a_digest_is_read_and_gets_one(data):
+    """Earlier versions wrote none."""
+    issued = issue(data)
+    path = data / "tokens.json"
+    path.write_text(without_digest(path.read_text()))
+    assert "digest" not in path.read_text()
+    assert TokenBook(data).find(issued.token) is not None
+    issue(data)
+    assert "digest" in path.read_text()
+
+
+def test_a_flipped_bit_gives_no_token_to_another(data):
+    """Whatever bit it is: the file is refused, or says what it said."""
+    issue(data, groups=("a",), expires="30d")
+    path = data / "tokens.json"
+    whole = path.read_bytes()
+    tokens = tokens_of(data.parent)
+    before = tokens.read()
+    refused = 0
+    for at in range(8 * len(whole)):
+        spoilt = bytearray(whole)
+        spoilt[at // 8] ^= 1 << at % 8
+        path.write_bytes(spoilt)
+        try:
+            assert tokens.read() == before
+        except CorruptionError:
+            refused += 1
+    assert refused > 6 * len(whole)
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_file_that_is_gone_lets_nobody_in(data, caplog):
+    """The project does not become one without tokens."""
+    issued = issue(data)
+    path = data / "tokens.json"
+    whole = path.read_bytes()
+    path.unlink()
+    book = TokenBook(data)
+    assert book.configured
+    assert book.find(issued.token) is None
+    assert "it is missing" in caplog.text
+    with pytest.raises(CorruptionError, match=r"remove it together with tokens\.lock"):
+        issue(data)
+    path.write_bytes(whole)
+    assert book.find(issued.token) is not None
 
 
 # --- whoever asks ------------------------------------------------------------------

@@ -4,11 +4,12 @@ import json
 import random
 import shutil
 
+import msgspec
 import pytest
 from tests.campaigns import sized
 from tests.durability.campaign import assert_sound, fresh_seed, items_of
 from tests.durability.damage import crash, cut, delete, files_of, flip, wal_damages
-from tests.durability.operations import graph_folder
+from tests.durability.operations import SEGMENT, bulk, graph_folder, make_project, perform
 from tests.serving.commands import run_command
 
 from trails import App
@@ -16,6 +17,7 @@ from trails.app.local import LocalOperations
 from trails.engine.verify import verify
 from trails.errors import CorruptionError
 from trails.log.tail import look_at_tail
+from trails.model.history import Activity
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +109,36 @@ def test_a_lost_log_is_rebuilt(crashed, tmp_path, tail):
         assert found.without_history[0] == 1
         assert found.without_history[1] >= len(crashed.commits)
     assert found.log_problem == "is missing"
+
+
+@pytest.mark.parametrize("damage", [delete("log.db"), cut("log.db", 11_449)], ids=str)
+def test_a_lost_log_with_segments_and_archives_is_rebuilt(tmp_path, damage):
+    """Large commits come back from their segments; archived activities stay in the stream."""
+    project = make_project(tmp_path / "project")
+    with (project / "trails.toml").open("a") as file:
+        file.write("\n[log]\nactivity_rows = 20\n")
+    when = "2020-01-01T00:00:00.000000Z"
+    past = [Activity(f"a{each}", "me", "tool", when, when, "ok") for each in range(50)]
+    with App.open(project) as app:
+        perform(app.context(), app.registry().classes["Item"], bulk(SEGMENT, 1))
+        app.graph().log.insert_activities(past)
+        (archive,) = app.graph().activities.archive()
+        items, commits = items_of(app), [each.id for each in app.graph().log.commits()]
+    damage.apply(project)
+    found = recover(project)
+    assert (found.status, found.lost, found.rebuilt) == ("recovered", (), {})
+    with App.open(project) as app:
+        assert items_of(app) == items
+        assert [each.id for each in app.graph().log.commits()] == commits
+        assert_sound(app)
+        log = app.graph().log
+        assert log.archives() == (archive,)
+        before = list(log.activities())
+        assert [each for _, each in before][: archive.count] == past[: archive.count]
+        assert before[archive.count :][0][1].actor == "trails-recovery"
+        log.insert_activities([msgspec.structs.replace(past[0], id="later")])
+        places = [seq for seq, _ in log.activities()]
+        assert places == [*range(1, len(before) + 2)]
 
 
 def damage_page(project, commit):

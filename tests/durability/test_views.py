@@ -1,12 +1,13 @@
 """Views that were damaged, deleted, aged or swapped are detected and folded from the log again.
 
 SQLite keeps no checksums of its pages, so what is promised for the node index is that damage
-to its structure, and documents that can't be read, are found when they are read; ``verify``
-compares everything with the log.
+to its structure, and documents that are not what was stored, are found when they are read;
+``verify`` compares everything with the log.
 """
 
 import os
 import random
+import re
 import shutil
 import sqlite3
 import threading
@@ -250,6 +251,31 @@ def spoil_pages(path, count, rng):
         for page in rng.sample(range(1, path.stat().st_size // PAGE), count):
             file.seek(page * PAGE)
             file.write(rng.randbytes(PAGE))
+
+
+def test_a_flipped_bit_in_a_value_of_the_node_index_is_found(project, branch, original):
+    """A document has a checksum: the index is made anew, and the right value is answered."""
+    rng, content = random.Random(fresh_seed()), nodes_of(branch).read_bytes()
+    places = [found.end() - 1 for found in re.finditer(rb'"value":\d', content)]
+    for at in (rng.choice(places), rng.choice(places) - len('"value":'), places[-1] - 3):
+        spoilt = bytearray(content)
+        spoilt[at] ^= 1
+        for path in branch.parents[1].glob("nodes.db*"):
+            path.unlink()
+        nodes_of(branch).write_bytes(spoilt)
+        with App.open(project) as app:
+            assert items_of(app) == original[1]
+        assert nodes_of(branch).read_bytes() != bytes(spoilt)
+
+
+def test_a_handle_that_names_another_node_is_found(project, branch, original):
+    """The checksum of a document is also one of the handle that it is for."""
+    db = sqlite3.connect(nodes_of(branch))
+    db.execute("UPDATE nodes SET handle = handle || 'x' WHERE nid = (SELECT max(nid) FROM nodes)")
+    db.commit()
+    db.close()
+    with App.open(project) as app:
+        assert items_of(app) == original[1]
 
 
 def test_a_write_that_meets_damage_is_refused_and_the_next_one_lands(project, branch, original):

@@ -22,6 +22,7 @@ from trails.model.names import branch_folder
 from trails.model.read_only import ReadOnly
 from trails.model.reports import Finding
 from trails.views.nodes.compare import States, compare
+from trails.views.nodes.docs import seal, unseal
 from trails.views.nodes.file import NodeFile
 
 
@@ -121,11 +122,13 @@ def folder(original: Path, tmp_path: Path) -> Path:
 OWN = "(SELECT layer FROM refs WHERE name = 'side')"
 SIZE = "(SELECT sid FROM slots WHERE name = 'Box.size')"
 TAMPERED = {
-    "a node of main": "UPDATE nodes SET doc = replace(doc, ':1', ':7') WHERE handle = 'Box/b20'",
+    "a node of main": "UPDATE nodes SET doc = changed(handle, doc, ':1', ':7') "
+    "WHERE handle = 'Box/b20'",
     "a node that is gone": "DELETE FROM nodes WHERE handle = 'Box/b20'",
-    "a node of a branch": f"UPDATE rows SET doc = replace(doc, ':2', ':7') WHERE layer = {OWN}",
+    "a node of a branch": "UPDATE rows SET doc = changed(handle, doc, ':2', ':7') "
+    f"WHERE layer = {OWN}",
     "a node that a branch lost": f"DELETE FROM rows WHERE layer = {OWN} AND handle = 'Box/b4'",
-    "a version that only a branch sees": "UPDATE rows SET doc = replace(doc, ':1', ':7') "
+    "a version that only a branch sees": "UPDATE rows SET doc = changed(handle, doc, ':1', ':7') "
     "WHERE layer = 0",
     "a node that came back": f"DELETE FROM hides WHERE layer = {OWN}",
     "a node that is hidden": f"INSERT INTO hides SELECT nid, {OWN}, 3 FROM nodes "
@@ -147,6 +150,18 @@ TAMPERED = {
 }
 
 
+def tamper(path: Path, statement: str) -> sqlite3.Connection:
+    """Change a node index as a program would that knows all about it, checksums included."""
+
+    def changed(handle: str, doc: bytes, old: str, new: str) -> bytes:
+        return seal(handle, unseal(handle, doc).replace(old.encode(), new.encode()))
+
+    db = sqlite3.connect(path, isolation_level=None)
+    db.create_function("changed", 4, changed)
+    assert db.execute(statement).rowcount
+    return db
+
+
 @pytest.fixture(scope="module")
 def folded(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeFile]:
     """The same states, folded anew."""
@@ -166,8 +181,7 @@ def test_every_change_of_the_index_is_found(
 ) -> None:
     """In what main shows, in what only a branch shows, and in what finds them."""
     copy = shutil.copy(next(original.rglob("nodes.db")), tmp_path / "nodes.db")
-    with closing(sqlite3.connect(copy, isolation_level=None)) as db:
-        assert db.execute(statement).rowcount
+    with closing(tamper(copy, statement)) as db:
         ours, fresh = (States(each, folded.schema_of) for each in (db, folded.db))
         assert bool(compare(ours, fresh).problems) == (statement in TAMPERED.values())
 
@@ -175,8 +189,7 @@ def test_every_change_of_the_index_is_found(
 @pytest.mark.parametrize("what", ["a node of a branch", "a key of no node"])
 def test_what_differs_from_the_log_is_repaired(folder: Path, what: str) -> None:
     """And only the index is named."""
-    with closing(sqlite3.connect(next(folder.rglob("nodes.db")), isolation_level=None)) as db:
-        db.execute(TAMPERED[what])
+    tamper(next(folder.rglob("nodes.db")), TAMPERED[what]).close()
     with open_app(folder) as app:
         assert set(problems(app)) == {"node index"}
         assert all(each.status == "ok" for each in verify_and_repair(app.graph(), silent))
@@ -313,10 +326,7 @@ def test_every_rule_is_checked_on_every_branch(branch: str, rule: str) -> None:
 def test_a_graph_that_is_open_read_only_can_be_verified(folder: Path, repair: bool) -> None:
     """Nothing is written to do so, and what differs is named."""
     (nodes,) = folder.rglob("nodes.db")
-    db = sqlite3.connect(nodes)
-    db.execute(TAMPERED["a node of a branch"])
-    db.commit()
-    db.close()
+    tamper(nodes, TAMPERED["a node of a branch"]).close()
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with closing(
         Graph(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Final, Protocol
@@ -27,7 +27,7 @@ from trails.engine.write.write import Write
 from trails.errors import StorageError, TrailsError
 from trails.log.places import find_log, log_problem
 from trails.log.replay import put_back, schemas_of
-from trails.log.salvage import damaged_pages, read_rows
+from trails.log.salvage import damaged_pages, read_activities, read_rows
 from trails.log.sqlite import SqliteLog
 from trails.log.storage import storage_errors
 from trails.log.tail import read_tail
@@ -40,7 +40,7 @@ from trails.model.types import Schema
 from trails.model.upkeep import Recovery
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
-from trails.views.nodes.layers import ROOT_NAME
+from trails.views.nodes.layers import ROOT_NAME, UNFINISHED
 from trails.views.quads import QuadsView
 from trails.views.terms import Change
 
@@ -114,20 +114,15 @@ class _Recovery:
     def run(self) -> Recovery:
         """Make a sound graph of what is left."""
         asked = self._asked
-        asked.progress("copying the log")
-        skipped = (*_VIEWS, "log.db*") if self._problem else _VIEWS
-        shutil.copytree(
-            self._damaged,
-            self._work,
-            ignore=shutil.ignore_patterns(*skipped),
-            copy_function=_link_segments,
-        )
         segments = self._work / "segments"
         restored: list[str] = []
-        with closing(SqliteLog(self._work, asked.graph, asked.base_iri, now())) as log:
+        with closing(self._open_log()) as log:
             if self._problem:
                 asked.progress("reading what is left of the log")
                 restored += put_back(log, read_rows(self._damaged), segments)
+                log.put_back_activities(
+                    read_activities(self._damaged), _activity("the log was made anew")
+                )
             asked.progress("putting back commits from the tail")
             restored += put_back(log, self._frames, segments)
         asked.progress("folding the log")
@@ -138,6 +133,26 @@ class _Recovery:
             return self._finish(graph, restored)
         finally:
             graph.close()
+
+    def _open_log(self) -> SqliteLog:
+        """A copy of the log, or a new one, with the segments and archives that are left."""
+        asked = self._asked
+        if not self._problem:
+            self._copy(_VIEWS)
+        log = SqliteLog(self._work, asked.graph, asked.base_iri, now())
+        if self._problem:  # after the log was created, which needs an empty place
+            self._copy((*_VIEWS, "log.db*"))
+        return log
+
+    def _copy(self, skipped: Sequence[str]) -> None:
+        self._asked.progress("copying the log")
+        shutil.copytree(
+            self._damaged,
+            self._work,
+            ignore=shutil.ignore_patterns(*skipped),
+            copy_function=_link_segments,
+            dirs_exist_ok=True,
+        )
 
     def _finish(self, graph: Graph, restored: list[str]) -> Recovery:
         rebuilt: dict[str, str] = {}
@@ -162,11 +177,8 @@ class _Recovery:
         nothing = not restored and not rebuilt and not graph.log.last_seq()
         if nothing and not lost:
             lost = [Trace("the log", 0, "every commit")]
-        time = now()
         detail = f"{len(restored)} commits put back, {len(rebuilt)} branches rebuilt"
-        graph.log.insert_activities(
-            [Activity(uuid7(), ACTOR, "recover", time, time, "ok", detail=detail)]
-        )
+        graph.log.insert_activities([_activity(detail)])
         return Recovery(
             self._asked.graph,
             "lost" if lost else "recovered",
@@ -215,7 +227,7 @@ class _Recovery:
             return
         opened.callback(file.close)
         for name in file.layers.refs:
-            if name != ROOT_NAME and not name.startswith(SNAPSHOT):
+            if name != ROOT_NAME and not name.startswith((SNAPSHOT, UNFINISHED)):
                 yield _Index(file, name, lambda digest: self._schema(graph, digest))
 
     def _stores(self, graph: Graph, opened: ExitStack) -> Iterator[_Store]:
@@ -241,6 +253,11 @@ class _Recovery:
                 "that is left, and the project declares other types"
             )
         return found
+
+
+def _activity(detail: str) -> Activity:
+    time = now()
+    return Activity(uuid7(), ACTOR, "recover", time, time, "ok", detail=detail)
 
 
 class _Source(Protocol):

@@ -33,6 +33,10 @@ _NOBODY: Final = _Known(Actor(""), bytes(32), 0.0)
 """What is compared where there is no record."""
 
 
+_NEVER: Final[_Stamp] = (-2, -2, -2)
+"""The stamp of a file that was not looked at."""
+
+
 class TokenBook:
     """Whose token is whose, as the file says now.
 
@@ -43,7 +47,7 @@ class TokenBook:
         """``data``: the project's ``.trails``."""
         self._file = TokenFile(data)
         self._tokens: dict[str, _Known] = {}
-        self._stamp: _Stamp | None = None
+        self._stamp: _Stamp | None = _NEVER
         self._looked = float("-inf")
         self._configured = False
 

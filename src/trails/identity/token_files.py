@@ -2,7 +2,8 @@
 
 Commands write it, whoever serves the folder reads it, at the same time: it is replaced as a
 whole, and writers take turns by a lock of its own. Nothing is ever taken out of it, so that it
-tells for good that this project asks for tokens.
+tells for good that this project asks for tokens; the file of the lock says so, too, in case it
+is deleted. A digest shows changes that leave the file readable, such as another actor's name.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -28,6 +29,7 @@ from trails.files import (
 from trails.identity.requests import check_groups, check_request, parse_end
 from trails.identity.tokens import make_token, split_token
 from trails.model.actors import checked_actor
+from trails.model.digests import digest_of
 from trails.model.secrets import Secret
 from trails.model.tokens import IssuedToken, TokenRecord, TokenRequest
 
@@ -49,6 +51,8 @@ class StoredToken(TokenRecord, frozen=True, kw_only=True, forbid_unknown_fields=
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Literal[1]
     tokens: tuple[StoredToken, ...]
+    digest: str = ""
+    """SHA-256 of the tokens; files that were written by earlier versions have none."""
 
 
 _decoder: Final = msgspec.json.Decoder(_Stored)
@@ -67,12 +71,17 @@ class TokenFile:
         try:
             text = self.path.read_bytes()
         except FileNotFoundError:
-            return ()
+            if not self._ever_written():
+                return ()
+            raise self._broken(f"it is missing, and {_LOCK_FILE} shows that it was there") from None
         except OSError as error:
             raise self._broken(error.strerror or str(error)) from None
         try:
-            found = _decoder.decode(text).tokens
+            stored = _decoder.decode(text)
+            found = stored.tokens
             _check(found)
+            if stored.digest and stored.digest != digest_of(found):
+                raise ValueError("its digest differs: something in it was changed")  # noqa: TRY301
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
             raise self._broken(_without_values(str(error))) from None
         return found
@@ -80,8 +89,15 @@ class TokenFile:
     def _broken(self, why: str) -> CorruptionError:
         return CorruptionError(
             f"{self.path} can't be read as a list of tokens: {why}. Until it can, no token is "
-            "taken. Put back a copy of it, or move it away and make new tokens"
+            f"taken. Put back a copy of it, or remove it together with {_LOCK_FILE} and make new "
+            "tokens"
         )
+
+    def _ever_written(self) -> bool:
+        """Whether the lock's file says that there were tokens."""
+        with suppress(FileNotFoundError):
+            return bool((self._folder / _LOCK_FILE).stat().st_size)
+        return False
 
     def issue(self, request: TokenRequest) -> IssuedToken:
         """Make a token; its text is in the answer and nowhere else."""
@@ -140,10 +156,13 @@ class TokenFile:
                     "project to a local disk, or mount this file system with locks"
                 ) from None
             yield self.read()
+            if not lock.tell() and self.path.exists():
+                lock.write(b"tokens\n")
 
     def _write(self, tokens: Sequence[StoredToken]) -> None:
         """Replace the file: others see it before or after, and a power cut leaves one of them."""
-        text = msgspec.json.format(msgspec.json.encode(_Stored(1, tuple(tokens))), indent=1)
+        stored = _Stored(1, tuple(tokens), digest_of(tuple(tokens)))
+        text = msgspec.json.format(msgspec.json.encode(stored), indent=1)
         remove_unfinished(self.path)
         replace_file(self.path, text + b"\n", PRIVATE_FILE)
 

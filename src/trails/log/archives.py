@@ -108,22 +108,49 @@ def write_archive(folder: Path, rows: Iterable[tuple[int, bytes]]) -> ActivityAr
 
 def read_archive(folder: Path, archive: ActivityArchive) -> list[tuple[int, Activity]]:
     """The activities of a file, with their places; CorruptionError where it is not whole."""
+    found, digest = _read(folder, archive.name)
+    if digest != archive.sha or len(found) != archive.count:
+        raise _damaged(archive.name, "its digest differs")
+    return found
+
+
+def _read(folder: Path, name: str) -> tuple[list[tuple[int, Activity]], str]:
+    """What a file holds, and the digest of its text."""
     digest = sha256()
     found = []
     with storage_errors("read archived activities"):
         try:
-            with zstd.open(folder / archive.name) as file:
+            with zstd.open(folder / name) as file:
                 for line in file:
                     digest.update(line)
                     seq = int(line[len(_SEQ) : line.index(b",")])
                     found.append((seq, _ACTIVITY.decode(line)))
         except FileNotFoundError:
-            raise _damaged(archive.name, "it is missing") from None
+            raise _damaged(name, "it is missing") from None
         except _DAMAGE as error:
-            raise _damaged(archive.name, str(error)) from None
-    if digest.hexdigest() != archive.sha or len(found) != archive.count:
-        raise _damaged(archive.name, "its digest differs")
-    return found
+            raise _damaged(name, str(error)) from None
+    return found, digest.hexdigest()
+
+
+def last_named(folder: Path) -> int:
+    """The last place that the name of a file says it holds, whether it can be read or not."""
+    names = (path.name.removesuffix(_SUFFIX) for path in folder.glob(f"*-*{_SUFFIX}"))
+    return max(
+        (int(last) for *_, last in (name.split("-") for name in names) if last.isdigit()), default=0
+    )
+
+
+def find_archives(folder: Path) -> Iterator[ActivityArchive]:
+    """The files of a folder that can be read, oldest first, for a log that has lost their names."""
+    last = 0
+    for path in sorted(folder.glob(f"*{_SUFFIX}")):
+        with suppress(CorruptionError):
+            rows, digest = _read(folder, path.name)
+            places = [seq for seq, _ in rows]
+            if rows and places == list(range(places[0], places[-1] + 1)) and places[0] > last:
+                last = places[-1]
+                times = rows[0][1].ended, rows[-1][1].ended
+                yield ActivityArchive(places[0], last, len(rows), path.name, digest, *times)
 
 
 def _damaged(name: str, problem: str) -> CorruptionError:

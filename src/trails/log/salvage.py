@@ -13,9 +13,18 @@ import msgspec
 from trails.log.places import LOG_FILE
 from trails.log.storage import connect_read_only
 from trails.log.tail import Frame, Kept, KeptCommit, KeptMove
-from trails.model.history import GENESIS, Commit, Move
+from trails.model.history import GENESIS, Activity, Commit, Move
 
 _COLUMNS: Final = "record, removed_sha, removed, removed_segment, added_sha, added, added_segment"
+_UNREADABLE: Final = (
+    sqlite3.DatabaseError,
+    msgspec.DecodeError,
+    UnicodeDecodeError,
+    TypeError,
+    OSError,
+)
+"""What damage leads to: pages, records and types of values that are wrong, and no file."""
+_ACTIVITY: Final = msgspec.json.Decoder(Activity)
 
 
 def damaged_pages(folder: Path) -> str | None:
@@ -28,13 +37,20 @@ def damaged_pages(folder: Path) -> str | None:
     return None if found == "ok" else f"is damaged ({' '.join(found.split())})"
 
 
+def read_activities(folder: Path) -> Iterator[tuple[int, str, bytes]]:
+    """Activities that are in the log's table, with place and id, up to the first unreadable one."""
+    with suppress(*_UNREADABLE), closing(connect_read_only(folder / LOG_FILE)) as db:
+        for seq, identifier, record in db.execute("SELECT seq, id, record FROM activities"):
+            _ACTIVITY.decode(record)
+            yield seq, identifier, record
+
+
 def read_rows(folder: Path) -> Iterator[Frame]:
     """Commits and moves of a log in their order, up to the first that can't be read.
 
     Idempotency keys are left out: a key whose outcome is uncertain must not answer a retry.
     """
-    unreadable = (sqlite3.DatabaseError, msgspec.DecodeError, UnicodeDecodeError)
-    with suppress(*unreadable), closing(connect_read_only(folder / LOG_FILE)) as db:
+    with suppress(*_UNREADABLE), closing(connect_read_only(folder / LOG_FILE)) as db:
         heads: dict[str, str] = {}
         schemas: dict[str, str] = {}
         moves, seq = 0, 1

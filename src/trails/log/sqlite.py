@@ -23,7 +23,9 @@ from trails.log.archives import (
     ARCHIVES_FOLDER,
     AT_ONCE,
     check_archives,
+    find_archives,
     insert_archive,
+    last_named,
     read_archive,
     read_archives,
     write_archive,
@@ -527,6 +529,26 @@ class SqliteLog:
                 self._archives.append(archive)
             self._delete_archived()
             yield archive
+
+    def put_back_activities(self, rows: Iterable[tuple[int, str, bytes]], note: Activity) -> None:
+        """For a new log: name the archives in its folder, and add rows of another's table.
+
+        ``note`` comes after all of them, and after archives that can't be read.
+        """
+        folder = self._archives_folder
+        with self._lock, self._transaction("put activities back"):
+            for archive in find_archives(folder):
+                insert_archive(self._db, archive)
+                self._archives.append(archive)
+            self._db.executemany(
+                "INSERT OR IGNORE INTO activities VALUES (?, ?, ?)",
+                (row for row in rows if row[0] > self._archived),
+            )
+            (last,) = self._db.execute("SELECT coalesce(max(seq), 0) FROM activities").fetchone()
+            self._db.execute(
+                "INSERT INTO activities VALUES (?, ?, ?)",
+                (max(last, last_named(folder)) + 1, note.id, canonical(note)),
+            )
 
     def _rows_until(self, until: int) -> Iterator[tuple[int, bytes]]:
         after = self._archived

@@ -20,10 +20,10 @@ import msgspec
 
 from trails.model.types import Schema
 from trails.views.nodes.arms import Arm, arms_of
-from trails.views.nodes.docs import Docs, docs_of
+from trails.views.nodes.docs import Docs, docs_of, unseal
 from trails.views.nodes.file import marks
 from trails.views.nodes.keys import Extract, all_slots
-from trails.views.nodes.layers import FOREVER, ROOT, ROOT_NAME, Layers
+from trails.views.nodes.layers import FOREVER, ROOT, ROOT_NAME, UNFINISHED, Layers
 
 _HANDLES: Final = 200
 _SHOWN: Final = 3
@@ -58,6 +58,8 @@ class States:
         half = db.execute("SELECT value FROM meta WHERE name = 'half_folded'").fetchone()
         if half is not None and half[0]:
             del self.layers.refs[ROOT_NAME]  # it is on the way from one state to another
+        for name in [each for each in self.layers.refs if each.startswith(UNFINISHED)]:
+            del self.layers.refs[name]
         self._types: dict[int, str] = dict(db.execute("SELECT tid, name FROM types"))
         self._slots: dict[str, int] = dict(db.execute("SELECT name, sid FROM slots"))
         self._has_moves = False
@@ -228,7 +230,7 @@ class _Keys:
         if not handle:
             return not given
         try:
-            values = self._docs.decode(type_name, doc)
+            values = self._docs.decode(type_name, unseal(handle, doc))
             return given == {
                 (sid, key)
                 for extract, sids in self._plans[type_name]
@@ -326,7 +328,10 @@ def _same(handle: str, mine: list[bytes], theirs: list[bytes], docs: Docs) -> bo
     type_name = handle.partition("/")[0]
 
     def plain(documents: list[bytes]) -> Counter[bytes]:
-        return Counter(docs.encode(type_name, docs.decode(type_name, each)) for each in documents)
+        return Counter(
+            docs.encode(type_name, docs.decode(type_name, unseal(handle, each)))
+            for each in documents
+        )
 
     try:
         return plain(mine) == plain(theirs)

@@ -1,9 +1,14 @@
-"""Docs: the values of a node as the JSON document of its row, and back."""
+"""Docs: the values of a node as the JSON document of its row, and back.
+
+SQLite keeps no checksums of its pages: a bit that flips inside a value would be answered as if
+it were data. So a document is stored with a checksum of itself and of the handle that it is for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
+from zlib import crc32
 
 import msgspec
 
@@ -12,6 +17,21 @@ from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
 
 _kept: Kept[str, Docs] = Kept(64)
 _DECODER = msgspec.json.Decoder(dict[str, object])
+_SUM: Final = 4
+"""Bytes of a checksum."""
+
+
+def seal(handle: str, doc: bytes) -> bytes:
+    """A document as its row holds it: followed by a checksum."""
+    return doc + crc32(doc, crc32(handle.encode())).to_bytes(_SUM, "little")
+
+
+def unseal(handle: str, sealed: bytes) -> bytes:
+    """The document of a row; ValueError if it, or the handle, is not what was stored."""
+    doc = sealed[:-_SUM]
+    if crc32(doc, crc32(handle.encode())).to_bytes(_SUM, "little") != sealed[-_SUM:]:
+        raise ValueError("a checksum is wrong")
+    return doc
 
 
 class Docs:

@@ -26,7 +26,7 @@ from trails.views.nodes.keys import all_slots
 from trails.views.nodes.layers import FOREVER, ROOT, Layers
 from trails.views.turns import Turns
 
-INDEX_FORMAT: Final = 3
+INDEX_FORMAT: Final = 4
 TYPE_BITS: Final = 44
 """A node number is its type's number, then a counter: a type is one range of rows."""
 

@@ -23,7 +23,7 @@ from trails.model.iris import decode_id
 from trails.model.nodes import LARGE_NODE, NodeState
 from trails.model.types import PredicateDescriptor, Schema
 from trails.views.nodes.arms import Arm, arms_of, draft_arms_of
-from trails.views.nodes.docs import docs_of
+from trails.views.nodes.docs import docs_of, seal, unseal
 from trails.views.nodes.file import NodeFile, marks
 from trails.views.nodes.keys import MISSING, Extract, Slot, all_slots
 from trails.views.nodes.layers import FOREVER, ROOT, Layer
@@ -147,7 +147,8 @@ class NodeIndex:
         try:
             type_name, _, rest = handle.partition("/")
             identifier = decode_id(rest) if "%" in rest else rest
-            return NodeState(type_name, identifier, self.docs.decode(type_name, doc))
+            values = self.docs.decode(type_name, unseal(handle, doc))
+            return NodeState(type_name, identifier, values)
         except (KeyError, TypeError, ValueError, ArithmeticError, msgspec.MsgspecError) as error:
             self.file.damaged = True
             raise CorruptionError(
@@ -330,7 +331,7 @@ class NodeIndex:
                 self._remember(change.handle, seq)
                 steps[before.state.type] -= 1
                 continue
-            doc = self.docs.encode(after.type, after.values)
+            doc = seal(change.handle, self.docs.encode(after.type, after.values))
             if len(doc) > LARGE_NODE:
                 large.append(change)
             if before is None:
@@ -484,7 +485,7 @@ class NodeIndex:
     ) -> int:
         """Put a version into a layer; the size of its document."""
         state = stored.state
-        doc = self.docs.encode(state.type, state.values)
+        doc = seal(state.handle, self.docs.encode(state.type, state.values))
         self.file.db.execute(
             "INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?, ?)",
             (layer, stored.nid, stored.seq, until, state.handle, doc),
