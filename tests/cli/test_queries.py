@@ -138,6 +138,12 @@ def test_mutations_are_one_commit_or_none(shell):
     again = shell.out("mutate", update, "-m", "All done", "--idempotency-key", "k1")
     assert again == f"Done before, as {done['commit'][:12]}; nothing was done now.\n"
     assert shell.out("mutate", "-f", "-", stdin=update) == "Nothing changed.\n"
+    for said in ("Nothing changed.", "Done before; nothing was done now."):
+        assert shell.out("mutate", update, "--idempotency-key", "k2") == f"{said}\n"
+    line = '{"type": "Person", "data": {"email": "ann@example.org", "name": "Ann"}}\n'
+    load = ("load", shell.write("same.ndjson", line), "--idempotency-key", "k3")
+    assert shell.out(*load) == "Nothing changed on main: 1 node read.\n"
+    assert shell.out(*load) == "Done before on main; nothing was done now.\n"
     assert "someone wrote in between" in shell.error("mutate", update, "--expected-head", "0" * 32)
     create = {"op": "create", "type": "Task", "id": "t3", "data": {"title": "Third"}}
     text = shell.out("mutate", "--operations", shell.write("ops.json", [create]))

@@ -313,9 +313,16 @@ def test_the_printed_command_works_as_it_is(tmp_path: Path) -> None:
     mutate("main", box("create", "e", size=5))
     mutate("agents/its", box("update", "a", size=2), box("update", "b", size=5), link("a", "c"))
     mutate("agents/its", box("update", "c", near="Box/d"))
-    text = shell.out("branch", "merge", "agents/its", "-m", "Bring it's work", code=1)
+    where = Shell(tmp_path.parent)  # from another folder, with everything that can be said
+    head = shell.json("branch", "list")["branches"][0]["commit"]
+    asked = ("--graph", "main", "--expected-head", head, "--idempotency-key", "its merge")
+    place = ("--project", tmp_path.name)
+    text = where.out(
+        "branch", "merge", "agents/its", "-m", "Bring it's work", *asked, *place, code=1
+    )
     assert "4 conflicts" in text
     command = text.split("settles everything:")[1].replace("\\\n", " ")
-    said = shell.out(*shlex.split(command)[1:])
+    said = where.out(*shlex.split(command)[1:])
     assert "Merged agents/its into main" in said
+    assert "done before" in where.out(*shlex.split(command)[1:])
     assert "Bring it's work" in shell.out("commit", "list")

@@ -52,6 +52,16 @@ class Bound(msgspec.Struct, frozen=True):
     at: int
 
 
+class Reached(msgspec.Struct, frozen=True):
+    """A place at an end of any predicate or path, whose values a field may give."""
+
+    verbs: frozenset[str]
+    """The IRIs in the path."""
+    any_verb: bool
+    """Whether the path may be any field: it has a variable or a negation."""
+    at: int
+
+
 def pieces_of(tokens: list[Token]) -> list[Piece]:
     """Tokens without space and comments, with the full stop apart from the name before it."""
     found: list[Piece] = []
@@ -89,7 +99,12 @@ class Reading:
         """Every term, with the role in which it is named."""
         self.bound: list[Bound] = []
         """Every object of a plain predicate."""
+        self.reached: list[Reached] = []
+        """Every object, and every subject of an inverse path."""
         self._verb = ""
+        self._path_verbs: set[str] = set()
+        self._any_verb = False
+        self._subject = 0
         self._read()
 
     def _read(self) -> None:
@@ -213,6 +228,11 @@ class Reading:
         if place == "verb":
             self._at -= 1
             return self._path()
+        if place == "subject":
+            self._subject = self._at - 1
+        if place == "object":
+            verbs = frozenset(self._path_verbs)
+            self.reached.append(Reached(verbs, self._any_verb, self._at - 1))
         if place == "object" and self._verb and self._pieces[self._at - 2].text != "^^":
             self.bound.append(Bound(self._verb, self._at - 1))
         if piece.text == "[":
@@ -236,12 +256,17 @@ class Reading:
     def _path(self) -> str:
         """A verb or property path; whether its objects are classes."""
         depth, wanted, last = 0, True, ""
-        begin = self._at
+        begin, inverse = self._at, False
+        self._path_verbs, self._any_verb = set(), False
         while (piece := self._next()) is not None:
             if wanted and piece.text in {"^", "!", "("}:
                 depth += piece.text == "("
+                inverse |= piece.text == "^"
+                self._any_verb |= piece.text == "!"
             elif wanted and piece.kind in {*_WORDS, "iri", "variable"}:
                 last = RDF_TYPE if piece.text == "a" else self._iri(piece)
+                self._path_verbs.add(last)
+                self._any_verb |= piece.kind == "variable"
                 self._note("predicate", piece)
                 wanted = False
             elif not wanted and piece.text in {"/", "|"}:
@@ -254,6 +279,9 @@ class Reading:
                 self._at -= 1
                 break
         self._verb = last if self._at == begin + 1 else ""
+        if inverse:
+            verbs = frozenset(self._path_verbs)
+            self.reached.append(Reached(verbs, self._any_verb, self._subject))
         if wanted and not self._at_end():
             self._at += self._pieces[self._at].text not in {"{", "}", "]"}
         return "class" if last == RDF_TYPE else "object"

@@ -40,7 +40,7 @@ from trails.model.types import Schema
 from trails.model.upkeep import Recovery
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
-from trails.views.nodes.layers import ROOT_NAME
+from trails.views.nodes.layers import ROOT_NAME, UNFINISHED
 from trails.views.quads import QuadsView
 from trails.views.terms import Change
 
@@ -231,7 +231,7 @@ class _Recovery:
             return
         opened.callback(file.close)
         for name in file.layers.refs:
-            if name != ROOT_NAME and not name.startswith(SNAPSHOT):
+            if name != ROOT_NAME and not name.startswith((SNAPSHOT, UNFINISHED)):
                 yield _Index(file, name, lambda digest: self._schema(graph, digest))
 
     def _stores(self, graph: Graph, opened: ExitStack) -> Iterator[_Store]:

@@ -152,11 +152,6 @@ class SeenNodes(NamedTuple):
     lens: Lens | None = None
 
 
-def describe_missing(seen: SeenNodes, target: str, given: object, identifier: str) -> str:
-    """Say that a node does not exist, and which do that have an id like it."""
-    return f"there is no {target} {shorten(given)}; {suggest_nodes(seen, target, identifier)}"
-
-
 def suggest_nodes(seen: SeenNodes, target: str, identifier: str) -> str:
     """The nodes of a type whose ids are nearest to one; failing that, some that there are."""
     wanted = identifier[:_LONGEST]

@@ -145,4 +145,5 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
             with operations.open(
                 place_of(project, server), graph, report.tell, declared=False
             ) as session:
-                show_merge(report, session.merge(request), request, session.nodes)
+                given = {"--project": project, "--server": server, "--graph": graph}
+                show_merge(report, session.merge(request), request, session.nodes, given)

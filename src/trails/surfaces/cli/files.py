@@ -32,7 +32,7 @@ from trails.surfaces.cli.options import (
 )
 from trails.surfaces.cli.reporting import Reporting
 from trails.surfaces.cli.terminal import Terminal, data_output
-from trails.surfaces.cli.texts import short, size
+from trails.surfaces.cli.texts import as_commit, short, size
 
 
 class LoadMode(StrEnum):
@@ -179,7 +179,7 @@ def _told(done: LoadResult) -> str:
     forked = " (new)" if done.forked else ""
     on = f"on {escape(done.branch)}{forked}"
     if done.replayed:
-        return f"Done before, as {short(done.commit)} {on}; nothing was done now."
+        return f"Done before {on}{as_commit(done.commit)}; nothing was done now."
     deleted = f", {count(done.deleted, 'node')} deleted" if done.deleted else ""
     if done.commit is None:
         return f"Nothing changed {on}: {count(done.nodes, 'node')} read."

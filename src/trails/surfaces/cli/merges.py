@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -69,12 +69,21 @@ def _from_json(identifier: str, wanted: object, file: Path) -> Resolution:
     )
 
 
-def show_merge(report: Reporting, result: MergeResult, request: MergeRequest, nodes: str) -> None:
-    """Tell how a merge went; conflicts make the exit code 1."""
+def show_merge(
+    report: Reporting,
+    result: MergeResult,
+    request: MergeRequest,
+    nodes: str,
+    given: Mapping[str, object],
+) -> None:
+    """Tell how a merge went; conflicts make the exit code 1.
+
+    ``given`` has the options that say where it was done, for the command that settles conflicts.
+    """
     report.value = result
     if result.outcome == "conflicts":
         report.code = 1
-        report.text = list(_conflicts(result, request, nodes))
+        report.text = list(_conflicts(result, request, nodes, given))
         return
     source, target = escape(result.source), escape(result.target)
     counts = f"{result.created} created, {result.updated} updated, {result.deleted} deleted"
@@ -95,7 +104,9 @@ def show_merge(report: Reporting, result: MergeResult, request: MergeRequest, no
         report.text = [*report.text, f"Not needed, since there was no such conflict: {unused}."]
 
 
-def _conflicts(result: MergeResult, request: MergeRequest, nodes: str) -> Iterator[str]:
+def _conflicts(
+    result: MergeResult, request: MergeRequest, nodes: str, given: Mapping[str, object]
+) -> Iterator[str]:
     number = len(result.conflicts)
     source, target = result.source, result.target
     yield f"[red]{count(number, 'conflict')}[/]: nothing was written."
@@ -115,7 +126,8 @@ def _conflicts(result: MergeResult, request: MergeRequest, nodes: str) -> Iterat
     if result.suggested:
         yield "This settles everything:"
         yield ""
-        yield escape(f"  trails branch merge {shlex.quote(source)}" + _rest(request, result))
+        command = f"  trails branch merge {shlex.quote(source)}"
+        yield escape(command + _rest(request, result, given))
 
 
 def _causes(branch: str, commits: Sequence[str]) -> str:
@@ -126,10 +138,17 @@ def _causes(branch: str, commits: Sequence[str]) -> str:
     return f"  [dim]({escape(branch)}: {more}{shown})[/]"
 
 
-def _rest(request: MergeRequest, result: MergeResult) -> str:
-    parts = [f" --into {shlex.quote(request.target)}"] if request.target != "main" else []
-    if request.message:
-        parts.append(f" --message {shlex.quote(request.message)}")
+def _rest(request: MergeRequest, result: MergeResult, given: Mapping[str, object]) -> str:
+    options = {
+        "--into": request.target if request.target != "main" else None,
+        "--message": request.message or None,
+        "--expected-head": request.expected_head,
+        "--idempotency-key": request.idempotency_key,
+        **given,
+    }
+    parts = [
+        f" {name} {shlex.quote(str(value))}" for name, value in options.items() if value is not None
+    ]
     if request.resolve_all is not None:
         parts.append(f" --{request.resolve_all}")
     wanted: dict[str, str] = {

@@ -23,7 +23,7 @@ from trails.surfaces.cli.options import (
     place_of,
 )
 from trails.surfaces.cli.reporting import Reporting
-from trails.surfaces.cli.texts import read_json, read_text, short
+from trails.surfaces.cli.texts import as_commit, read_json, read_text, short
 
 
 def add_mutate_command(cli: typer.Typer, operations: Operations) -> None:
@@ -78,10 +78,10 @@ def add_mutate_command(cli: typer.Typer, operations: Operations) -> None:
             ) as session:
                 done = session.mutate(branch, change, options)
             report.value = done
-            if done.commit is None:
+            if done.replayed:
+                report.text = [f"Done before{as_commit(done.commit)}; nothing was done now."]
+            elif done.commit is None:
                 report.text = ["Nothing changed."]
-            elif done.replayed:
-                report.text = [f"Done before, as {short(done.commit)}; nothing was done now."]
             else:
                 report.text = [f"Committed {short(done.commit)} on {escape(branch)}."]
             report.text += [

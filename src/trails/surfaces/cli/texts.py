@@ -22,6 +22,11 @@ def short(commit: str | None) -> str:
     return (commit or "")[:SHORT_ID]
 
 
+def as_commit(commit: str | None) -> str:
+    """Which commit a write made, to go on with after it; nothing where it changed nothing."""
+    return f", as {short(commit)}" if commit else ""
+
+
 def when(time: str) -> str:
     """A time of the log, to the second."""
     return time[:19].replace("T", " ")
