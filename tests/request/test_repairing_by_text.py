@@ -1,13 +1,14 @@
 """What an error says suffices: a script that reads nothing else puts single faults right."""
 
 import json
+import re
 from typing import Final
 
 import pytest
 from tests.request.conftest import Calls
 from tests.request.faults import Fault, all_faults
 from tests.request.repairer import repair_call
-from tests.request.seed_bank import stocked
+from tests.request.seed_bank import LOT, stocked
 
 from trails.model.outcomes import Failure
 
@@ -62,3 +63,57 @@ def test_single_faults_are_mended_from_the_text_of_their_errors(bank, record_pro
     share = 1 - len(left) / len(faults)
     record_property("mended", f"{share:.4f} of {len(faults)}")
     assert share >= SHARE, json.dumps(left, indent=1, ensure_ascii=False)
+
+
+def test_a_value_is_reported_as_it_was_given(bank):
+    """A key where a list of references is expected is not shown as another text."""
+    operation = {"op": "update", "type": "Lot", "id": "A0001", "data": {"parents": "A0002"}}
+    failure = bank.failure("graph_mutate", {"operations": [operation]})
+    assert failure.message.endswith("operations[0].parents must be a list, not 'A0002'")
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        ('{"type": "Specis", "data": {}}', "unknown_field"),
+        ('{"edge": "Storge", "from": "A0001", "to": "hill"}', "unknown_field"),
+        ('{"type": "Species", "code": "ABC-05"}', "unknown_field"),
+        ('{"data": {}}', "required"),
+        ('{"edge": "Storage", "from": "A0001"}', "required"),
+        ('{"edge": "Storage", "from": 5.5, "to": []}', "reference"),
+        ('{"type": "Species"', "syntax"),
+        ("[]", "syntax"),
+    ],
+)
+def test_lines_of_a_load_have_the_documented_codes(bank, data, code):
+    """As the reference lists them."""
+    failure = bank.failure("graph_load", {"data": data})
+    assert [each["code"] for each in failure.data["fields"]] == [code]
+
+
+@pytest.mark.parametrize(("given", "code"), [({"keywords": []}, "min_count"), ({}, "required")])
+def test_a_list_that_is_given_and_empty_has_too_few_values(bank, given, code):
+    """One that was left out is missing."""
+    data = {name: value for name, value in LOT.items() if name != "keywords"} | given
+    operation = {"op": "create", "type": "Lot", "data": data}
+    failure = bank.failure("graph_mutate", {"operations": [operation]})
+    assert [each["code"] for each in failure.data["fields"]] == [code]
+
+
+PYTHON_OR_COMMANDS: Final = re.compile(r"=True|=False|\btrails [a-z]+\b|save\(|--\w+")
+
+
+def test_errors_of_tools_name_neither_commands_nor_python(bank):
+    """An agent has neither; over every fault that is tried here."""
+    named = {
+        fault.name: text
+        for number, fault in enumerate(all_faults())
+        if (text := told(bank, fault.tool, {**fault.arguments})) is not None
+        and PYTHON_OR_COMMANDS.search(text)
+    }
+    assert named == {}
+    for tool, arguments in (
+        ("graph_snapshot", {"snapshot": "zz"}),
+        ("commit_get", {"commit": "z"}),
+    ):
+        assert not PYTHON_OR_COMMANDS.search(bank.failure(tool, arguments).message)

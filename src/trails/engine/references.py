@@ -118,7 +118,7 @@ class References:
         settled: dict[str, object] = {}
         for field in self._fields[type_name]:
             given = values.get(field.name)
-            if isinstance(given, str | int | float):
+            if isinstance(given, str | int | float) and not field.many:
                 settled[field.name] = self._settle(given, field.target or "", exist)
             elif isinstance(given, list | tuple | set | frozenset):
                 settled[field.name] = [
