@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,23 @@ from tests.versions.oracle import State
 from tests.versions.repo import Repo
 from tests.versions.world import Item
 
+from trails.engine import snapshots
+from trails.engine.branches import create_branch
+from trails.engine.graph import Graph
 from trails.engine.lines import SNAPSHOT
 from trails.engine.snapshots import make_room
 from trails.errors import NotFoundError, TransactionError
+from trails.views.nodes.index import NodeIndex
+from trails.views.nodes.layers import UNFINISHED
 
 
-@pytest.fixture(params=["memory", "folder"])
-def repo(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Repo]:
-    """A graph with some history."""
+@pytest.fixture(params=["memory", "folder", "parts"])
+def repo(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Repo]:
+    """A graph with some history; its snapshots are also built part by part."""
+    if request.param == "parts":
+        monkeypatch.setattr(snapshots, "AT_ONCE", 2)
     found = Repo(None if request.param == "memory" else tmp_path)
     yield found
     found.sound()
@@ -215,3 +225,94 @@ def test_readers_of_the_past_and_a_writer(tmp_path: Path) -> None:
     assert errors == []
     repo.sound()
     repo.app.close()
+
+
+# --- built part by part ---------------------------------------------------------------------
+
+
+class Between:
+    """Does something after each part of a snapshot that is being built."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
+        self.parts = 0
+        self._work = work
+        self._part = snapshots._do_part
+        monkeypatch.setattr(snapshots, "AT_ONCE", 3)
+        monkeypatch.setattr(snapshots, "_do_part", self._do_part)
+
+    def _do_part(self, graph: Graph, nodes: NodeIndex, parts: Iterator[int]) -> bool:
+        more = self._part(graph, nodes, parts)
+        self.parts += 1
+        self._work()
+        return more
+
+
+def distant(repo: Repo) -> tuple[str, State]:
+    """A commit that main has moved far away from, and its state."""
+    states = history(repo, 12)
+    commit, state = next(iter(states.items()))
+    return commit, state
+
+
+@pytest.mark.parametrize("ask", ["snapshot", "branch"])
+def test_writers_have_their_turn_while_a_snapshot_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: str
+) -> None:
+    """The lock is free between two parts, and what is written then is not in the snapshot."""
+    repo = Repo(tmp_path)
+    commit, state = distant(repo)
+    between = Between(
+        monkeypatch, lambda: repo.put("main", f"Item/h{between.parts % 7}", rank=between.parts)
+    )
+    if ask == "branch":
+        create_branch(repo.app.graph(), "old", source=commit, actor="a")
+        assert repo.state("old") == state
+    check(repo, commit, state)
+    assert between.parts > 5
+    repo.sound()
+    repo.app.close()
+
+
+def test_a_snapshot_that_fails_half_way_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can be asked for again."""
+    repo = Repo(tmp_path)
+    commit, state = distant(repo)
+
+    def fail() -> None:
+        raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        Between(patch, fail)
+        with pytest.raises(InterruptedError):
+            repo.app.context(snapshot=commit)
+    assert not [name for name in repo.app.graph().file.layers.refs if name.startswith(UNFINISHED)]
+    check(repo, commit, state)
+    repo.sound()
+    repo.app.close()
+
+
+def test_what_a_crash_leaves_of_a_snapshot_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Verify does not compare it, and opening the graph removes it."""
+    repo = Repo(tmp_path)
+    commit, state = distant(repo)
+
+    def copy() -> None:
+        repo.sound()
+        if between.parts == 3:
+            shutil.copytree(tmp_path, tmp_path.parent / "crashed")
+
+    between = Between(monkeypatch, copy)
+    check(repo, commit, state)
+    assert between.parts > 5
+    repo.sound()
+    repo.app.close()
+    again = Repo(tmp_path.parent / "crashed")
+    refs = again.app.graph().file.layers.refs
+    assert not [name for name in refs if name.startswith(UNFINISHED)]
+    assert SNAPSHOT + commit not in refs
+    again.sound()
+    again.app.close()

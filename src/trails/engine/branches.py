@@ -8,7 +8,7 @@ any size.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 
 from trails.engine.access import OPEN, Access
@@ -19,8 +19,9 @@ from trails.engine.graph import MAIN, Graph, now
 from trails.engine.hindsight import Hindsight
 from trails.engine.lines import Line
 from trails.engine.seen import Seen, permitting, reader
+from trails.engine.snapshots import build_distant
 from trails.engine.traces import Traces
-from trails.errors import BudgetError, ConflictError, TransactionError
+from trails.errors import BudgetError, ConflictError, NotFoundError, TransactionError
 from trails.model.actors import is_limited
 from trails.model.history import GENESIS, Head, Move
 from trails.model.names import check_branch_name
@@ -84,6 +85,11 @@ def create_branch(
     """
     check_branch_name(name)
     graph.check_writable()
+    if source not in graph.lines:
+        with suppress(NotFoundError):  # which is reported below
+            start = (seen or Seen(graph)).resolve(source).commit
+            if start != GENESIS:
+                build_distant(graph, graph.ancestry.commit(start))
     with graph.writing(actor):
         if name == MAIN or name in graph.log.branches():
             raise ConflictError(

@@ -37,12 +37,24 @@ class Folding:
 
         ``seq`` stands for the commits where the path is not the index's own history.
         """
-        for commit in path.undo:
-            self._fold(nodes, commit, 0 if seq is None else seq, undo=True)
-        for commit in path.redo:
-            self._fold(nodes, commit, commit.seq if seq is None else seq)
+        for _ in self.walk_parts(nodes, path, _BATCH, seq):
+            pass
 
-    def _fold(self, nodes: NodeIndex, commit: Commit, seq: int, *, undo: bool = False) -> None:
+    def walk_parts(
+        self, nodes: NodeIndex, path: Path, size: int, seq: int | None = None
+    ) -> Generator[int, None, None]:
+        """Take a node index along a path; after each part, how much work that was.
+
+        Other transactions may be made between two parts.
+        """
+        for commit in path.undo:
+            yield from self._fold(nodes, commit, 0 if seq is None else seq, size, undo=True)
+        for commit in path.redo:
+            yield from self._fold(nodes, commit, commit.seq if seq is None else seq, size)
+
+    def _fold(
+        self, nodes: NodeIndex, commit: Commit, seq: int, size: int, *, undo: bool = False
+    ) -> Generator[int, None, None]:
         former, compiled = self.types_around(commit)
         with self.statements(commit) as (removed, added):
             # What a commit removes was written with the types before it.
@@ -50,10 +62,12 @@ class Folding:
             for types, stream, adding in reversed(steps) if undo else steps:
                 self._adopt(nodes, types.schema)
                 terms = types.terms
-                for quads in batched(terms.parse(stream)):
+                for quads in batched(terms.parse(stream), size):
                     come, gone = (quads, ()) if adding != undo else ((), quads)
                     self._put(nodes, terms, terms.changes(gone, come), seq)
+                    yield len(quads)
             self._adopt(nodes, (former if undo else compiled).schema)
+        yield 1
 
     def types_around(self, commit: Commit) -> tuple[Compiled, Compiled]:
         """The types before a commit, and those that it was made with."""

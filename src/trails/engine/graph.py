@@ -18,6 +18,7 @@ from typing import Final, Literal, Protocol, TypeVar
 
 from trails.engine.activities import Activities
 from trails.engine.ancestry import Ancestry
+from trails.engine.ancestry import Path as CommitPath
 from trails.engine.containment import Containment
 from trails.engine.evidence import find_loss
 from trails.engine.feed import Change, Feed
@@ -46,7 +47,7 @@ from trails.model.types import Schema
 from trails.model.upkeep import KEEP_ALL, Retention
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
-from trails.views.nodes.layers import ROOT, ROOT_NAME
+from trails.views.nodes.layers import ROOT, ROOT_NAME, UNFINISHED
 from trails.views.quads import QuadsView
 
 MAIN: Final = "main"
@@ -141,6 +142,8 @@ class Graph:
         self.feed = Feed()
         self._progress = progress
         self._writers = FairQueue(1)
+        self.building = threading.Lock()
+        """Held while a layer is built part by part, which is done one at a time."""
         self.blocking = Meter(0)
         """Seconds for which each actor's long writes have kept others waiting."""
         self._owner: int | None = None
@@ -416,10 +419,11 @@ class Graph:
             with self.file.transaction():
                 self.file.layers.point(self.file.db, MAIN, ROOT)
         branches = {*self.log.branches(), MAIN, ROOT_NAME}
+        others = (SNAPSHOT, UNFINISHED) if self.building.locked() else SNAPSHOT
         gone = [
             name
             for name in self.file.layers.refs
-            if name not in branches and not name.startswith(SNAPSHOT)
+            if name not in branches and not name.startswith(others)
         ]
         if gone:
             self.forget_lines(gone)
@@ -516,6 +520,11 @@ class Graph:
             self.file.layers.sweep(self.file.db)
             line.nodes.commit(Position(head.seq, head.commit))
         line.use(self.compiled(head.schema))
+
+    def path_to(self, head: Head) -> tuple[Line, CommitPath]:
+        """The nearest line in use, and the way from there; called with the writer's lock."""
+        base = self._nearest(head.commit)
+        return base, self.ancestry.path(base.nodes.position.commit, head.commit)
 
     def _nearest(self, commit: str) -> Line:
         """A line in use from which a commit is reached with the least work.

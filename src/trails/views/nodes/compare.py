@@ -23,7 +23,7 @@ from trails.views.nodes.arms import Arm, arms_of
 from trails.views.nodes.docs import Docs, docs_of, unseal
 from trails.views.nodes.file import marks
 from trails.views.nodes.keys import Extract, all_slots
-from trails.views.nodes.layers import FOREVER, ROOT, ROOT_NAME, Layers
+from trails.views.nodes.layers import FOREVER, ROOT, ROOT_NAME, UNFINISHED, Layers
 
 _HANDLES: Final = 200
 _SHOWN: Final = 3
@@ -58,6 +58,8 @@ class States:
         half = db.execute("SELECT value FROM meta WHERE name = 'half_folded'").fetchone()
         if half is not None and half[0]:
             del self.layers.refs[ROOT_NAME]  # it is on the way from one state to another
+        for name in [each for each in self.layers.refs if each.startswith(UNFINISHED)]:
+            del self.layers.refs[name]
         self._types: dict[int, str] = dict(db.execute("SELECT tid, name FROM types"))
         self._slots: dict[str, int] = dict(db.execute("SELECT name, sid FROM slots"))
         self._has_moves = False

@@ -20,6 +20,8 @@ from trails.model.history import Position
 ROOT: Final = 0
 ROOT_NAME: Final = "/root"
 """Stands on the root always; ``main`` can be ahead of it after a fast-forward."""
+UNFINISHED: Final = "/unfinished/"
+"""How the names of layers begin that are still being built; no branch's does."""
 FOREVER: Final = 2**62
 """Later than every commit: until when a row holds that nothing has replaced."""
 NOW: Final = FOREVER - 1
