@@ -21,12 +21,14 @@ from pathlib import Path
 from tests.durability.operations import APP
 
 from trails import App
+from trails.app.backups import backup_project
 from trails.engine import graph as graphs
 from trails.engine.maintenance import cleanup, optimize
 from trails.model.loads import LoadRequest
 from trails.model.merges import MergeRequest
 
 LOADED = "loaded.ndjson"
+BACKUPS = "backups"
 STRICTER = APP.replace("value: int = predicate()", "value: int = predicate(min_value=-1)").replace(
     "tags: list[str] = predicate()",
     "tags: list[str] = predicate()\n    rank: int = predicate(default=1)",
@@ -80,9 +82,14 @@ def rebuild(project: Path) -> None:
         app.graph().rebuild()
 
 
-WORKS = {
-    each.__name__: each for each in (load, merge, forward, change_types, clean_up, compact, rebuild)
-}
+def back_up(project: Path) -> None:
+    """Add to the backups that lie in the project's folder."""
+    with App.open(project) as app:
+        backup_project(app, project / BACKUPS, lambda text: None)
+
+
+_ALL = (load, merge, forward, change_types, clean_up, compact, rebuild, back_up)
+WORKS = {each.__name__: each for each in _ALL}
 
 
 def main() -> None:

@@ -13,10 +13,11 @@ import pytest
 from tests.campaigns import sized
 from tests.durability import killed_work
 from tests.durability.campaign import STEPS, environment, fresh_seed
-from tests.durability.killed_work import LOADED, WORKS
+from tests.durability.killed_work import BACKUPS, LOADED, WORKS
 from tests.durability.operations import BULK, bulk, bulk_items, graph_folder, make_project, perform
 
 from trails import App
+from trails.app.backups import list_backups
 from trails.engine.activities import Call
 from trails.engine.verify import verify
 from trails.views.quads import sum_of
@@ -73,6 +74,9 @@ class World:
                 file.write(json.dumps({"type": "Item", "data": data}) + "\n")
         with App.open(self.project) as app:
             self._fill(app)
+        killed_work.back_up(self.project)
+        with App.open(self.project) as app:
+            perform(app.context(branch="side"), app.registry().classes["Item"], bulk(250, 5))
         self.before = state_of(self.project)
         self._done: dict[str, Done] = {}
 
@@ -135,14 +139,21 @@ def kill(world, folder, work, *options, delay=None):
     assert found.statements == after.statements if said else found.statements in states
     assert len(found.commits) in {len(before.commits), len(after.commits)}
     assert found.heads.keys() == before.heads.keys()
+    assert backups_of(project) in ({2} if said and work == "back_up" else {1, 2})
     assert run(work, project).startswith("done ")
     again = state_of(project)
     assert again.statements == after.statements
     assert again.activities[: len(before.activities)] == before.activities
     assert len(again.commits) == len(after.commits)
+    assert work != "back_up" or backups_of(project) >= 2
     assert not debris_of(project)
     shutil.rmtree(project)
     return not said
+
+
+def backups_of(project):
+    """How many backups there are, all of them whole."""
+    return len(list_backups(project / BACKUPS, lambda text: None, check=True)["main"])
 
 
 def debris_of(project):

@@ -152,6 +152,30 @@ def test_a_power_cut_at_any_step_leaves_the_old_or_the_new(world, tmp_path, cut)
     assert step > 10
 
 
+class Worst(random.Random):
+    """Names are kept, and of what was not synced no byte is."""
+
+    def choice(self, seq):
+        """The first choice: an empty file."""
+        return seq[0]
+
+    def randint(self, a, b):
+        """All changes of names are kept."""
+        del a
+        return b
+
+    def random(self):
+        """No file is gone."""
+        return 1.0
+
+
+def test_a_restore_never_follows_a_plan_that_is_half_there(world, tmp_path):
+    """At every step, files that were not synced are empty under their names."""
+    step = 0
+    while not cut_restore(world, tmp_path, step, Worst()):
+        step += 1
+
+
 def test_a_first_backup_is_there_whole_or_not_at_all(world, tmp_path):
     """A cut leaves no folder that could be taken for a backup."""
     rng = random.Random(fresh_seed())
@@ -180,10 +204,13 @@ def test_without_syncs_a_power_cut_does_harm(world, tmp_path, cut):
 
 @pytest.mark.long
 @pytest.mark.parametrize("cut", [cut_restore, cut_backup])
-def test_many_power_cuts_of_backup_and_restore(world, tmp_path, cut):
+def test_many_power_cuts_of_backup_and_restore(world, tmp_path, cut, record_property):
     """The campaign: every step, ten times."""
     rng = random.Random(fresh_seed())
+    cuts = 0
     for _ in range(sized(10, nightly=1)):
         step = 0
         while not cut(world, tmp_path, step, rng):
             step += 1
+        cuts += step + 1
+    record_property("cases", cuts)

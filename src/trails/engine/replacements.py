@@ -16,7 +16,7 @@ from typing import Final, Literal
 import msgspec
 
 from trails.errors import CorruptionError
-from trails.files import create_file, make_folder, sync_folder, sync_tree
+from trails.files import make_folder, replace_file, sync_folder, sync_tree
 from trails.log.storage import storage_errors
 
 GRAPHS: Final = "graphs"
@@ -54,7 +54,7 @@ def put_in_place(
     with storage_errors("put graphs in place"):
         sync_tree(home)
         plan = _Plan(tuple(graphs), f"{kept}-{stamp}")
-        create_file(home / _PLAN, msgspec.json.encode(plan))
+        replace_file(home / _PLAN, msgspec.json.encode(plan))
     return finish_replacement(data, tell)
 
 
