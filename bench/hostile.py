@@ -51,7 +51,7 @@ when { context.target like "*/*" };
 """
 GROUPS: Final = {"ann": "agents", "mal": "agents", "eve": "agents", "nobody": "strangers"}
 """Every actor; no policy knows the last one's group."""
-ACTORS: Final = {"loops": ("mal", "eve"), "pings": ("nobody", "nobody")}
+ACTORS: Final = {"loops": ("mal", "eve"), "snapshots": ("eve",), "pings": ("nobody", "nobody")}
 """Who does it, where it is not the second one alone."""
 NODES: Final = 300
 _WARM: Final = 1.0
@@ -68,17 +68,21 @@ def run(*, quick: bool, requests: int = 10_000) -> list[Result]:
     ):
         victim.begin()
         victim.measure(10 if quick else 500)
-        return [_compare(server, victim, each, requests, quick=quick) for each in PATTERNS]
+        return [_compare(server, victim, each, requests) for each in PATTERNS]
 
 
-def _compare(server: Served, victim: Victim, pattern: str, requests: int, *, quick: bool) -> Result:
+def _compare(server: Served, victim: Victim, pattern: str, requests: int) -> Result:
     quiet = victim.measure(requests)
+    processes: list[subprocess.Popen[bytes]] = []
     with ExitStack() as stack:
         for actor in ACTORS.get(pattern, ("mal",)):
             arguments = [pattern, str(server.port), server.tokens[actor]]
-            stack.enter_context(_stopped([sys.executable, "-m", _CLIENTS, *arguments]))
-        sleep(0.2 if quick else _WARM)
+            command = [sys.executable, "-m", _CLIENTS, *arguments]
+            processes.append(stack.enter_context(_stopped(command)))
+        sleep(_WARM)
         beside = victim.measure(requests)
+        if any(each.poll() is not None for each in processes):
+            raise RuntimeError(f"{pattern} ended before it was measured; see its error above")
     return Result(
         f"p99 of small calls beside {pattern}",
         "ms",
