@@ -207,7 +207,7 @@ def codes(errors: tuple[FieldError, ...]) -> list[tuple[str, str]]:
 OWN_RULES: dict[str, tuple[dict[str, object], str, str, object, object]] = {
     # Each rule: the values that break it; then the field, code, value and constraint to tell.
     "required": ({"code": None}, "code", "required", None, True),
-    "required list": ({"tags": []}, "tags", "required", [], 2),
+    "empty list": ({"tags": []}, "tags", "min_count", [], 2),
     "datatype": ({"version": "1"}, "version", "datatype", "1", "Int"),
     "datatype of bool": ({"version": True}, "version", "datatype", True, "Int"),
     "datatype of date": ({"due": "2026-02-30"}, "due", "datatype", "2026-02-30", "Date"),

@@ -51,6 +51,8 @@ def run_demo(project: Path, *, port: int, stay: bool) -> None:
         else:
             console.print(f"\nThis is the data of your last demo, in {os.path.relpath(project)}.")
             console.print("Delete that folder to start again, with the tour.")
+            if os.environ.get("TOUR") == "all":
+                tour_more.show_more(project)
         if stay:
             console.print(f"\nServing at [bold]{served['url']}[/] until you press Ctrl-C.")
             console.print(f"The data is in {os.path.relpath(project)} and stays there.")

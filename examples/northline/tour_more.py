@@ -131,7 +131,7 @@ def show_sparql(ctx: Context) -> None:
         outcome="disruption",
     )
     for row in answer:
-        console.print(f"  {row['incidents']} disruption(s) began at: {row['component']}")
+        console.print(f"  {row['component']}: disruptions that began there: {row['incidents']}")
 
 
 def show_stored_queries(app: App, ctx: Context) -> None:

@@ -74,7 +74,7 @@ class TestForks:
         reads = [("Read", each, "*") for each in ("main", "new")]
         there = versions(app, *reads, ("BranchCreate", "*", "*"))
         message, data = told(there.create_branch, "new", "hidden")
-        assert message == "there is no branch or commit 'hidden'; it has main"
+        assert message == "there is no branch or commit 'hidden'; there are main"
         assert data == {"reference": "hidden"}
         assert there.create_branch("new", "main").name == "new"
 

@@ -172,20 +172,25 @@ def test_a_kill_at_a_named_moment_leaves_all_or_nothing(world, tmp_path):
     assert kill(world, tmp_path, rng.choice(WRITES), "--step", rng.choice(STEPS))
 
 
-KILLS = sized(60, nightly=2)
+def moments(work, whole, rng):
+    """When to kill: at named moments, before changes all along the work, and at any time."""
+    named = [("--step", step) for step in STEPS] if work in WRITES else []
+    yield from ((each, None) for each in rng.sample(named, min(len(named), sized(5, nightly=1))))
+    stride = max(1, whole.changes // sized(60, nightly=2))
+    for change in range(rng.randint(1, stride), whole.changes + 1, stride):
+        yield ("--change", change), None
+    for _ in range(sized(12, nightly=1)):
+        yield (), rng.random() * whole.seconds
 
 
-@pytest.mark.long(cases=KILLS)
+@pytest.mark.long
 @pytest.mark.parametrize("work", WORKS)
-def test_many_kills_leave_all_or_nothing(world, tmp_path, work):
-    """The campaign: at every named moment, before any change, and at any time."""
+def test_many_kills_leave_all_or_nothing(world, tmp_path, work, record_property):
+    """The campaign; the full one tries every change of a work, up to some sixty."""
     rng = random.Random(fresh_seed())
     whole = world.done(work, tmp_path)
-    named = [("--step", step) for step in STEPS] if work in WRITES else []
-    for number in range(KILLS):
-        if number < len(named):
-            assert kill(world, tmp_path, work, *named[number])
-        elif number % 2:
-            kill(world, tmp_path, work, "--change", rng.randint(1, whole.changes))
-        else:
-            kill(world, tmp_path, work, delay=rng.random() * whole.seconds)
+    kills = 0
+    for options, delay in moments(work, whole, rng):
+        kill(world, tmp_path, work, *options, delay=delay)
+        kills += 1
+    record_property("cases", kills)

@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import sqlite3
 
 import msgspec
 import pytest
@@ -177,6 +178,75 @@ def test_what_a_damaged_page_leaves_of_the_log_is_kept(crashed, tmp_path, tail):
         assert found.without_history[1] >= len(crashed.commits)
 
 
+def spoil_segment(project):
+    """A byte of a large commit is another."""
+    (segment,) = (graph_folder(project) / "segments").iterdir()
+    content = bytearray(segment.read_bytes())
+    content[len(content) // 2] ^= 1
+    segment.write_bytes(content)
+
+
+def spoil_statements(project):
+    """The log has other statements than were committed."""
+    change_log(project, "UPDATE commits SET added = x'00' WHERE seq = 4")
+
+
+def spoil_record(project):
+    """The log names another author."""
+    change_log(
+        project,
+        "UPDATE commits SET record = CAST(replace(record, 'local', 'other') AS BLOB) WHERE seq = 4",
+    )
+
+
+def spoil_kinds(project):
+    """The log has numbers where records and statements were."""
+    change_log(project, "UPDATE commits SET record = 5, added = 'x', added_sha = 7 WHERE seq = 4")
+
+
+def change_log(project, statement):
+    """Change what never changes."""
+    db = sqlite3.connect(graph_folder(project) / "log.db", isolation_level=None)
+    db.execute("DROP TRIGGER commits_UPDATE")
+    assert db.execute(statement).rowcount == 1
+    db.close()
+
+
+@pytest.mark.parametrize("tail", ["kept", "gone"])
+@pytest.mark.parametrize("spoil", [spoil_segment, spoil_statements, spoil_record, spoil_kinds])
+def test_a_damaged_commit_comes_back_from_the_tail_or_is_given_up_when_asked(tmp_path, spoil, tail):
+    """A segment is nowhere else; without the tail, the history from there on is data only."""
+    project = make_project(tmp_path / "project")
+    with App.open(project) as app:
+        ctx, item_type = app.context(), app.registry().classes["Item"]
+        for number in range(3):
+            item_type(code=f"item-{number}", value=number).save(ctx)
+        perform(ctx, item_type, bulk(SEGMENT, 1))
+        item_type(code="last", value=9).save(ctx)
+        items, commits = items_of(app), [each.id for each in app.graph().log.commits()]
+    spoil(project)
+    if tail == "gone":
+        delete("tail").apply(project)
+    (report,) = LocalOperations().verify(project, repair=False, progress=lambda text: None)
+    (problem,) = [each for each in report.findings if each.status == "problem"]
+    assert (problem.name, "trails recover" in problem.fix) == ("commit chain", True)
+    before = files_of(graph_folder(project))
+    found = recover(project)
+    assert "holds commit" in found.log_problem
+    if tail == "kept" and spoil is not spoil_segment:
+        assert found.status == "recovered"
+        with App.open(project) as app:
+            assert [each.id for each in app.graph().log.commits()] == commits
+    else:
+        assert found.status == "lost"
+        assert found.without_history[1] == len(commits)
+        assert files_of(graph_folder(project)) == before
+        assert recover(project, accept_loss=True).copy is not None
+    with App.open(project) as app:
+        assert items_of(app) == items
+        assert_sound(app)
+
+
 def test_history_that_is_gone_is_named(crashed, tmp_path):
     """For a log that can't be read at all, and a project without its tail."""
     project = crashed.copy(tmp_path / "project")
@@ -187,7 +257,7 @@ def test_history_that_is_gone_is_named(crashed, tmp_path):
     done = run_command(("recover",), project)
     assert done.returncode == 0
     assert "not recovered: the history of commits 1 to" in done.stdout
-    assert "the file can't be read" in done.stdout
+    assert "log.db can't be read" in done.stdout
 
 
 def test_what_nothing_is_left_of_is_given_up_only_when_asked(crashed, tmp_path):

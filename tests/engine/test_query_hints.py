@@ -61,7 +61,6 @@ def test_a_name_that_there_is_not_is_told(app, text, told):
         "SELECT ?t { ?t :due ?d FILTER(?d > '2026-01-01'^^xsd:date) }",
         "SELECT ?t { ?t :hours ?h ; :points ?p FILTER(?h > 1 && ?p < 4.5 && ?p != 1e0) }",
         "SELECT ?t { ?t :points 3 ; :urgent true ; :title 'a', 'b' ; :hours 1.5 }",
-        "SELECT ?t { ?t :after ?a ; :after <Task/1> FILTER(?a != <Task/2> && <Task/3> != ?a) }",
         "SELECT ?x { ?t :due ?d BIND(STR(?d) AS ?x) FILTER(?x > '2026') }",
         "SELECT ?s { VALUES ?s { 'x' } ?t :title ?s FILTER(?s = 'x') }",
         "SELECT ?t { ?t :title ?d } ORDER BY ?d",
@@ -96,7 +95,7 @@ def test_a_name_of_another_vocabulary_gets_a_notice(app, text, told):
     assert told in app.ask(app.context(), text).notice
 
 
-DUE = ":due holds xsd:date, so it never equals {}"
+DUE = ":due holds xsd:date, so it can't be compared with {}"
 
 
 @pytest.mark.parametrize(
@@ -113,7 +112,15 @@ DUE = ":due holds xsd:date, so it never equals {}"
             DUE.format("'2026-01-01T00:00:00Z'^^xsd:dateTime"),
         ),
         ("?t :due ?d FILTER(?d IN (2026, 2027))", DUE.format("2026")),
-        ("?t :due 'soon'", DUE.format("'soon'")),
+        (
+            "?t :due 'soon'",
+            "xsd:date, so it never equals 'soon'; write it like \"2026-03-01\"^^xsd:date",
+        ),
+        (
+            "VALUES ?s { 'opn' 'open' } ?t :status ?s",
+            ":status is never 'opn'; did you mean \"open\"?",
+        ),
+        ("?t :hours 1.5e0", 'so it never equals 1.5e0; write "1.5"^^xsd:decimal'),
         ("?t :hours 1", ':hours holds xsd:decimal, so it never equals 1; write "1"^^xsd:decimal'),
         ("?t :points '3'", "so it never equals '3'; write \"3\"^^xsd:integer"),
         ("?t :points 'three'", ":points holds xsd:integer, so it never equals 'three'"),
@@ -139,10 +146,46 @@ def test_a_parameter_of_the_wrong_type_gets_a_notice(app):
     """It is looked at with its value in place."""
     text = "SELECT ?t { ?t :due ?d FILTER(?d > $since) }"
     ctx = app.context()
-    assert 'never equals "2026-01-01"' in app.ask(ctx, text, since="2026-01-01").notice
+    assert 'be compared with "2026-01-01"' in app.ask(ctx, text, since="2026-01-01").notice
     answer = app.ask(ctx, text, since=date(2026, 1, 1))
     assert answer.notice is None
     assert len(answer.rows) == 1
+
+
+def test_an_instance_that_does_not_exist_gets_a_notice(app):
+    """In the text or a parameter; in any form but that of another base."""
+    ctx = app.context()
+    node = Task.objects(ctx).where(title="first").first()
+    iri, handle = node.iri(ctx), f"trails://kg/Task/{node.id}"
+    for text in (f"ASK {{ <Task/{node.id}> ?p ?o }}", f"ASK {{ <{iri}> ?p ?o }}"):
+        answer = app.ask(ctx, text)
+        assert answer.truth
+        assert answer.notice is None
+    wrong = f"Task/{node.id[:-1]}"
+    for text in (
+        f"ASK {{ ?t :after <{wrong}> }}",
+        f"ASK {{ VALUES ?t {{ <{iri[:-1]}> }} ?t ?p ?o }}",
+    ):
+        notice = app.ask(ctx, text).notice
+        assert notice.startswith(f"there is no Task '{wrong}'; did you mean Task/{node.id[:8]}")
+    assert app.ask(ctx, f"BASE <http://other.example/> ASK {{ <{wrong}> ?p ?o }}").notice is None
+    told = app.ask(ctx, f"ASK {{ <{handle}> ?p ?o }}").notice
+    assert told == f"<{handle}> matches nothing; write <Task/{node.id}>"
+
+
+@pytest.mark.parametrize(
+    "form", ["{iri}", "Task/{id}", "trails://kg/Task/{id}", "trails://branch/b/kg/Task/{id}"]
+)
+def test_a_parameter_refers_to_an_instance_in_every_form(app, form):
+    """As references do everywhere else; one to nothing gets a notice."""
+    ctx = app.context()
+    node = Task.objects(ctx).where(title="first").first()
+    text = "SELECT ?x { $task :title ?x }"
+    answer = app.ask(ctx, text, task=Iri(form.format(iri=node.iri(ctx), id=node.id)))
+    assert [row["x"] for row in answer] == ["first"]
+    assert answer.notice is None
+    missing = Iri(form.format(iri=node.iri(ctx)[:-1], id=node.id[:-1]))
+    assert "did you mean Task/" in app.ask(ctx, text, task=missing).notice
 
 
 def test_common_prefixes_and_the_graphs_base_need_no_declaration(app):

@@ -1,5 +1,6 @@
 """The built-in tools: what they do with a graph."""
 
+import asyncio
 import re
 
 import pytest
@@ -291,3 +292,18 @@ def test_instructions_introduce_the_server(calls):
     ):
         assert words in told
     assert calls.kernel.name == "app/main"
+
+
+@pytest.mark.parametrize("branch", ["main", "agents/ann"])
+def test_what_was_written_is_read_back_by_the_handle_that_is_shown(calls, branch):
+    """On a branch a node's own IRI would lead to main, where it is not, or another."""
+    if branch != "main":
+        calls.result("branch_create", {"name": branch})
+    operation = {"op": "create", "type": "Author", "data": {"slug": "ann", "name": "Ann"}}
+    done = calls.result("graph_mutate", {"operations": [operation], "branch": branch})
+    handle = done["applied"][0]["iri"]
+    (content, *_) = asyncio.run(calls.kernel.read(LOCAL, handle))
+    assert '"@value":"Ann"' in content.text
+    change = {"op": "update", "type": "Author", "id": handle, "data": {"name": "Anna"}}
+    again = calls.result("graph_mutate", {"operations": [change], "branch": branch})
+    assert again["applied"][0]["iri"] == handle

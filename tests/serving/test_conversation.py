@@ -187,10 +187,15 @@ def test_a_client_need_not_list_tools_for_its_reads_to_be_repeated():
         ({"idempotency_key": 7}, False),
         ({"text": "idempotency_key"}, False),
         (["idempotency_key"], False),
+        ({"dry_run": True}, True),
+        ({"dry_run": True, "idempotency_key": 7}, True),
+        ({"dry_run": False}, False),
+        ({"dry_run": "true"}, False),
+        ({"dry_run": 1}, False),
     ],
 )
-def test_a_write_with_an_idempotency_key_is_repeated(arguments, repeated):
-    """Nothing is done twice with the same key."""
+def test_a_write_with_an_idempotency_key_or_a_dry_run_is_repeated(arguments, repeated):
+    """Nothing is done twice with the same key, and a dry run does nothing."""
     session = Session()
     session.say(call(1, "graph_mutate", arguments=arguments))
     assert bool(session.lose()) is not repeated

@@ -41,6 +41,8 @@ class Field:
     longest: int | None = None
     pattern: str | None = None
     one_of: tuple[Value, ...] | None = None
+    default: Value = None
+    """What a node gets that has no value when the field comes to be required."""
     owner: str = ""
     """The type that declares it."""
 
@@ -159,6 +161,20 @@ class Model:
         while (up := self.types[found].extends) is not None and name in self.types[up].fields:
             found = up
         return found
+
+    def fill(self, state: State) -> State:
+        """A state with defaults where values are required and missing."""
+        return {
+            handle: {
+                **{
+                    name: spec.default
+                    for name, spec in self.types[handle.partition("/")[0]].fields.items()
+                    if spec.required and spec.default is not None
+                },
+                **fields,
+            }
+            for handle, fields in state.items()
+        }
 
     def judge(self, state: State) -> Judgement:
         """Every rule that a state breaks."""

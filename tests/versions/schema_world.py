@@ -161,6 +161,7 @@ def _field_of(name: str, spec: Field) -> PredicateDescriptor:
         max_length=spec.longest,
         pattern=spec.pattern,
         one_of=spec.one_of,
+        default=spec.default,
         min_value=spec.least,
         max_value=spec.most,
         key=name == "code",
@@ -209,6 +210,7 @@ def _spec_of(field: PredicateDescriptor) -> Field:
         longest=field.max_length,
         pattern=field.pattern,
         one_of=field.one_of,
+        default=field.default,
         owner=field.declared_in,
     )
 
@@ -243,7 +245,10 @@ def change_types(rng: random.Random, model: Model) -> tuple[str, Model]:
         free = sorted(each for each in fields if each not in {"code", "source", "target"})
         if free:
             field = rng.choice(free)
-            changed = _FIELD_CHANGES[what](rng, fields.pop(field), sorted(declared))
+            changed = [
+                each if each is None or each.fits(each.default) else replace(each, default=None)
+                for each in _FIELD_CHANGES[what](rng, fields.pop(field), sorted(declared))
+            ]
             names = (field, f"{field}_")
             fields |= {key: each for key, each in zip(names, changed, strict=False) if each}
             groups = {each for each in declared[name].groups if fields.keys() >= {*each}}
@@ -265,14 +270,17 @@ def _change_shapes(rng: random.Random, model: Model) -> dict[str, Shape]:
     rule = rng.choice([_range, _pattern, _one_of, _length, _count, _required])
     (spec,) = rule(rng, plain, sorted(model.types))
     if spec is not None and spec != plain:
+        spec = replace(spec, default=None)
         before = shapes[name].fields if name in shapes else {}
         shapes[name] = Shape(target, {**before, field: spec})
     return shapes
 
 
 def _required(rng: random.Random, spec: Field, _: list[str]) -> list[Field | None]:
-    del rng
-    return [replace(spec, required=not spec.required, low=0)]
+    default: Value = None
+    if not spec.many and spec.target is None:
+        default = rng.choice([None, *(NUMBERS if spec.kind is int else TEXTS)])
+    return [replace(spec, required=not spec.required, low=0, default=default)]
 
 
 def _length(rng: random.Random, spec: Field, _: list[str]) -> list[Field | None]:
@@ -691,6 +699,8 @@ class SchemaWorld:
             for handle, fields in state.items()
             for field in ("", *fields)
         )
+        if not lost:
+            state = model.fill(state)
         refused = lost or bool(model.judge(state))
         self.seen[f"{what}{': refused' if refused else ''}"] += 1
         SchemaWorld.cases += 1
@@ -753,6 +763,7 @@ class SchemaWorld:
         lost = self._lost(state, self.history.state(ours), model, mine, other)
         if lost:
             return expected | lost, state, model
+        state = model.fill(state)
         judged = model.judge(state)
         expected |= {
             f"unique:{'+'.join(sorted(group))}.{name}" for group, name in judged.duplicates

@@ -13,9 +13,15 @@ from tests.versions.repo import Repo
 from trails import App, Node, node_type, predicate
 from trails.engine.branches import create_branch
 from trails.engine.evolve import apply_schema
+from trails.engine.graph import Graph
 from trails.engine.history import diff
 from trails.engine.merge import merge
+from trails.engine.verify import verify
+from trails.engine.write.states import apply_states
+from trails.engine.write.write import Write
 from trails.model.merges import MergeRequest, MergeResult
+from trails.model.nodes import NodeState
+from trails.model.selections import Order, Selection
 from trails.model.types import Schema, ShapeDescriptor
 
 
@@ -358,3 +364,86 @@ def test_a_shape_loses_rules_for_a_field_that_the_other_side_dropped(into: str) 
         (),
     )
     app.close()
+
+
+def boxes(*, extends: bool) -> Schema:
+    """Boxes and crates, which are boxes or not."""
+
+    @node_type
+    class Box(Node):
+        """A box."""
+
+        code: str = predicate(key=True)
+        size: int | None = predicate(unique=True)
+
+    @node_type
+    class Part(Box):
+        """A part that is a box."""
+
+    crate = Part.__trails__  # type: ignore[attr-defined]
+    if not extends:
+        own = [msgspec.structs.replace(each, declared_in="Part") for each in crate.fields]
+        crate = msgspec.structs.replace(crate, extends=None, fields=tuple(own))
+    return Schema.of([Box.__trails__, crate])  # type: ignore[attr-defined]
+
+
+def test_a_type_that_extends_another_on_a_later_branch_alone() -> None:
+    """Its nodes are not found among those of the other type where they do not belong to it."""
+    app = App(name="boxes")
+    graph = app.graph()
+    apply_schema(graph, graph.main, boxes(extends=True))
+    create_branch(graph, "b", actor="a")
+    save(graph, "b", NodeState("Box", "1", {"code": "1", "size": 1}))
+    create_branch(graph, "c", source="b", actor="a")  # it reads the rows of b with its own types
+    save(graph, "c", NodeState("Box", "2", {"code": "2", "size": 2}))
+    apply_schema(graph, graph.line("b"), boxes(extends=False))
+    save(graph, "b", NodeState("Part", "k", {"code": "k", "size": 1}))
+    for branch, found in (("b", ["1"]), ("c", ["1", "2"])):
+        asked = Selection("Box", order=(Order("code"),))
+        rows = app.context(branch=branch).kg.select(asked).rows
+        assert [each.id for each in rows] == found
+    assert all(each.status == "ok" for each in verify(graph, lambda _: None))
+    app.close()
+
+
+def save(graph: Graph, branch: str, state: NodeState) -> None:
+    """Write one node."""
+    write = Write(graph, graph.line(branch), actor="a")
+    write.begin()
+    apply_states(write.nodes, {state.handle: state}, [], validate=True, alone=False)
+    write.finish()
+
+
+def with_priority() -> type[Node]:
+    """A field more, which has to have a value."""
+
+    @node_type
+    class Task(Node):
+        """Work."""
+
+        code: str = predicate(key=True)
+        title: str | None = predicate()
+        size: int | None = predicate(unique=True)
+        priority: int = predicate(default=3)
+
+    return Task
+
+
+@pytest.mark.parametrize("into", ["main", "b"])
+@pytest.mark.parametrize("take", ["ours", "theirs"])
+def test_a_merge_fills_in_defaults_as_a_change_of_types_does(
+    tasks: Tasks, into: str, take: str
+) -> None:
+    """Nodes that one side made without the new field get its default, also by a resolution."""
+    tasks.save("b", "x", size=7)
+    tasks.save("b", "y", size=8)
+    tasks.adopt(with_priority())
+    tasks.save("main", "z", size=7, priority=4)
+    source = "b" if into == "main" else "main"
+    result = tasks.merged(source, into)
+    assert [each.id for each in result.conflicts] == ["uniqueness:Task/x+Task/z.size"]
+    done = merge(tasks.graph, MergeRequest(source, into, resolve_all=take), actor="a")  # type: ignore[arg-type]
+    assert done.outcome == "merged"
+    kept = {"z": 4} if (take == "ours") == (into == "main") else {"x": 3}
+    found = {name: each["priority"] for name, each in tasks.rows(into).items()}
+    assert found == {"t0": 3, "t1": 3, "y": 3, **kept}

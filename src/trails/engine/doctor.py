@@ -142,6 +142,7 @@ def _examine_schema(graph: Graph, declared: Schema | None) -> Finding:
             "types",
             "problem",
             "declared and stored types differ: " + "; ".join(changes[:10]),
-            "open the project once with apply_schema=True, or correct the declarations",
+            "in development the next start applies what fits the data, in production one with "
+            "apply_schema=True; what does not fit has to be corrected in the declarations",
         )
     return Finding("types", "ok", f"{len(declared.types)} declared, as stored")

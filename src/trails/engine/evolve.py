@@ -8,12 +8,17 @@ from time import monotonic
 from trails.engine.graph import Graph
 from trails.engine.lines import Line, Misfit
 from trails.engine.rule_check import broken_rules, group_violations
-from trails.engine.schema_change import describe_changes, lost_data, refuse_misfit
+from trails.engine.schema_change import (
+    describe_changes,
+    lost_data,
+    new_defaults,
+    refuse_misfit,
+    with_defaults,
+)
 from trails.engine.write.write import Write
-from trails.errors import FieldError, SchemaMismatchError
+from trails.errors import SchemaMismatchError
 from trails.model.history import GENESIS
-from trails.model.nodes import NodeState
-from trails.model.types import Schema, TypeDescriptor
+from trails.model.types import Schema
 
 ACTOR = "trails"
 _PATIENCE = 10
@@ -106,25 +111,9 @@ def _fill_defaults(write: Write, db: sqlite3.Connection, old: Schema) -> None:
     line = write.line
     for new in line.schema.types:
         before = old.by_name.get(new.name)
-        defaults = {} if before is None else _new_defaults(before, new)
-        if not defaults:
+        if before is None or not new_defaults(before, new):
             continue
         for stored in line.nodes.stored(db, (new.name,)):
-            state = stored.state
-            if defaults.keys() <= state.values.keys():
-                continue
-            errors: list[FieldError] = []
-            values = line.validator.check(new.name, {**defaults, **state.values}, "", errors)
-            if not errors:
-                write.nodes.store(stored, state.handle, NodeState(state.type, state.id, values))
-
-
-def _new_defaults(before: TypeDescriptor, after: TypeDescriptor) -> dict[str, object]:
-    """The defaults of fields that have to have a value from now on."""
-    return {
-        field.name: field.default
-        for field in after.fields
-        if field.required
-        and field.default is not None
-        and not (field.name in before.by_name and before.by_name[field.name].required)
-    }
+            filled = with_defaults(line.validator, new_defaults(before, new), stored.state)
+            if filled is not stored.state:
+                write.nodes.store(stored, filled.handle, filled)

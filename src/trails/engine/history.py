@@ -169,7 +169,8 @@ def _commits_of(graph: Graph, seen: Seen, node: str, hindsight: Hindsight | None
             if descent.sees(each) and (hindsight is None or hindsight.touches(each, handle))
         )
     if not found:
-        raise NotFoundError(f"no commit ever changed {node[:200]!r}", node=node[:200])
+        hint = "" if parsed is not None else "; write a node as Type/id, or as its IRI"
+        raise NotFoundError(f"no commit ever changed {node[:200]!r}{hint}", node=node[:200])
     return found
 
 

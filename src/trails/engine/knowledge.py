@@ -20,7 +20,7 @@ from trails.engine.instances import change_of, remember, request_of
 from trails.engine.lines import Compiled, Line, compile_once
 from trails.engine.named import names_known, settle_references
 from trails.engine.puts import Put
-from trails.engine.references import SeenNodes, describe_missing
+from trails.engine.references import SeenNodes, suggest_nodes
 from trails.engine.seen import Seen, reader
 from trails.engine.sparql import ask_line, bind
 from trails.engine.statements import apply_statements, data_statements
@@ -153,14 +153,16 @@ class Knowledge:
         except KindError as error:
             return str(error) or f"{shorten(reference)} is not a reference"
         if other is not None and self._first([other]) is not None:
-            return f"{other} is not {with_article(type_name)}"
-        return self._missing(type_name, reference, identifier)
+            told = f"{other} is not {with_article(type_name)}"
+        else:
+            told = f"there is no {type_name} {shorten(reference)}"
+        return f"{told}; {self._suggest(type_name, identifier)}"
 
-    def _missing(self, type_name: str, reference: object, identifier: str) -> str:
+    def _suggest(self, type_name: str, identifier: str) -> str:
         def read(nodes: NodeIndex) -> str:
             with self._connection(nodes, self._mine()) as db:
                 seen = SeenNodes(nodes, db, self.schema, self.lens)
-                return describe_missing(seen, type_name, reference, identifier)
+                return suggest_nodes(seen, type_name, identifier)
 
         return self._graph.reading_nodes(self._line, read)
 

@@ -27,7 +27,7 @@ from trails.engine.mergers import check_types
 from trails.engine.node_sizes import size_error, size_of
 from trails.engine.rule_check import broken_around, broken_rules
 from trails.engine.rules import RuleError
-from trails.engine.schema_change import changed_reading
+from trails.engine.schema_change import changed_reading, new_defaults, with_defaults
 from trails.engine.schema_merge import merge_schemas, with_field, with_type, without_idle_rules
 from trails.engine.three_way import Clash, Edit, Merge, three_way
 from trails.engine.write.draft import Draft
@@ -103,6 +103,7 @@ class Merging:
         self._sides = Sides(graph, schemas, net_ours, net_theirs)
         states = self._edited(merged)
         self._settle_schemas(states)
+        self._fill_defaults(states)
         counts = _count(self._before, states)
         try:
             self._change_schema(states)
@@ -204,6 +205,29 @@ class Merging:
             for owner, field, side in decided:
                 self._take(states, owner, field, side)
 
+    def _fill_defaults(self, states: States) -> None:
+        """Give nodes the defaults of fields that have to have a value in the merged types."""
+        if self._mine.digest == self._other.digest:
+            return
+        self._merged = without_idle_rules(self._merged)
+        self._validator = self._graph.compile(self._merged).validator
+        self._defaults = {each.name: new_defaults(None, each) for each in self._merged.types}
+        for handle, state in states.items():
+            states[handle] = self._with_defaults(state)
+        for each in self._merged.types:
+            before = self._mine.by_name.get(each.name)
+            if before is None or not new_defaults(before, each):
+                continue
+            for state in self._ours.nodes.states(self._write.nodes.db, (each.name,)):
+                if state.handle not in states:
+                    self._before[state.handle] = state
+                    states[state.handle] = self._with_defaults(state)
+
+    def _with_defaults(self, state: NodeState | None) -> NodeState | None:
+        if state is None or not self._defaults.get(state.type):
+            return state
+        return with_defaults(self._validator, self._defaults[state.type], state)
+
     def _conflicts_of(self, kind: str) -> list[Conflict]:
         return [each for each in self._conflicts.values() if each.kind == kind]
 
@@ -296,7 +320,6 @@ class Merging:
         return self._before[handle]
 
     def _change_schema(self, states: States) -> None:
-        self._merged = without_idle_rules(self._merged)
         if self._merged.digest == self._mine.digest:
             return
         check_types(self._access, self._ours.name, self._mine, self._merged)
@@ -507,7 +530,7 @@ class Merging:
                 values.pop(field, None)
                 if found is not None and field in found.values:
                     values[field] = found.values[field]
-        return NodeState(state.type, state.id, values)
+        return self._with_defaults(NodeState(state.type, state.id, values))
 
     def _edges(self, violation: RuleError) -> list[str]:
         """The edges that a node has of a type, on either side or now."""

@@ -165,7 +165,7 @@ def _exists(descriptor: TypeDescriptor, change: Put, handle: str, wanted: Wanted
     else:
         field = descriptor.key.name if descriptor.key is not None else "id"
         what = f"{handle} exists already"
-    advice = "get it and change it, or save with upsert=True"
+    advice = "update it, or upsert it"
     if change.label is not None:
         advice = "load it with mode 'merge' to change it"
     path = wanted.label + field

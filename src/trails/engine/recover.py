@@ -26,7 +26,7 @@ from trails.engine.replacements import GRAPHS, discard_prepared, prepare_graphs,
 from trails.engine.write.write import Write
 from trails.errors import StorageError, TrailsError
 from trails.log.places import find_log, log_problem
-from trails.log.replay import put_back, schemas_of
+from trails.log.replay import damaged_commit, put_back, schemas_of
 from trails.log.salvage import damaged_pages, read_activities, read_rows
 from trails.log.sqlite import SqliteLog
 from trails.log.storage import storage_errors
@@ -73,7 +73,8 @@ def recover(asked: Recovering) -> Recovery:
     """Recover one graph, if it has lost anything."""
     folder, graph = asked.folder, asked.graph
     with storage_errors("read the log"):
-        problem = log_problem(folder) or damaged_pages(folder)
+        unreadable = log_problem(folder) or damaged_pages(folder)
+        problem = unreadable or damaged_commit(folder)
     loss = find_loss(folder) if problem is None else None
     if loss is None and (problem is None or not _left(folder, graph)):
         return Recovery(graph, "sound")
@@ -82,7 +83,10 @@ def recover(asked: Recovering) -> Recovery:
         work = prepare_graphs(asked.data) / graph
         try:
             found = _Recovery(asked, work, loss or named_commits(folder), problem).run()
-            if asked.dry_run or (found.lost and not asked.accept_loss):
+            if problem and not unreadable and found.without_history is not None:
+                # What could still be read of later commits is given up only when asked.
+                found = msgspec.structs.replace(found, status="lost")
+            if asked.dry_run or (found.status == "lost" and not asked.accept_loss):
                 discard_prepared(asked.data)
                 return msgspec.structs.replace(found, dry_run=asked.dry_run)
         except BaseException:

@@ -118,7 +118,7 @@ class References:
         settled: dict[str, object] = {}
         for field in self._fields[type_name]:
             given = values.get(field.name)
-            if isinstance(given, str | int | float):
+            if isinstance(given, str | int | float) and not field.many:
                 settled[field.name] = self._settle(given, field.target or "", exist)
             elif isinstance(given, list | tuple | set | frozenset):
                 settled[field.name] = [
@@ -150,11 +150,6 @@ class SeenNodes(NamedTuple):
     db: sqlite3.Connection
     schema: Schema
     lens: Lens | None = None
-
-
-def describe_missing(seen: SeenNodes, target: str, given: object, identifier: str) -> str:
-    """Say that a node does not exist, and which do that have an id like it."""
-    return f"there is no {target} {shorten(given)}; {suggest_nodes(seen, target, identifier)}"
 
 
 def suggest_nodes(seen: SeenNodes, target: str, identifier: str) -> str:

@@ -239,7 +239,7 @@ class Rules:
             if points and not self._reference_holds(field, handle):
                 there = self._is_seen(handle)
                 hint = ""
-                if not there and hints < _SHOWN:  # each costs some searches
+                if hints < _SHOWN:  # each costs some searches
                     hints += 1
                     hint = self.suggest(field.target or "", unquote(handle.partition("/")[2]))
                 yield dangling_error(holder, field, handle, there=there, hint=hint)
@@ -273,7 +273,7 @@ class Rules:
                     users[0][1].name,
                     "in_use",
                     f"{handle} can't be deleted while {shown}{more} {verb} to it; change that "
-                    "first, or delete with cascade=True",
+                    "first, or delete with cascade",
                     handle,
                     [user for user, _ in users[:_SHOWN]],
                     nodes=(handle,),

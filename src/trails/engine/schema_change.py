@@ -8,11 +8,13 @@ nodes, not by guessing from the declarations, and only where the declarations ch
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from trails.engine.lines import Line
 from trails.engine.rule_check import BrokenRule
-from trails.errors import SchemaMismatchError
+from trails.engine.validate import Validator
+from trails.errors import FieldError, SchemaMismatchError
+from trails.model.nodes import NodeState
 from trails.model.types import Schema, TypeDescriptor
 from trails.model.wording import count
 
@@ -103,3 +105,28 @@ def changed_reading(old: Schema, new: Schema, name: str) -> Iterator[tuple[str, 
             changed.many,
         ):
             yield field.name, f"{field.type} became {changed.type}"
+
+
+def new_defaults(before: TypeDescriptor | None, after: TypeDescriptor) -> dict[str, object]:
+    """The defaults of fields that have to have a value from now on."""
+    known = {} if before is None else before.by_name
+    return {
+        field.name: field.default
+        for field in after.fields
+        if field.required
+        and field.default is not None
+        and not (field.name in known and known[field.name].required)
+    }
+
+
+def with_defaults(
+    validator: Validator, defaults: Mapping[str, object], state: NodeState
+) -> NodeState:
+    """A node with defaults where it has no value; the node itself where it has them all."""
+    missing = defaults.keys() - state.values.keys()
+    if not missing:
+        return state
+    errors: list[FieldError] = []  # whoever puts the node reports what is wrong with it
+    checked = validator.check(state.type, {**defaults, **state.values}, "", errors)
+    filled = {name: checked[name] for name in missing & checked.keys()}
+    return NodeState(state.type, state.id, {**state.values, **filled})

@@ -22,6 +22,7 @@ from trails.engine.knowledge import NO_SPARQL
 from trails.engine.load.source import Progress, no_progress
 from trails.engine.mutate.operations import mutate_typed
 from trails.engine.mutate.updates import mutate_sparql
+from trails.engine.node_hints import find_missing_nodes, spell_instances
 from trails.engine.seen import Seen, reader, usable
 from trails.engine.snapshots import snapshot_line
 from trails.engine.standing import check_standing, check_wanted
@@ -130,7 +131,10 @@ class GraphService:
         with recording(ctx, "graph_query", "query"):
             if ctx.kg.lens is not None:
                 raise ForbiddenError(NO_SPARQL)
-            return self.untrusted.ask(ctx.line, text, params, caller=ctx.actor)
+            kg, names = ctx.kg, self.graph.names
+            spelled = spell_instances(kg, names, params)
+            answer = self.untrusted.ask(ctx.line, text, spelled, caller=ctx.actor)
+            return answer.with_notice(find_missing_nodes(kg, names, text, spelled))
 
     def mutate(
         self,

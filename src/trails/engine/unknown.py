@@ -34,7 +34,7 @@ def unknown_commit(reference: str) -> NotFoundError:
     """There is no such commit."""
     return NotFoundError(
         f"there is no commit {reference[:100]!r}; give an id, or at least its first "
-        f"{PREFIX} digits, as 'trails commit list' shows them",
+        f"{PREFIX} digits, from the list of commits",
         commit=reference[:100],
     )
 
@@ -46,4 +46,4 @@ def _hint(name: str, known: Collection[str]) -> str:
     if near:
         return f"did you mean {near[0]!r}?"
     more = " and more" if len(known) > _SHOWN else ""
-    return f"it has {', '.join(sorted(known)[:_SHOWN])}{more}"
+    return f"there are {', '.join(sorted(known)[:_SHOWN])}{more}"

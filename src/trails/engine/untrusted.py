@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import pyoxigraph as ox
 
 from trails.engine.graph import Graph
@@ -97,10 +96,7 @@ class Untrusted:
         except QueryError as error:
             raise QueryError(explain_refusal(error.message, tokens, vocabulary)) from None
         mistakes = find_mistakes(tokenize(bound) if params else tokens, vocabulary)
-        if mistakes is None:
-            return answer
-        notice = mistakes if answer.notice is None else f"{answer.notice}; {mistakes}"
-        return msgspec.structs.replace(answer, notice=notice)
+        return answer.with_notice(mistakes)
 
     def run(self, line: Line, text: str, *, caller: str) -> Answer:
         """Run a query whose text was checked and has its parameters in place."""

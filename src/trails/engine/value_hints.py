@@ -7,6 +7,7 @@ so and what to write; they are made from the text and the schema alone, never fr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import pairwise
@@ -16,6 +17,7 @@ import msgspec
 
 from trails.engine.query_terms import Bound, Piece
 from trails.model.iris import COMMON_PREFIXES, XSD
+from trails.model.kinds import KindError
 from trails.model.types import PredicateDescriptor
 
 _COMPARES: Final = frozenset({"=", "!=", "<", ">", "<=", ">="})
@@ -25,6 +27,7 @@ _NUMBERS: Final = frozenset(
                  "nonNegativeInteger", "positiveInteger", "unsignedInt", "unsignedLong")
 )  # fmt: skip
 _LANGUAGE: Final = COMMON_PREFIXES["rdf"] + "langString"
+_example: Final = re.compile(r"like '([^']+)'").search
 _SHOWN: Final = 8
 Fields = Mapping[str, list[PredicateDescriptor]]
 """The fields of a graph by IRI; several types may use one IRI."""
@@ -49,12 +52,27 @@ def impossible_values(
             variables.setdefault(piece.text[1:], set()).add(each.verb)
         elif value := read_value(pieces, each.at, prefixes):
             yield from _explain(fields.get(each.verb, []), value, exact=True)
+    for name, value in _tabled(pieces, prefixes):
+        for verb in sorted(variables.get(name, set())):
+            yield from _explain(fields.get(verb, []), value, exact=True)
     assigned = _assigned(pieces)
     for name, value in _compared(pieces, prefixes):
         verbs = variables.get(name, set())
         if name not in assigned and verbs and all(verb in fields for verb in verbs):
             wanted = [field for verb in sorted(verbs) for field in fields[verb]]
             yield from _explain(wanted, value, exact=False)
+
+
+def _tabled(pieces: list[Piece], prefixes: Mapping[str, str]) -> Iterator[tuple[str, Value]]:
+    """Each variable with a value of its own table: ``VALUES ?x { 1 2 }``."""
+    for at in range(len(pieces) - 2):
+        if pieces[at].word != "VALUES" or pieces[at + 1].kind != "variable":
+            continue
+        for place in range(at + 3, len(pieces)):
+            if pieces[place].text == "}":
+                break
+            if pieces[place - 1].text != "^^" and (value := read_value(pieces, place, prefixes)):
+                yield pieces[at + 1].text[1:], value
 
 
 def read_value(pieces: list[Piece], at: int, prefixes: Mapping[str, str]) -> Value | None:
@@ -134,7 +152,7 @@ def _explain(fields: list[PredicateDescriptor], value: Value, *, exact: bool) ->
         return
     fitting = [field for field in fields if _fits(field, value, exact=exact)]
     if not fitting:
-        yield _misfit(fields[0], value)
+        yield _misfit(fields[0], value, exact=exact)
     elif all(field.one_of is not None and not _allowed(field, value) for field in fitting):
         yield _outside(fitting[0], value)
 
@@ -159,19 +177,21 @@ def _choices(field: PredicateDescriptor) -> list[str]:
     return [spell(each) for each in field.one_of or ()]
 
 
-def _misfit(field: PredicateDescriptor, value: Value) -> str:
+def _misfit(field: PredicateDescriptor, value: Value, *, exact: bool) -> str:
     row = field.type.scalar.row
+    never = "never equals" if exact else "can't be compared with"
     if row is None:
         return (
-            f":{field.name} holds references to {field.target}, so it never equals "
+            f":{field.name} holds references to {field.target}, so it {never} "
             f"{value.written}; write an IRI such as <{field.target}/…>"
         )
-    hint = f":{field.name} holds {_spell(row.datatype)}, so it never equals {value.written}"
+    hint = f":{field.name} holds {_spell(row.datatype)}, so it {never} {value.written}"
     try:
-        row.parse(value.lexical)
-    except (ValueError, ArithmeticError):
-        return hint
-    return f'{hint}; write "{value.lexical}"^^{_spell(row.datatype)}'
+        legal = row.lexical(row.coerce(row.parse(value.lexical)))
+    except (KindError, ValueError, ArithmeticError):
+        example = _example(row.expected)
+        return f'{hint}; write it like "{example[1]}"^^{_spell(row.datatype)}' if example else hint
+    return f'{hint}; write "{legal}"^^{_spell(row.datatype)}'
 
 
 def _outside(field: PredicateDescriptor, value: Value) -> str:

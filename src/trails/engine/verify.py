@@ -127,7 +127,7 @@ def _check_chain(graph: Graph, progress: Callable[[str], None]) -> Finding:
         broken.append(f"commits can't be read: {error.__cause__ or error}")
         return _finding(CHAIN, "", broken, "restore a backup, or run 'trails recover'")
     sound = f"{count(total, 'commit')}, every digest right"
-    return _finding(CHAIN, sound, broken, "restore a backup")
+    return _finding(CHAIN, sound, broken, "restore a backup, or run 'trails recover'")
 
 
 def _check_commits(graph: Graph, progress: Callable[[str], None]) -> Iterator[str]:

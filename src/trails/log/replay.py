@@ -10,8 +10,10 @@ import msgspec
 
 from trails.errors import TrailsError
 from trails.log.payloads import Part, open_part
+from trails.log.places import SEGMENTS
+from trails.log.salvage import last_place, read_rows
 from trails.log.sqlite import SqliteLog
-from trails.log.tail import Frame
+from trails.log.tail import Frame, KeptCommit
 from trails.model.history import Commit, Move, is_chained
 from trails.model.types import Schema
 
@@ -51,26 +53,67 @@ def put_back(log: SqliteLog, frames: Iterable[Frame], segments: Path) -> list[st
     return restored
 
 
+def damaged_commit(folder: Path) -> str | None:
+    """What is wrong with the first commit of a log that is not as it was made; None if all are."""
+    digests: dict[str, str] = {}
+    seq = 0
+    for frame in read_rows(folder):
+        if frame.kind != "commit":
+            continue
+        seq = frame.number
+        try:
+            kept = frame.commit()
+            if kept is None:
+                continue
+            commit = msgspec.json.decode(kept.commit, type=Commit)
+            whole = _is_whole(commit, kept, _schema(kept), digests, folder / SEGMENTS)
+        except (TrailsError, OSError, msgspec.DecodeError, UnicodeDecodeError):
+            whole = False
+        if not whole or commit.seq != seq:
+            return f"holds commit {seq} ({frame.id}) in another form than it was made"
+        digests[commit.id] = commit.digest
+    return None if seq >= last_place(folder) else f"holds commit {seq + 1} in no readable form"
+
+
+def _schema(kept: KeptCommit) -> Schema | None:
+    return None if kept.schema is None else msgspec.json.decode(kept.schema, type=Schema)
+
+
+def _is_whole(
+    commit: Commit,
+    kept: KeptCommit,
+    schema: Schema | None,
+    digests: Mapping[str, str],
+    segments: Path,
+) -> bool:
+    """Whether a commit, its schema and its statements are as they were made.
+
+    ``digests``: those of its parents, at least.
+    """
+    if schema is None or schema.digest != commit.schema:
+        return False
+    parents = tuple(digests[parent] for parent in commit.parents if parent in digests)
+    if not is_chained(commit, parents):
+        return False
+    payload = kept.payload
+    for part in (payload.removed, payload.added):
+        _check(part, segments)
+    return payload.digest == commit.payload
+
+
 def _put_commit(log: SqliteLog, frame: Frame, segments: Path) -> bool:
     kept = frame.commit()
     if kept is None:
         return False
     commit = msgspec.json.decode(kept.commit, type=Commit)
-    if kept.schema is None:
-        schema = log.schema(commit.schema)
-    else:
-        schema = msgspec.json.decode(kept.schema, type=Schema)
-    parents = [log.commit(parent) for parent in commit.parents]
-    if schema is None or schema.digest != commit.schema or commit.seq != log.last_seq() + 1:
+    schema = _schema(kept) or log.schema(commit.schema)
+    found = [log.commit(parent) for parent in commit.parents]
+    digests = {parent.id: parent.digest for parent in found if parent is not None}
+    if commit.seq != log.last_seq() + 1:
         return False
-    if not is_chained(commit, tuple(parent.digest for parent in parents if parent is not None)):
+    if schema is None or not _is_whole(commit, kept, schema, digests, segments):
         return False
-    payload = kept.payload
-    for part in (payload.removed, payload.added):
-        _check(part, segments)
-    if payload.digest != commit.payload:
-        return False
-    log.insert(commit, payload, schema, kept.before, kept.keyed)
+    log.insert(commit, kept.payload, schema, kept.before, kept.keyed)
     return True
 
 

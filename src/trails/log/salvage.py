@@ -37,6 +37,13 @@ def damaged_pages(folder: Path) -> str | None:
     return None if found == "ok" else f"is damaged ({' '.join(found.split())})"
 
 
+def last_place(folder: Path) -> int:
+    """The place of the newest commit that a log has, readable or not."""
+    with closing(connect_read_only(folder / LOG_FILE)) as db:
+        (last,) = db.execute("SELECT coalesce(max(seq), 0) FROM commits").fetchone()
+    return int(last)
+
+
 def read_activities(folder: Path) -> Iterator[tuple[int, str, bytes]]:
     """Activities that are in the log's table, with place and id, up to the first unreadable one."""
     with suppress(*_UNREADABLE), closing(connect_read_only(folder / LOG_FILE)) as db:

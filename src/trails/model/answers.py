@@ -21,6 +21,13 @@ class Answer(msgspec.Struct, frozen=True):
     notice: str | None = None
     """What that means, and what to do about it; and which names of the query there are not."""
 
+    def with_notice(self, notice: str | None) -> Answer:
+        """The same with one notice more."""
+        if notice is None:
+            return self
+        told = notice if self.notice is None else f"{self.notice}; {notice}"
+        return msgspec.structs.replace(self, notice=told)
+
     def __bool__(self) -> bool:
         """The truth of ASK; for the others whether there are rows."""
         return bool(self.rows) if self.truth is None else self.truth

@@ -116,22 +116,30 @@ def coercer_of(value_type: ValueType, special: Mapping[str, Coerce]) -> tuple[Co
     return sized, f"an array of {dimension} finite numbers"
 
 
+def _phrase(rule: Rule, limit: object) -> str:
+    told = rule.phrase.format(_spell(limit))
+    return told.removesuffix("s") if limit == 1 and told.endswith(" characters") else told
+
+
 def compile_field(
     field: PredicateDescriptor, special: Mapping[str, Coerce], *, stored: bool
 ) -> Check:
     """Make the check of one field. Stored lists are sets: no order, no duplicates."""
     coerce, expected = coercer_of(field.type.scalar, special)
     rules = [
-        (rule.test(limit, coerce), rule.code, limit, rule.phrase.format(_spell(limit)))
+        (rule.test(limit, coerce), rule.code, limit, _phrase(rule, limit))
         for rule in RULES
         if (limit := getattr(field, rule.code)) is not None
     ]
     single, required = not field.many, field.required
+    legal = "".join(f", which {phrase}" for *_, phrase in rules[:1])
+    legal += "".join(f" and {phrase}" for *_, phrase in rules[1:])
 
     def check_one(raw: object, path: str, errors: list[FieldError]) -> object:
         if raw is None and single:
             if required:
-                errors.append(FieldError(path, "required", f"{path} is required", None, True))
+                message = f"{path} is required: {expected}{legal}"
+                errors.append(FieldError(path, "required", message, None, True))
             return None
         try:
             value = coerce(raw)
@@ -167,6 +175,7 @@ def _compile_many(field: PredicateDescriptor, check_one: Check, *, stored: bool)
     sort_key = kind.sort_key if kind is not None else None
 
     def check_many(raw: object, path: str, errors: list[FieldError]) -> object:
+        missing = raw is None
         if raw is None:
             raw = ()
         if not isinstance(raw, list | tuple | set | frozenset):
@@ -180,7 +189,7 @@ def _compile_many(field: PredicateDescriptor, check_one: Check, *, stored: bool)
         if stored:
             values = sorted(set(values), key=sort_key)  # type: ignore[type-var, arg-type]
         if len(values) < low:
-            code = "required" if not values else "min_count"
+            code = "required" if missing else "min_count"
             message = f"{path} needs at least {count(low, 'value')}, not {len(values)}"
             errors.append(FieldError(path, code, message, showable(raw), low))
         if high is not None and len(values) > high:

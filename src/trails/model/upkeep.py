@@ -54,7 +54,7 @@ class Recovery(msgspec.Struct, frozen=True):
     without_history: tuple[int, int] | None = None
     """The first and the last of the commits of which only the resulting data is back."""
     log_problem: str | None = None
-    """What is wrong with ``log.db``; activities and keys that only it held are not back."""
+    """What is wrong with ``log.db``; its keys, and activities that can't be read, are not back."""
     unusable: tuple[str, ...] = ()
     """Views that nothing could be taken from, and why."""
     copy: str | None = None

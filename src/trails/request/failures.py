@@ -83,7 +83,8 @@ def invalid(error: ValidationError, repaired: Repaired) -> Failure:
         spelled = msgspec.json.encode(repaired.arguments).decode()
         if len(spelled) <= _SPELLED:
             says = "These arguments would pass" if repaired.certain else "Corrected arguments"
-            message = f"{message}. {says}: {spelled}"
+            stop = "" if message.endswith("?") else "."
+            message = f"{message}{stop} {says}: {spelled}"
     return Failure("validation", error.code, message, data)
 
 

@@ -286,7 +286,7 @@ def _respelled(given: object, target: str) -> Iterator[object]:
     if isinstance(given, str):
         yield given.strip()
         name, slash, identifier = given.strip().rpartition("/")
-        if slash and name.rpartition("/")[2].casefold() == target.casefold():
+        if slash and name.casefold() == target.casefold():
             yield f"{target}/{identifier}"
 
 

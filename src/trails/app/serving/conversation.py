@@ -65,7 +65,8 @@ class _Tools(msgspec.Struct, frozen=True):
 
 
 class _Arguments(msgspec.Struct, frozen=True):
-    idempotency_key: str | None = None
+    idempotency_key: object = None
+    dry_run: object = False
 
 
 class _Call(msgspec.Struct, frozen=True):
@@ -227,11 +228,13 @@ class Conversation:
     def _is_repeatable(self, sent: _Sent) -> bool:
         """Whether a line may be sent once more.
 
-        The name of the idempotency key is reserved: no tool takes it for something else.
+        The names of both arguments are reserved: no tool takes them for something else.
         """
         if sent.frame.method != "tools/call" or sent.params.name in self._repeatable:
             return True
-        return bool(_decode(sent.frame.params, _Call).arguments.idempotency_key)
+        given = _decode(sent.frame.params, _Call).arguments
+        key = given.idempotency_key
+        return given.dry_run is True or (isinstance(key, str) and bool(key))
 
     def attach(self) -> Sequence[bytes]:
         """There is an owner; what it must hear first."""

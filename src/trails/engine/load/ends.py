@@ -21,6 +21,10 @@ OPEN: Final = "\x00"
 class EndError(ValueError):
     """An end that names no node; the text says what to write."""
 
+    def __init__(self, message: str, code: str = "reference") -> None:
+        super().__init__(message)
+        self.code = code
+
 
 class Ends:
     """Reads the ends of edges, and references by key, under one schema."""
@@ -82,7 +86,8 @@ class Ends:
             return self._named(type_name, name, start)
         holders = self._references.get(edge)
         if holders is None:
-            raise EndError(f"there is no edge {edge!r}; {suggest(edge, self.edge_names())}")
+            hint = suggest(edge, self.edge_names())
+            raise EndError(f"there is no edge {edge!r}; {hint}", "unknown_field")
         exact = self.exact(start)
         if exact is not None:
             return exact, self._field_of(exact.partition("/")[0], edge)
@@ -97,8 +102,8 @@ class Ends:
 
     def _named(self, type_name: str, name: str, start: object) -> tuple[str, PredicateDescriptor]:
         if type_name not in self._schema.by_name:
-            known = self._schema.by_name
-            raise EndError(f"there is no type {type_name!r}; {suggest(type_name, known)}")
+            hint = suggest(type_name, self._schema.by_name)
+            raise EndError(f"there is no type {type_name!r}; {hint}", "unknown_field")
         field = self._field_of(type_name, name)
         owner = self.node(start, type_name)
         if not owner.startswith(OPEN) and owner.partition("/")[0] not in self._families[type_name]:
@@ -111,5 +116,6 @@ class Ends:
         if field is None or field.target is None:
             known = [each for each, found in fields.items() if found.target is not None]
             hint = suggest(name, known) if known else "it has none"
-            raise EndError(f"{name!r} is not a reference field of {type_name}; {hint}")
+            told = f"{name!r} is not a reference field of {type_name}; {hint}"
+            raise EndError(told, "unknown_field")
         return field

@@ -53,7 +53,7 @@ class Problems:
         """Whether there is no point in looking for more."""
         return len(self.found) >= MAX_ERRORS
 
-    def add(self, label: str, message: str, code: str = "datatype", value: object = None) -> None:
+    def add(self, label: str, message: str, code: str = "syntax", value: object = None) -> None:
         """A line that gives no node."""
         self.unread = True
         where = label.rstrip(" .:")

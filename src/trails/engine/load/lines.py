@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator
+from difflib import get_close_matches
 from typing import Final
 
 import msgspec
@@ -55,6 +56,10 @@ _decode = msgspec.json.Decoder(Line).decode
 
 class LineError(ValueError):
     """A line that can't be used; the text says why."""
+
+    def __init__(self, message: str, code: str = "syntax") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def _pieces(source: Source) -> Iterator[bytes]:
@@ -126,7 +131,7 @@ class Lines:
             try:
                 spool.refer(self._reference(number, given))
             except (LineError, EndError) as error:
-                self._problems.add(f"line {number}: ", str(error))
+                self._problems.add(f"line {number}: ", str(error), error.code)
             if self._problems.full:
                 return
 
@@ -160,7 +165,7 @@ class Lines:
             try:
                 item = self._item(number, line)
             except (LineError, EndError) as error:
-                self._problems.add(f"line {number}: ", str(error))
+                self._problems.add(f"line {number}: ", str(error), error.code)
                 if self._problems.full:
                     return
                 continue
@@ -181,12 +186,17 @@ class Lines:
         if given.edge is not msgspec.UNSET:
             return self._edge(number, given, given.edge)
         if given.type is msgspec.UNSET:
-            raise LineError('it has no "type" (a node) and no "edge"; give one of them')
+            told = 'it has no "type" (a node) and no "edge"; give one of them'
+            raise LineError(told, "required")
         if given.start is not msgspec.UNSET or given.to is not msgspec.UNSET:
-            raise LineError('"from" and "to" belong to an edge; this line has a "type"')
+            hint = ""
+            if self._edge_type(given.type) is not None:
+                hint = f'; write "edge": "{given.type}" in place of "type": "{given.type}"'
+            raise LineError(f'"from" and "to" belong to an edge; this line has a "type"{hint}')
         name = given.type
         if name not in self._schema.by_name:
-            raise LineError(f"there is no type {name!r}; {suggest(name, self._schema.by_name)}")
+            hint = suggest(name, self._schema.by_name)
+            raise LineError(f"there is no type {name!r}; {hint}", "unknown_field")
         data = {} if given.data is msgspec.UNSET else given.data
         return self._referring(Item(number, f"line {number}: ", name, data, _id(given.id)))
 
@@ -240,7 +250,7 @@ def _end(ends: Ends, side: str, value: object, type_name: str) -> str:
     try:
         return ends.node(value, type_name)
     except EndError as error:
-        raise EndError(f'"{side}": {error}') from None
+        raise EndError(f'"{side}": {error}', error.code) from None
 
 
 def _ends_of(given: Line) -> tuple[object, object]:
@@ -250,7 +260,8 @@ def _ends_of(given: Line) -> tuple[object, object]:
         if value is msgspec.UNSET or value is None
     ]
     if missing:
-        raise LineError(f"an edge needs {' and '.join(missing)}: an IRI, 'Type/id' or a key")
+        told = f"an edge needs {' and '.join(missing)}: an IRI, 'Type/id' or a key"
+        raise LineError(told, "required")
     return given.start, given.to
 
 
@@ -273,6 +284,9 @@ def _read(line: bytes) -> Line | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if not line.strip():
             return None
+        unknown = _unknown(str(error))
+        if unknown is not None:
+            raise LineError(_misplaced(unknown[1]), "unknown_field") from None
         raise LineError(_why(line, error)) from None
     data = given.data
     keys = 0 if data is msgspec.UNSET else len(data)
@@ -297,18 +311,22 @@ def _refuse_repeated_keys(line: bytes) -> None:
         raise LineError("it is nested too deeply") from None
 
 
+def _misplaced(name: str) -> str:
+    """What to do with a key that a line does not have: most likely it is a field."""
+    near = get_close_matches(name, _KEYS, n=1, cutoff=0.7)
+    hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(_KEYS)}."
+    return f'{name!r} is not a key of a line{hint} Fields go into "data"'
+
+
 def _why(line: bytes, error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, UnicodeDecodeError):
         return f"it is not UTF-8 text ({error.reason})"
-    unknown = _unknown(str(error))
-    if unknown is not None:
-        return f"{unknown[1]!r} is not a key of a line; {suggest(unknown[1], _KEYS)}"
     if isinstance(error, msgspec.ValidationError):
         reason = str(error).replace("`", "'").replace(" - at '$.", " in '").replace("[...]", "")
         if not line.lstrip().startswith(b"{"):
-            return f"it is not a JSON object ({reason})"
+            return f"it is not a JSON object ({reason}); write one object a line"
         return f"it can't be used: {reason}"
     told = tell_fault(line, error) if isinstance(error, msgspec.DecodeError) else str(error)
     return f"it is not valid JSON ({told.removeprefix('JSON is malformed: ')})"

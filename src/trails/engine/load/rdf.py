@@ -90,7 +90,7 @@ def parse_here(blocks: Iterator[bytes], format: str, base_iri: str) -> Iterator[
             if told is None:
                 raise
             message = f"the file can't be read: {told}"
-        raise ValidationError([FieldError("source", "datatype", message)]) from None
+        raise ValidationError([FieldError("source", "syntax", message)]) from None
 
 
 def stage_rdf(staged: Staged, source: Source, format: str, parse: Parse = parse_here) -> None:

@@ -94,7 +94,7 @@ class Source:
                     yield block
             except (OSError, EOFError, zlib.error, zstd.ZstdError) as error:
                 message = f"the file can't be read or decompressed: {error}"
-                raise ValidationError([FieldError("source", "datatype", message)]) from None
+                raise ValidationError([FieldError("source", "syntax", message)]) from None
         self._told = 0.0
         self._tell(self.total or 0, self.total)
 

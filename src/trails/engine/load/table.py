@@ -139,7 +139,7 @@ class Table:
             else:
                 problem = self._fill(item, field, cell)
             if problem is not None:
-                self._problems.add(f"{item.label}{name} ", problem)
+                self._problems.add(f"{item.label}{name} ", problem, "datatype")
                 good = False
         return item if good else None
 

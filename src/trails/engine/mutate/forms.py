@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Final, get_args
 
 import msgspec
 
 from trails.errors import FieldError
-from trails.model.constraints import showable
+from trails.model.constraints import shorten, showable
 from trails.model.iris import id_problem, normal_id
 from trails.model.mutations import Op
 from trails.model.names import suggest
+from trails.model.types import TypeDescriptor
 
 _OPS: Final[tuple[str, ...]] = get_args(Op)
 _KEYS: Final = {
@@ -38,7 +40,7 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 def read_operation(
-    types: Mapping[str, object], operation: object, path: str, errors: list[FieldError]
+    types: Mapping[str, TypeDescriptor], operation: object, path: str, errors: list[FieldError]
 ) -> Operation | None:
     """The parts of an operation; None when its form is wrong, with every reason."""
     if not isinstance(operation, Mapping):
@@ -53,8 +55,8 @@ def read_operation(
         _wrong(errors, f"{path}.type", "one_of", _choose(type_name, types), type_name)
     for key in operation:
         if key not in _KEYS[op]:
-            hint = suggest(str(key), _KEYS[op])
-            _wrong(errors, f"{path}.{key}", "unknown_field", f"is no key of {op}; {hint}", key)
+            hint = _misplaced(str(key), op, types.get(str(type_name)))
+            _wrong(errors, f"{path}.{key}", "unknown_field", f"is not a key of {op}; {hint}", key)
     data = operation.get("data", {})
     if op != "delete" and "data" not in operation:
         _wrong(errors, f"{path}.data", "required", "is missing; give the fields as an object", None)
@@ -79,7 +81,8 @@ def _reference(
     where = f"{path}.{named}"
     if given is None:
         if op in {"update", "delete"}:
-            _wrong(errors, f"{path}.id", "required", "or 'iri' is missing: which node?", None)
+            problem = "is missing: the key, 'Type/id' or IRI of the node"
+            _wrong(errors, f"{path}.id", "required", problem, None)
     elif not isinstance(given, str) or not given:
         _wrong(errors, where, "datatype", "is not a text", given)
     elif not _encodable(given):
@@ -101,10 +104,22 @@ def _encodable(text: str) -> bool:
     return True
 
 
+def _misplaced(key: str, op: Op, descriptor: TypeDescriptor | None) -> str:
+    """What to do with a key that an operation does not have."""
+    if op != "delete" and descriptor is not None and key in descriptor.by_name:
+        return "it is a field, so put it into data"
+    return suggest(key, _KEYS[op])
+
+
 def _choose(given: object, known: Mapping[str, object] | tuple[str, ...]) -> str:
     if given is None:
         return f"is missing; choose from {', '.join(known)}"
-    return f"is not one of those there are; {suggest(str(given), tuple(known))}"
+    return f"must be one of {', '.join(known)}, not {shorten(given)}{_nearest(given, known)}"
+
+
+def _nearest(given: object, known: Iterable[str]) -> str:
+    near = get_close_matches(str(given), list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _wrong(errors: list[FieldError], path: str, code: str, problem: str, value: object) -> None:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from trails.engine.context import GraphContext
+from trails.engine.graph import MAIN
 from trails.errors import FieldError, ValidationError
-from trails.model.mutations import Mutation
+from trails.model.mutations import Applied, Mutation
+from trails.model.uris import InstanceAddress, Place, format_address
 from trails.projections.tools import BRANCH
 from trails.request.builtins.declare import (
     BOOLEAN,
@@ -50,16 +52,22 @@ def mutate(
 
 def _mutate(desk: Desk, ctx: GraphContext, **given: object) -> object:
     done = mutate(desk, ctx, **given)  # type: ignore[arg-type]
-    nodes = ctx.names.nodes
     return {
         "commit": done.commit,
         "changed": done.commit is not None and not done.replayed,
         "replayed": done.replayed,
         "applied": [
-            {"op": each.op, "type": each.type, "id": each.id, "iri": nodes + each.handle}
+            {"op": each.op, "type": each.type, "id": each.id, "iri": _address(ctx, each)}
             for each in done.applied
         ],
     }
+
+
+def _address(ctx: GraphContext, node: Applied) -> str:
+    """What reads the node back where it was written: its own IRI means ``main``."""
+    if ctx.branch == MAIN:
+        return ctx.names.nodes + node.handle
+    return format_address(InstanceAddress(node.type, node.id, Place(branch=ctx.branch)))
 
 
 GRAPH_MUTATE: Final = Builtin(

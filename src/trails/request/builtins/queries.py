@@ -70,7 +70,8 @@ GRAPH_QUERY: Final = Builtin(
         field(
             "params",
             "Values for $name in the text, by name: texts, numbers, truth values, "
-            '{"@id": "<iri>"} for an IRI, or {"@value": "2026-03-01", "@type": '
+            '{"@id": "TypeName/its-id"} for a node, {"@id": "<iri>"} for an IRI, or '
+            '{"@value": "2026-03-01", "@type": '
             '"http://www.w3.org/2001/XMLSchema#date"} for a date.',
             "Map",
         ),

@@ -41,7 +41,7 @@ def add_recover_command(cli: typer.Typer, operations: Operations) -> None:
                 project, graph, report.tell, dry_run=dry_run, accept_loss=accept_loss
             )
             report.value = {"graphs": {each.graph: each for each in done}}
-            report.code = int(any(each.lost and each.copy is None for each in done))
+            report.code = int(any(each.status == "lost" and each.copy is None for each in done))
             for each in done:
                 report.text += list(_lines(each))
 
@@ -68,8 +68,8 @@ def _lines(found: Recovery) -> Iterator[str]:
         )
     if found.log_problem is not None:
         yield (
-            "  [yellow]not recovered[/]: activities and idempotency keys that only log.db held: "
-            f"the file {escape(found.log_problem)}."
+            "  [yellow]not recovered[/]: idempotency keys, and activities that can't be read: "
+            f"log.db {escape(found.log_problem)}."
         )
     for each in found.unusable:
         yield f"  not used: {escape(each)}"
@@ -78,7 +78,7 @@ def _lines(found: Recovery) -> Iterator[str]:
         yield f"  [red]lost[/]: nothing is left of {', '.join(found.lost[:_SHOWN])}{more}."
     if found.copy is not None:
         yield f"  The damaged files are in {escape(found.copy)}; delete them when you are sure."
-    elif found.lost:
+    elif found.status == "lost":
         yield (
             "  Nothing was changed. Restore a backup, or go on without them: "
             "trails recover --accept-loss"

@@ -361,6 +361,8 @@ class NodeIndex:
     def _keys_under(self, schema: Schema, stored: Stored) -> Iterator[KeyRow]:
         """A node's keys as another schema has them, which may read slots that this one lost."""
         state = stored.state
+        if self._changed_ancestors(schema, state.type):
+            return  # no state in which a type has other ancestors sees this version
         changed = self._changed_kinds(schema, state.type)
         for slot in all_slots(schema).get(state.type, ()):
             # States in which a field has another kind see no version of a node with a value there.
@@ -369,6 +371,12 @@ class NodeIndex:
             sid = self.file.numbered_slot(slot.name)
             for key in slot.extract(state.values):
                 yield sid, key, stored.nid
+
+    def _changed_ancestors(self, schema: Schema, type_name: str) -> bool:
+        """Whether a type extends others in another schema, so that its keys are in other slots."""
+        mine = self._schema
+        known = type_name in mine.by_name and type_name in schema.by_name
+        return known and mine.lineage(type_name) != schema.lineage(type_name)
 
     def _changed_kinds(self, schema: Schema, type_name: str) -> frozenset[str]:
         """The fields of a type that another schema has with other values."""
