@@ -79,6 +79,9 @@ def _compare(server: Served, victim: Victim, pattern: str, requests: int) -> Res
             arguments = [pattern, str(server.port), server.tokens[actor]]
             command = [sys.executable, "-m", _CLIENTS, *arguments]
             processes.append(stack.enter_context(_stopped(command)))
+        for each in processes:
+            assert each.stdout is not None  # noqa: S101 - it is a pipe
+            each.stdout.readline()
         sleep(_WARM)
         beside = victim.measure(requests)
         if any(each.poll() is not None for each in processes):
@@ -101,12 +104,12 @@ _CLIENTS: Final = "bench.serving.hostile_clients"
 @contextmanager
 def _stopped(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     """A process that is killed in the end, because it would go on for ever."""
-    process = subprocess.Popen(command, cwd=ROOT)
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
     try:
         yield process
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 class Served(NamedTuple):

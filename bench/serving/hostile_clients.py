@@ -1,6 +1,7 @@
 """Clients that do harm, each until it is stopped: ``python -m bench.serving.hostile_clients``.
 
-Arguments are the pattern, the port and a token. Imports little, so that it begins at once.
+Arguments are the pattern, the port and a token. Says a line when the first of its real requests was
+answered or sent. Imports little, so that it begins at once.
 """
 
 from __future__ import annotations
@@ -32,6 +33,14 @@ class Client:
         self.port = port
         self.headers = {"Authorization": f"Bearer {token}"}
         self._connection: http.client.HTTPConnection | None = None
+        self._is_begun = False
+
+    def begin(self) -> None:
+        """Say that the harm has begun, once."""
+        if not self._is_begun:
+            self._is_begun = True
+            sys.stdout.write("begun\n")
+            sys.stdout.flush()
 
     def send(self, method: str, path: str, body: bytes | None = None, **headers: str) -> bytes:
         """What is answered; nothing when the connection breaks."""
@@ -50,6 +59,8 @@ class Client:
             return b""
         if answer.status in {401, 404}:
             raise RuntimeError(f"{path} does no harm: {answer.status} {text[:200]!r}")
+        if "branch_create" not in path:
+            self.begin()
         return text
 
     def post(self, path: str, document: object) -> bytes:
@@ -63,6 +74,7 @@ class Client:
 
     def socket(self) -> socket.socket:
         """A bare connection."""
+        self.begin()
         return socket.create_connection(("127.0.0.1", self.port), _TIMEOUT)
 
     def head(self, method: str, path: str, *more: str) -> bytes:
