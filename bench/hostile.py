@@ -51,7 +51,7 @@ when { context.target like "*/*" };
 """
 GROUPS: Final = {"ann": "agents", "mal": "agents", "eve": "agents", "nobody": "strangers"}
 """Every actor; no policy knows the last one's group."""
-ACTORS: Final = {"loops": ("mal", "eve"), "pings": ("nobody", "nobody")}
+ACTORS: Final = {"loops": ("mal", "eve"), "snapshots": ("eve",), "pings": ("nobody", "nobody")}
 """Who does it, where it is not the second one alone."""
 NODES: Final = 300
 _WARM: Final = 1.0
@@ -68,17 +68,24 @@ def run(*, quick: bool, requests: int = 10_000) -> list[Result]:
     ):
         victim.begin()
         victim.measure(10 if quick else 500)
-        return [_compare(server, victim, each, requests, quick=quick) for each in PATTERNS]
+        return [_compare(server, victim, each, requests) for each in PATTERNS]
 
 
-def _compare(server: Served, victim: Victim, pattern: str, requests: int, *, quick: bool) -> Result:
+def _compare(server: Served, victim: Victim, pattern: str, requests: int) -> Result:
     quiet = victim.measure(requests)
+    processes: list[subprocess.Popen[bytes]] = []
     with ExitStack() as stack:
         for actor in ACTORS.get(pattern, ("mal",)):
             arguments = [pattern, str(server.port), server.tokens[actor]]
-            stack.enter_context(_stopped([sys.executable, "-m", _CLIENTS, *arguments]))
-        sleep(0.2 if quick else _WARM)
+            command = [sys.executable, "-m", _CLIENTS, *arguments]
+            processes.append(stack.enter_context(_stopped(command)))
+        for each in processes:
+            assert each.stdout is not None  # noqa: S101 - it is a pipe
+            each.stdout.readline()
+        sleep(_WARM)
         beside = victim.measure(requests)
+        if any(each.poll() is not None for each in processes):
+            raise RuntimeError(f"{pattern} ended before it was measured; see its error above")
     return Result(
         f"p99 of small calls beside {pattern}",
         "ms",
@@ -97,12 +104,12 @@ _CLIENTS: Final = "bench.serving.hostile_clients"
 @contextmanager
 def _stopped(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     """A process that is killed in the end, because it would go on for ever."""
-    process = subprocess.Popen(command, cwd=ROOT)
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
     try:
         yield process
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 class Served(NamedTuple):

@@ -177,7 +177,7 @@ def test_one_actor_keeps_others_waiting_for_so_long_a_minute(app: App) -> None:
     service = app.service("main")
     kernel_of(app).close()
     graph = service.graph
-    assert graph.blocking.limit == 30
+    assert graph.blocking.limit == 10
     graph.blocking.limit = 0.2
     with ThreadPoolExecutor(1) as thread:
         with graph.writing("ann"):

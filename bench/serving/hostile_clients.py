@@ -1,6 +1,7 @@
 """Clients that do harm, each until it is stopped: ``python -m bench.serving.hostile_clients``.
 
-Arguments are the pattern, the port and a token. Imports little, so that it begins at once.
+Arguments are the pattern, the port and a token. Says a line when the first of its real requests was
+answered or sent. Imports little, so that it begins at once.
 """
 
 from __future__ import annotations
@@ -32,6 +33,14 @@ class Client:
         self.port = port
         self.headers = {"Authorization": f"Bearer {token}"}
         self._connection: http.client.HTTPConnection | None = None
+        self._is_begun = False
+
+    def begin(self) -> None:
+        """Say that the harm has begun, once."""
+        if not self._is_begun:
+            self._is_begun = True
+            sys.stdout.write("begun\n")
+            sys.stdout.flush()
 
     def send(self, method: str, path: str, body: bytes | None = None, **headers: str) -> bytes:
         """What is answered; nothing when the connection breaks."""
@@ -43,10 +52,16 @@ class Client:
                 )
             path = f"/graphs/main{path}"
             self._connection.request(method, path, body, {**self.headers, **given})
-            return self._connection.getresponse().read()
+            answer = self._connection.getresponse()
+            text = answer.read()
         except (OSError, http.client.HTTPException):
             self._connection = None
             return b""
+        if answer.status in {401, 404}:
+            raise RuntimeError(f"{path} does no harm: {answer.status} {text[:200]!r}")
+        if "branch_create" not in path:
+            self.begin()
+        return text
 
     def post(self, path: str, document: object) -> bytes:
         """What comes of a JSON document."""
@@ -59,6 +74,7 @@ class Client:
 
     def socket(self) -> socket.socket:
         """A bare connection."""
+        self.begin()
         return socket.create_connection(("127.0.0.1", self.port), _TIMEOUT)
 
     def head(self, method: str, path: str, *more: str) -> bytes:
@@ -71,7 +87,8 @@ class Client:
 def bombs(client: Client) -> None:
     """Four MiB that grow to four GiB of blank lines."""
     body = gzip.compress(b"\n" * (64 << 20), 9) * 64
-    path = "/load?branch=mal/bomb&from=main"
+    client.call("branch_create", name="mal/bomb")
+    path = "/load?branch=mal/bomb"
     kind = {"content_type": "application/x-ndjson", "content_encoding": "gzip"}
     while True:
         client.send("POST", path, body, **kind)
@@ -90,6 +107,33 @@ def merges(client: Client) -> None:
             client.call("branch_merge", source=name, target="mal/target", dry_run=True)
         client.call("branch_merge", source=name, target="mal/target")
         client.call("branch_delete", name=name, force=True)
+
+
+def loads(client: Client) -> None:
+    """Files of thousands of nodes, one after the other."""
+    line = '{"type": "Item", "data": {"code": "l%d", "name": "x", "rank": %d}}\n'
+    client.call("branch_create", name="mal/load")
+    for turn in count():
+        body = "".join(line % (each, turn) for each in range(20_000)).encode()
+        path = "/load?branch=mal/load"
+        if b"budget" in client.send("POST", path, body, content_type="application/x-ndjson"):
+            sleep(0.05)
+
+
+def snapshots(client: Client) -> None:
+    """States far from every branch, each of which has to be built."""
+    line = '{"type": "Item", "data": {"code": "s%d", "name": "x", "rank": %d}}\n'
+    client.call("branch_create", name="mal/first")
+    for turn in count():
+        name = f"mal/far{turn}"
+        body = "".join(line % (each, turn) for each in range(5_000)).encode()
+        path = f"/load?branch={name}&from=main"
+        answer = client.send("POST", path, body, content_type="application/x-ndjson")
+        if b"budget" in answer:
+            sleep(0.05)
+            continue
+        client.call("branch_delete", name=name, force=True)
+        client.send("GET", f"/kg/Item?snapshot={json.loads(answer)['commit']}")
 
 
 def documents(client: Client) -> None:
@@ -177,7 +221,9 @@ PATTERNS: Final[dict[str, Callable[[Client], None]]] = {
     each.__name__: each
     for each in (
         bombs,
+        loads,
         merges,
+        snapshots,
         documents,
         loops,
         branches,

@@ -78,7 +78,23 @@ def folder_for_file(log):
     log.mkdir()
 
 
-DAMAGES = [delete, empty, zero_header, shorten, noise, other_database, folder_for_file]
+def spoil_schema(log):
+    """A byte in the text of a table that no UTF-8 has: SQLite quotes it in its error."""
+    content = bytearray(log.read_bytes())
+    content[content.index(b"CREATE TABLE heads") + len("CREATE TABL")] ^= 0xFF
+    log.write_bytes(content)
+
+
+DAMAGES = [
+    delete,
+    empty,
+    zero_header,
+    shorten,
+    noise,
+    other_database,
+    folder_for_file,
+    spoil_schema,
+]
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda each: each.__name__)

@@ -199,6 +199,11 @@ def spoil_record(project):
     )
 
 
+def spoil_kinds(project):
+    """The log has numbers where records and statements were."""
+    change_log(project, "UPDATE commits SET record = 5, added = 'x', added_sha = 7 WHERE seq = 4")
+
+
 def change_log(project, statement):
     """Change what never changes."""
     db = sqlite3.connect(graph_folder(project) / "log.db", isolation_level=None)
@@ -208,7 +213,7 @@ def change_log(project, statement):
 
 
 @pytest.mark.parametrize("tail", ["kept", "gone"])
-@pytest.mark.parametrize("spoil", [spoil_segment, spoil_statements, spoil_record])
+@pytest.mark.parametrize("spoil", [spoil_segment, spoil_statements, spoil_record, spoil_kinds])
 def test_a_damaged_commit_comes_back_from_the_tail_or_is_given_up_when_asked(tmp_path, spoil, tail):
     """A segment is nowhere else; without the tail, the history from there on is data only."""
     project = make_project(tmp_path / "project")
@@ -222,6 +227,9 @@ def test_a_damaged_commit_comes_back_from_the_tail_or_is_given_up_when_asked(tmp
     spoil(project)
     if tail == "gone":
         delete("tail").apply(project)
+    (report,) = LocalOperations().verify(project, repair=False, progress=lambda text: None)
+    (problem,) = [each for each in report.findings if each.status == "problem"]
+    assert (problem.name, "trails recover" in problem.fix) == ("commit chain", True)
     before = files_of(graph_folder(project))
     found = recover(project)
     assert "holds commit" in found.log_problem

@@ -123,6 +123,11 @@ DUE = ":due holds xsd:date, so it can't be compared with {}"
         ("?t :hours 1.5e0", 'so it never equals 1.5e0; write "1.5"^^xsd:decimal'),
         ("?t :hours 1", ':hours holds xsd:decimal, so it never equals 1; write "1"^^xsd:decimal'),
         ("?t :points '3'", "so it never equals '3'; write \"3\"^^xsd:integer"),
+        (
+            "?t :hours -1",
+            ':hours holds xsd:decimal, so it never equals -1; write "-1"^^xsd:decimal',
+        ),
+        ("VALUES ?h { -1 } ?t :hours ?h", 'so it never equals -1; write "-1"^^xsd:decimal'),
         ("?t :points 'three'", ":points holds xsd:integer, so it never equals 'three'"),
         ("?t :urgent 1", ":urgent holds xsd:boolean, so it never equals 1"),
         ("?t :title 'x'@en", ":title holds xsd:string, so it never equals 'x'@en"),
@@ -345,3 +350,38 @@ def test_a_sum_that_fails_unseen_gets_a_notice(stars, text):
     assert stars.ask(stars.context(), mended).notice is None
     bound = text.format('{ ?s :planets ?p BIND("k" AS ?k) }')
     assert stars.ask(stars.context(), bound).notice is None
+
+
+@node_type
+class Sighting(Node):
+    """Something seen."""
+
+    name: str = predicate(key=True)
+    at: datetime = predicate()
+    drift: float = predicate()
+
+
+@pytest.mark.parametrize(
+    ("written", "stored"),
+    [
+        (
+            ":at '2026-01-01T10:00:00+02:00'^^xsd:dateTime",
+            '"2026-01-01T08:00:00Z"^^xsd:dateTime',
+        ),
+        (":drift '-0.0'^^xsd:double", '"0"^^xsd:double'),
+        (":drift -0.0e0", '"0"^^xsd:double'),
+    ],
+)
+def test_an_equal_value_that_is_another_term_gets_a_notice(written, stored):
+    """A pattern compares terms, and a field holds one form of each value."""
+    with App(Sighting) as app:
+        ctx = app.context()
+        Sighting(name="a", at="2026-01-01T10:00:00+02:00", drift=-0.0).save(ctx)
+        found = app.ask(ctx, f"SELECT ?s {{ ?s {written} }}")
+        assert len(found) == 0
+        assert f"; write {stored}, or compare in a FILTER" in found.notice
+        mended = app.ask(ctx, f"SELECT ?s {{ ?s {written.split()[0]} {stored} }}")
+        assert (len(mended), mended.notice) == (1, None)
+        field, value = written.split()
+        compared = app.ask(ctx, f"SELECT ?s {{ ?s {field} ?v FILTER(?v = {value}) }}")
+        assert (len(compared), compared.notice) == (1, None)

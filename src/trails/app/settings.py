@@ -89,7 +89,7 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of loads that are being sent or read, on disk."""
     write_seconds: Annotated[float, msgspec.Meta(ge=0)] = 20
     """Time that one write may keep other writers waiting, of an actor with a credential."""
-    write_seconds_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 30
+    write_seconds_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 10
     """Time that its long writes together may keep other writers waiting."""
 
 

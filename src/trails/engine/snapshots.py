@@ -20,7 +20,7 @@ from trails.model.history import Commit, Head, Position
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import UNFINISHED
 
-AT_ONCE: Final = 4_000
+AT_ONCE: Final = 1_000
 """Statements that are undone or done in one part."""
 _ACTOR: Final = "/snapshots"
 """In whose name the writer's lock is taken, so that actors and snapshots take turns."""

@@ -29,6 +29,11 @@ _NUMBERS: Final = frozenset(
 _LANGUAGE: Final = COMMON_PREFIXES["rdf"] + "langString"
 _example: Final = re.compile(r"like '([^']+)'").search
 _SHOWN: Final = 8
+_OTHER_SPELLINGS: Final = {
+    XSD + "dateTime": re.compile(r"T.*[+-](?!00:00$)").search,
+    XSD + "double": re.compile(r"-[0.]+(?:[eE].*)?$").match,
+}
+"""Datatypes with several literals for one value: offsets of times, and -0.0."""
 Fields = Mapping[str, list[PredicateDescriptor]]
 """The fields of a graph by IRI; several types may use one IRI."""
 
@@ -50,7 +55,7 @@ def impossible_values(
         piece = pieces[each.at]
         if piece.kind == "variable":
             variables.setdefault(piece.text[1:], set()).add(each.verb)
-        elif value := read_value(pieces, each.at, prefixes):
+        elif not _has_sign(pieces, each.at) and (value := read_value(pieces, each.at, prefixes)):
             yield from _explain(fields.get(each.verb, []), value, exact=True)
     for name, value in _tabled(pieces, prefixes):
         for verb in sorted(variables.get(name, set())):
@@ -71,13 +76,22 @@ def _tabled(pieces: list[Piece], prefixes: Mapping[str, str]) -> Iterator[tuple[
         for place in range(at + 3, len(pieces)):
             if pieces[place].text == "}":
                 break
-            if pieces[place - 1].text != "^^" and (value := read_value(pieces, place, prefixes)):
+            if pieces[place - 1].text == "^^" or _has_sign(pieces, place):
+                continue
+            if value := read_value(pieces, place, prefixes):
                 yield pieces[at + 1].text[1:], value
+
+
+def _has_sign(pieces: list[Piece], at: int) -> bool:
+    """Whether a number was read with the sign before it."""
+    return pieces[at].kind == "number" and pieces[at - 1].text in {"+", "-"}
 
 
 def read_value(pieces: list[Piece], at: int, prefixes: Mapping[str, str]) -> Value | None:
     """The literal or IRI that begins at a place; None for anything else."""
     piece = pieces[at]
+    if piece.text in {"+", "-"} and at + 1 < len(pieces) and pieces[at + 1].kind == "number":
+        piece = msgspec.structs.replace(pieces[at + 1], text=piece.text + pieces[at + 1].text)
     if piece.kind == "iri":
         return Value(piece.text[1:-1], "", piece.text)
     if piece.kind == "number":
@@ -155,6 +169,29 @@ def _explain(fields: list[PredicateDescriptor], value: Value, *, exact: bool) ->
         yield _misfit(fields[0], value, exact=exact)
     elif all(field.one_of is not None and not _allowed(field, value) for field in fitting):
         yield _outside(fitting[0], value)
+    elif exact and (legal := _stored_as(fitting[0], value)):
+        datatype = _spell(value.datatype)
+        yield (
+            f":{fitting[0].name} never equals {value.written}, since such a value is stored as "
+            f'"{legal}"; write "{legal}"^^{datatype}, or compare in a FILTER'
+        )
+
+
+def _stored_as(field: PredicateDescriptor, value: Value) -> str:
+    """The stored form of a value that is equal to what is written, but another term."""
+    row = field.type.scalar.row
+    if row is None or _is_other_spelling(value.datatype, value.lexical) is None:
+        return ""
+    try:
+        legal = row.lexical(row.coerce(row.parse(value.lexical)))
+    except (KindError, ValueError, ArithmeticError):
+        return ""
+    return legal if _is_other_spelling(value.datatype, legal) is None else ""
+
+
+def _is_other_spelling(datatype: str, lexical: str) -> re.Match[str] | None:
+    """Whether a literal is one that the store tells from the equal one that fields hold."""
+    return _OTHER_SPELLINGS[datatype](lexical) if datatype in _OTHER_SPELLINGS else None
 
 
 def _fits(field: PredicateDescriptor, value: Value, *, exact: bool) -> bool:

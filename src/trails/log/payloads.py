@@ -206,7 +206,7 @@ class _CheckedSegment(io.RawIOBase):
 def _damage(what: str) -> Iterator[None]:
     try:
         yield
-    except (zstd.ZstdError, EOFError, FileNotFoundError) as error:
+    except (zstd.ZstdError, EOFError, FileNotFoundError, TypeError) as error:
         raise _damaged(what, str(error)) from error
     except OSError as error:
         raise StorageError(f"can't read {what}: {error}") from error

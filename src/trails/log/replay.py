@@ -58,11 +58,13 @@ def damaged_commit(folder: Path) -> str | None:
     digests: dict[str, str] = {}
     seq = 0
     for frame in read_rows(folder):
-        kept = frame.commit() if frame.kind == "commit" else None
-        if kept is None:
+        if frame.kind != "commit":
             continue
         seq = frame.number
         try:
+            kept = frame.commit()
+            if kept is None:
+                continue
             commit = msgspec.json.decode(kept.commit, type=Commit)
             whole = _is_whole(commit, kept, _schema(kept), digests, folder / SEGMENTS)
         except (TrailsError, OSError, msgspec.DecodeError, UnicodeDecodeError):

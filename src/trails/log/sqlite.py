@@ -117,7 +117,7 @@ _SCHEMA = msgspec.json.Decoder(Schema)
 def _decode(decoder: msgspec.json.Decoder[T], record: bytes) -> T:
     try:
         return decoder.decode(record)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
         raise CorruptionError(
             f"the log is damaged: a record can't be read ({error}); run 'trails verify' and "
             "restore the log from a backup"
@@ -129,11 +129,9 @@ def _packed(record: bytes) -> bytes:
 
 
 def _unpacked(record: bytes) -> bytes:
-    if record.startswith(b"{"):
-        return record
     try:
-        return zstd.decompress(record)
-    except zstd.ZstdError as error:
+        return record if record.startswith(b"{") else zstd.decompress(record)
+    except (zstd.ZstdError, AttributeError, TypeError) as error:
         raise CorruptionError(f"the log is damaged: a key can't be read ({error})") from error
 
 

@@ -71,10 +71,23 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.execute("PRAGMA query_only = ON")
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except BaseException:
+    except BaseException as error:
         connection.close()
+        if is_malformed(error):
+            raise _malformed() from error
         raise
     return connection
+
+
+def is_malformed(error: BaseException | None) -> bool:
+    """Whether SQLite complains of a schema in words that are not UTF-8: Python has no text then."""
+    return isinstance(error, UnicodeDecodeError) and error.object.startswith(b"malformed database")
+
+
+def _malformed() -> sqlite3.DatabaseError:
+    error = sqlite3.DatabaseError("malformed database schema")
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
 
 
 _STEP: Final = 256
@@ -173,6 +186,8 @@ class _Translation:
             told = self._of_sqlite(error)
         elif isinstance(error, OSError):
             told = self._of_system(error)
+        elif is_malformed(error):
+            told = self._of_sqlite(_malformed())
         if isinstance(told, CorruptionError) and self._on_damage is not None:
             self._on_damage()
         if told is not error:
