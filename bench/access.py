@@ -20,7 +20,7 @@ from trails import App
 from trails.app.kernels import kernel_of
 from trails.model.actors import Actor
 from trails.model.decisions import Resource
-from trails.policies.entities import actor_records, graph_world
+from trails.policies.vocabulary import actor_records, graph_world
 
 TOOLS: Final = 50
 BRANCHES: Final = 300

@@ -22,7 +22,7 @@ from bench.measure import OUT, Goal, Result
 from bench.parts import values
 from bench.warehouse import warehouse
 from trails import App
-from trails.model.merges import MergeRequest
+from trails.model.history import MergeRequest
 
 CHANGED: Final = 1_000
 LIVE: Final = 200

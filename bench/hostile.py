@@ -23,9 +23,9 @@ from bench.serving.hostile_clients import PATTERNS
 from bench.serving.servers import ROOT
 from trails import App
 from trails.app.settings import DATA_FOLDER
-from trails.identity.token_files import TokenFile
-from trails.model.loads import LoadRequest
-from trails.model.tokens import TokenRequest
+from trails.identity.tokens import TokenFile
+from trails.model.actors import TokenRequest
+from trails.model.writes import LoadRequest
 
 APP: Final = '''
 from trails import Node, node_type, predicate

@@ -20,7 +20,7 @@ import pyoxigraph as ox
 from bench.measure import OUT, Goal, Result, clock
 from bench.parts import make_project, values
 from trails import App
-from trails.engine.load.load import load_lines
+from trails.engine.transfer.load import load_lines
 from trails.engine.write.write import Write
 
 

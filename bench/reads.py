@@ -24,7 +24,7 @@ from bench.parts import COLUMNS, DAYS, FIRST_DAY, SCORES, Item
 from bench.warehouse import PEER, warehouse
 from trails import App
 from trails.authoring.queries import Query
-from trails.engine.context import GraphContext
+from trails.engine.session.context import GraphContext
 
 PAGE: Final = 100
 SELECTED: Final = ", ".join(COLUMNS)

@@ -25,7 +25,7 @@ from bench.serving.requests import call, modern
 from bench.serving.servers import Server, generator_pinned, ours, peer
 from bench.warehouse import warehouse
 from trails import App
-from trails.engine.context import GraphContext
+from trails.engine.session.context import GraphContext
 
 PAGE: Final = 100
 MANY: Final = 500

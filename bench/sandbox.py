@@ -26,7 +26,7 @@ from trails.errors import LimitError
 from trails.model.history import Position
 from trails.sandbox.limits import Limits
 from trails.sandbox.pool import Sandbox
-from trails.sandbox.sources import Delta
+from trails.sandbox.workers import CommitDelta
 
 EX: Final = "http://example.org/"
 PARTS: Final = 100_000
@@ -169,13 +169,13 @@ class Line:
             text = "".join(map(statements, numbers))
             self.store.bulk_load(text, ox.RdfFormat.N_QUADS)
         self.store.optimize()
-        self._commits: list[Delta] = []
+        self._commits: list[CommitDelta] = []
 
     def commit(self, added: str) -> None:
         """One more part."""
         self.store.update(f"INSERT DATA {{ {added} }}")
         seq = len(self._commits) + 1
-        self._commits.append(Delta(Position(seq, str(seq)), b"", added.encode()))
+        self._commits.append(CommitDelta(Position(seq, str(seq)), b"", added.encode()))
 
     def head(self) -> Position:
         """The last commit."""
@@ -186,6 +186,6 @@ class Line:
         self.store.backup(folder)
         return self.head()
 
-    def deltas(self, after: Position, until: Position) -> Sequence[Delta]:
+    def deltas(self, after: Position, until: Position) -> Sequence[CommitDelta]:
         """What was committed between."""
         return self._commits[after.seq : until.seq]

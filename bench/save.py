@@ -17,7 +17,7 @@ import pyoxigraph as ox
 from bench.measure import OUT, Goal, Result, Times, clock
 from bench.parts import Part, make_project, nodes
 from trails import App
-from trails.engine.graph import Graph
+from trails.engine.graph.graph import Graph
 
 BASE = 20_000
 

@@ -16,7 +16,7 @@ import rdflib
 
 from bench.measure import Goal, Result, interleave
 from bench.parts import SCORES, Part, values
-from trails.engine.validate import Validator
+from trails.engine.validation.validate import Validator
 from trails.errors import FieldError
 from trails.model.iris import Names
 from trails.model.nodes import NodeState

@@ -15,8 +15,8 @@ from typing import Final
 from bench.measure import OUT
 from bench.parts import COLUMNS, Item, columns, make_project, nodes, values
 from trails import App
-from trails.model.digests import digest_of
 from trails.model.history import LOG_FORMAT
+from trails.model.iris import digest_of
 from trails.views.nodes.file import INDEX_FORMAT
 
 BATCH: Final = 100_000

@@ -9,11 +9,11 @@ from tests.test_log import open_log, write
 from tests.waiting import wait_until
 
 from trails import App, Node, node_type, predicate
-from trails.engine.activities import Activities, Call
-from trails.engine.backups import back_up, read_parts, rebuild
-from trails.engine.doctor import examine
-from trails.engine.maintenance import cleanup
-from trails.engine.verify import verify
+from trails.engine.graph.activities import Activities, CallRecord
+from trails.engine.upkeep.backups import back_up, read_parts, rebuild
+from trails.engine.upkeep.doctor import examine
+from trails.engine.upkeep.maintenance import cleanup
+from trails.engine.upkeep.verify import verify
 from trails.errors import CorruptionError
 from trails.log import archives as archives_module
 from trails.log.storage import connect, give_back_space
@@ -227,12 +227,12 @@ def test_cleanup_archives_what_the_settings_say_and_frees_disk(tmp_path):
 
 def test_a_server_archives_by_itself_and_says_so(tmp_path, monkeypatch):
     """When enough is old; the line is the server's."""
-    monkeypatch.setattr("trails.engine.activities._WORTHWHILE", 500)
+    monkeypatch.setattr("trails.engine.graph.activities._WORTHWHILE", 500)
     log = open_log(tmp_path / "graph")
     told = []
     stream = Activities(log, Retention(90, None), told.append)
     log.insert_activities([activity(number) for number in range(1000)])
-    stream.end(Call("ann", "pages.read", "runtime", reads=True), "ok")
+    stream.end(CallRecord("ann", "pages.read", "runtime", reads=True), "ok")
     wait_until(lambda: told, "an archive")
     stream.close()
     assert told[0].startswith("archived 1,000 activities")

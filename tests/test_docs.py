@@ -19,15 +19,14 @@ from trails.app.settings import (
     LogSettings,
     McpSettings,
     Project,
-    Sandbox,
-    Server,
+    SandboxSettings,
+    ServerSettings,
     Settings,
     Validation,
 )
 from trails.identity.oauth.settings import OAuth
 from trails.model.kinds import KINDS
-from trails.registry.query_keys import HEADER_KEYS
-from trails.registry.query_params import PARAM_KEYS
+from trails.registry.query_headers import HEADER_KEYS, PARAM_KEYS
 from trails.surfaces.cli.commands import build_cli
 from trails.views.nodes.conditions import LOOKUPS
 
@@ -73,7 +72,7 @@ def commands(cli, prefix):
                 field
                 for struct in (
                     Project,
-                    Server,
+                    ServerSettings,
                     Auth,
                     OAuth,
                     GraphSettings,
@@ -82,7 +81,7 @@ def commands(cli, prefix):
                     Validation,
                     LogSettings,
                     Loads,
-                    Sandbox,
+                    SandboxSettings,
                 )
                 for field in struct.__struct_fields__
             ]

@@ -15,24 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.writes import writing
 
-from trails import (
-    App,
-    BigInt,
-    Blob,
-    Edge,
-    Iri,
-    Node,
-    Ref,
-    Vector,
-    edge_type,
-    node_type,
-    predicate,
-)
-from trails.engine.content import content_digest
-from trails.engine.export import FORMATS, export
-from trails.engine.graph import Graph
-from trails.engine.load.load import load_lines
-from trails.engine.load.rdf import load_rdf
+from trails import App, BigInt, Blob, Edge, Iri, Node, Ref, Vector, edge_type, node_type, predicate
+from trails.engine.graph.graph import Graph
+from trails.engine.transfer.files import FORMATS, export
+from trails.engine.transfer.load import load_lines
+from trails.engine.transfer.rdf import load_rdf
+from trails.engine.upkeep.verify import content_digest
 from trails.errors import QueryError
 from trails.model.nodes import NodeState
 

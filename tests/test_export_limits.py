@@ -17,19 +17,19 @@ from hypothesis import strategies as st
 from tests.writes import writing
 
 from trails import App, BigInt, Blob, Edge, Iri, Node, Ref, Vector, edge_type, node_type, predicate
-from trails.engine import node_sizes
-from trails.engine.content import content_digest
-from trails.engine.context import GraphContext
-from trails.engine.export import FORMATS
-from trails.engine.graph import Graph
-from trails.engine.load.load import load_lines
-from trails.engine.load.rdf import load_rdf
+from trails.engine.graph.graph import Graph
+from trails.engine.session.context import GraphContext
+from trails.engine.transfer.files import FORMATS
+from trails.engine.transfer.load import load_lines
+from trails.engine.transfer.rdf import load_rdf
+from trails.engine.upkeep.verify import content_digest
+from trails.engine.validation import validate as node_sizes
 from trails.errors import QueryError, ValidationError
-from trails.model.loads import LoadRequest
-from trails.model.merges import MergeRequest
+from trails.model.history import MergeRequest
 from trails.model.nodes import LARGE_NODE, MAX_NODE
+from trails.model.writes import LoadRequest
 from trails.sandbox.limits import DEFAULTS
-from trails.views import statements
+from trails.views import terms as statements
 
 _ROOM = 400
 """Bytes that the other fields of a node take."""

@@ -6,7 +6,7 @@ import threading
 
 from tests.waiting import wait_until
 
-from trails.model.fair_queue import FairQueue
+from trails.model.fairness import FairQueue
 
 
 class Crowd:

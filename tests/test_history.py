@@ -8,17 +8,12 @@ from pathlib import Path
 import pytest
 
 from trails import App, node_type, predicate
-from trails.app.backups import backup_project, restore_project
-from trails.engine.maintenance import cleanup, optimize
-from trails.engine.verify import verify
-from trails.errors import (
-    NotFoundError,
-    QueryError,
-    StorageError,
-    TransactionError,
-)
+from trails.app.upkeep import backup_project, restore_project
+from trails.engine.upkeep.maintenance import cleanup, optimize
+from trails.engine.upkeep.verify import verify
+from trails.errors import NotFoundError, QueryError, StorageError, TransactionError
 from trails.log.storage import files_below
-from trails.model.merges import MergeRequest
+from trails.model.history import MergeRequest
 from trails.model.upkeep import RestoreRequest
 
 

@@ -10,15 +10,20 @@ import msgspec
 import pytest
 
 from trails import App, Node, node_type, predicate
-from trails.engine import idempotency
-from trails.engine.graph import Graph
+from trails.engine.graph.graph import Graph
+from trails.engine.write import write as idempotency
 from trails.errors import ConflictError
 from trails.log.sqlite import SqliteLog
-from trails.model.history import Commit, Draft, chain_digest, commit_id
-from trails.model.idempotency import KeyedOutcome, RequestDigest
-from trails.model.loads import LoadRequest
-from trails.model.merges import MergeRequest, Resolution
+from trails.model.history import (
+    Commit,
+    CommitDraft,
+    MergeRequest,
+    Resolution,
+    chain_digest,
+    commit_id,
+)
 from trails.model.types import Schema
+from trails.model.writes import KeyedOutcome, LoadRequest, RequestDigest
 
 
 @node_type
@@ -310,7 +315,7 @@ def old_commit(log, key):
     payload = log.new_payload()
     payload.added.write(b'<x:s> <x:p> "v" .\n', 1)
     sealed, schema = payload.seal(), Schema()
-    draft = Draft("main", "ann", "2026-01-01T00:00:00.000Z", schema.digest, "m", None, key)
+    draft = CommitDraft("main", "ann", "2026-01-01T00:00:00.000Z", schema.digest, "m", None, key)
     digest = chain_digest((), draft, sealed.digest, "0 1")
     commit = Commit(
         1, commit_id(digest), "main", (), draft.actor, draft.time, draft.schema, 1, 0,

@@ -26,11 +26,7 @@ from trails.authoring.capabilities import MARK
 from trails.model.iris import IRI_PATTERN
 from trails.model.kinds import DATE_PATTERN, DECIMAL_PATTERN, FLOAT_MAX, INT_MAX, INT_MIN
 from trails.model.types import ValueType
-from trails.projections.json_schema import (
-    project_fields,
-    project_type,
-    project_value,
-)
+from trails.projections.json_schema import project_fields, project_type, project_value
 from trails.registry.registry import Registry
 
 

@@ -3,15 +3,15 @@
 from concurrent.futures import ThreadPoolExecutor
 
 from trails import App, Node, node_type, predicate
-from trails.engine.load.fast import fast_lines
-from trails.model.kept import Kept
-from trails.views.nodes.docs import docs_of
+from trails.engine.transfer.ndjson import fast_lines
+from trails.model.caches import LRUCache
+from trails.views.nodes.rows import docs_of
 
 
 def test_it_is_made_once_and_the_oldest_goes():
     """Asking again makes nothing; what was used longest ago makes room."""
     made = []
-    kept = Kept(2)
+    kept = LRUCache(2)
 
     def make(key):
         return kept.get(key, lambda: made.append(key) or f"made of {key}")
@@ -27,7 +27,7 @@ def test_it_is_made_once_and_the_oldest_goes():
 def test_what_is_nothing_is_kept_too():
     """A value that is empty or false is a value."""
     made = []
-    kept = Kept(2)
+    kept = LRUCache(2)
     for _ in range(3):
         assert kept.get("x", lambda: made.append(1)) is None
     assert made == [1]
@@ -35,7 +35,7 @@ def test_what_is_nothing_is_kept_too():
 
 def test_threads_get_the_same():
     """Whoever asks at the same time gets the one that is made."""
-    kept = Kept(4)
+    kept = LRUCache(4)
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda _: kept.get("x", object), range(200)))
     assert len(set(map(id, found))) == 1

@@ -27,7 +27,7 @@ from tests.ecma import compile_ecma
 from trails import App, Context, Node, Ref, Shape, Vector, capability, node_type, predicate, shape
 from trails.authoring.capabilities import MARK
 from trails.authoring.predicates import Predicate, describe
-from trails.engine.arguments import checks_of
+from trails.engine.session.arguments import checks_of
 from trails.errors import FieldError, ValidationError
 from trails.model.capabilities import CapabilityDescriptor
 from trails.model.constraints import compile_field

@@ -6,7 +6,7 @@ import pytest
 
 from trails import App, Node, node_type, predicate
 from trails.errors import NotFoundError, TrailsError, ValidationError
-from trails.model.loads import LoadRequest
+from trails.model.writes import LoadRequest
 
 
 @node_type

@@ -9,21 +9,9 @@ from itertools import product
 
 import pytest
 
-from trails import (
-    App,
-    BigInt,
-    Blob,
-    Iri,
-    Node,
-    Ref,
-    Shape,
-    Vector,
-    node_type,
-    predicate,
-    shape,
-)
-from trails.engine.load.fast import FastLines
-from trails.engine.puts import Put, check_put
+from trails import App, BigInt, Blob, Iri, Node, Ref, Shape, Vector, node_type, predicate, shape
+from trails.engine.transfer.ndjson import FastLines
+from trails.engine.write.puts import Put, check_put
 
 
 @node_type

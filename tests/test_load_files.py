@@ -24,13 +24,12 @@ from trails import (
     node_type,
     predicate,
 )
-from trails.engine.load import sort
-from trails.engine.load.files import How, format_of
-from trails.engine.load.files import load as load_any
-from trails.engine.load.load import Loaded, Mode
-from trails.engine.load.rdf import load_rdf
-from trails.engine.load.sort import sorted_lines
-from trails.engine.load.table import load_table
+from trails.engine.transfer import rdf as sort
+from trails.engine.transfer.formats import How, format_of
+from trails.engine.transfer.formats import load as load_any
+from trails.engine.transfer.load import LoadOutcome, Mode
+from trails.engine.transfer.rdf import load_rdf, sorted_lines
+from trails.engine.transfer.tables import load_table
 from trails.errors import NotFoundError, QueryError, ValidationError
 
 BASE = "trails://app/main/"
@@ -93,7 +92,7 @@ def ctx(app: App) -> Context:
     return app.context(actor="test")
 
 
-def load(app: App, text: str | bytes, how: str = "turtle", *, mode: Mode = "merge") -> Loaded:
+def load(app: App, text: str | bytes, how: str = "turtle", *, mode: Mode = "merge") -> LoadOutcome:
     """Load RDF, or CSV where ``how`` is a type, in one write."""
     graph = app.graph()
     data = [text if isinstance(text, bytes) else text.encode()]
@@ -125,7 +124,7 @@ def test_statements_of_a_node_may_stand_anywhere(app: App) -> None:
         + 'n:Person\\/ann :email "ann" . n:Person\\/bob :email "bob"; a :Person .\n'
         + 'n:Person\\/ann :name "Ann"; :tags "x", "y" . n:Person\\/ann a :Person .',
     )
-    assert (loaded, app.graph().main.head.seq) == (Loaded(2), before + 1)
+    assert (loaded, app.graph().main.head.seq) == (LoadOutcome(2), before + 1)
     ann = Person.get(ctx(app), "ann")
     assert (ann.name, ann.tags) == ("Ann", ["x", "y"])
     assert Person.get(ctx(app), "bob").name is None
@@ -259,7 +258,7 @@ def test_more_lines_than_memory_are_sorted(monkeypatch: pytest.MonkeyPatch) -> N
 def test_rows_are_nodes(app: App) -> None:
     """Quoted commas, quotes and newlines, lists, empty cells and blank rows."""
     text = '\ufeffemail,name,tags\r\nann,"Ann, ""the\r\nfirst""",x|y\r\n\r\nbob,,\r\n,,\r\n'
-    assert load(app, text, "Person") == Loaded(2)
+    assert load(app, text, "Person") == LoadOutcome(2)
     ann = Person.get(ctx(app), "ann")
     assert (ann.name, ann.tags) == ('Ann, "the\r\nfirst"', ["x", "y"])
     assert Person.get(ctx(app), "bob").name == "nobody"
@@ -388,7 +387,7 @@ def test_every_format_is_loaded(app: App, how: How, text: bytes) -> None:
     """The same node from each."""
     graph = app.graph()
     with writing(graph) as write:
-        assert load_any(write, graph.main.schema, graph.names, [text], how) == Loaded(1)
+        assert load_any(write, graph.main.schema, graph.names, [text], how) == LoadOutcome(1)
     assert Person.get(ctx(app), "ann").handle == "Person/ann"
 
 

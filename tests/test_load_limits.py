@@ -16,11 +16,11 @@ from tests.waiting import PATIENCE, wait_until
 from trails import App, Node, node_type, predicate
 from trails.app.kernels import kernel_of
 from trails.app.settings import GraphSettings, Loads, Project, Settings
-from trails.engine.activities import Call
+from trails.engine.graph.activities import CallRecord
 from trails.errors import AbandonedError, BudgetError, LimitError, ValidationError
 from trails.model.actors import OPERATOR, Actor
-from trails.model.loads import LoadRequest
-from trails.surfaces.rest.app import build_app
+from trails.model.writes import LoadRequest
+from trails.surfaces.rest.routes import build_app
 
 ANN, BOB = Actor("ann", credential="t1"), Actor("bob", credential="t2")
 LINE = b'{"type": "Note", "data": {"name": "%d", "text": "some text"}}\n'
@@ -64,9 +64,9 @@ def asked(*blocks: bytes | Path, format: str = "ndjson", **more: str) -> LoadReq
     return LoadRequest(files=(file,), format=format, type_name="Note", **more)  # type: ignore[arg-type]
 
 
-def call_of(actor: Actor) -> Call:
+def call_of(actor: Actor) -> CallRecord:
     """A call under way."""
-    return Call(actor.name, "graph_load", "load", caller=actor)
+    return CallRecord(actor.name, "graph_load", "load", caller=actor)
 
 
 # --- without the lock --------------------------------------------------------------------

@@ -12,11 +12,11 @@ import pytest
 from tests.writes import writing
 
 from trails import App, Context, Edge, Node, Ref, edge_type, node_type, predicate
-from trails.engine.graph import Graph
-from trails.engine.load.lines import MAX_LINE
-from trails.engine.load.load import Loaded, Mode, load_lines
+from trails.engine.graph.graph import Graph
+from trails.engine.transfer.load import LoadOutcome, Mode, load_lines
+from trails.engine.transfer.ndjson import MAX_LINE
 from trails.errors import NotFoundError, ValidationError
-from trails.log.compression import zstd
+from trails.log.storage import zstd
 
 Rows = list[dict[str, object]]
 
@@ -88,12 +88,12 @@ def lines(*rows: object) -> list[bytes]:
     return [row if isinstance(row, bytes) else json.dumps(row).encode() + b"\n" for row in rows]
 
 
-def load(app: App, *rows: object, mode: Mode = "merge") -> Loaded:
+def load(app: App, *rows: object, mode: Mode = "merge") -> LoadOutcome:
     """Load rows in one write."""
     return load_from(app.graph(), lines(*rows), mode)
 
 
-def load_from(graph: Graph, given: list[bytes] | Path, mode: Mode = "merge") -> Loaded:
+def load_from(graph: Graph, given: list[bytes] | Path, mode: Mode = "merge") -> LoadOutcome:
     """Load in one write."""
     with writing(graph) as write:
         return load_lines(write, graph.main.schema, graph.names, given, mode=mode)
@@ -135,7 +135,7 @@ def test_one_load_is_one_commit(app: App) -> None:
     """However many lines, in whatever order, the log gets one commit."""
     before = app.graph().main.head.seq
     loaded = load(app, city(1, mayor="Person/ann"), person("ann"), edge("Visit", "ann", 1, days=3))
-    assert loaded == Loaded(3)
+    assert loaded == LoadOutcome(3)
     assert app.graph().main.head.seq == before + 1
     assert City.get(ctx(app), "1").mayor.name == "N ann"
     assert [visit.days for visit in Visit.objects(ctx(app))] == [3]
@@ -178,7 +178,7 @@ def test_overwrite_replaces_the_types_of_the_file(app: App) -> None:
         {"type": "Manager", "data": {"email": "max", "name": "Max"}},
     )
     loaded = load(app, person("ann"), mode="overwrite")
-    assert loaded == Loaded(1, 1)
+    assert loaded == LoadOutcome(1, 1)
     assert [each.email for each in Person.objects(ctx(app)).order_by("email")] == ["ann", "max"]
     assert Person.get(ctx(app), "ann").age is None
     assert City.objects(ctx(app)).count() == 1
@@ -188,7 +188,7 @@ def test_overwrite_leaves_an_unchanged_node_alone(app: App) -> None:
     """A node that the file gives as it is counts as given, not as left out."""
     load(app, person("ann"), person("bob"), {"type": "Task", "id": "t", "data": {"title": "T"}})
     head = app.graph().main.head
-    assert load(app, person("bob"), person("ann"), mode="overwrite") == Loaded(2, 0)
+    assert load(app, person("bob"), person("ann"), mode="overwrite") == LoadOutcome(2, 0)
     assert app.graph().main.head == head
 
 

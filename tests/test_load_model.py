@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trails import App, Edge, Node, Ref, edge_type, node_type, predicate
-from trails.engine.graph import Graph
-from trails.engine.load.load import load_lines
+from trails.engine.graph.graph import Graph
+from trails.engine.transfer.load import load_lines
 from trails.engine.write.write import Write
 from trails.errors import ValidationError
-from trails.model.ids import edge_id
+from trails.model.iris import edge_id
 
 Mode = Literal["merge", "append", "overwrite"]
 Model = dict[str, dict[str, object]]

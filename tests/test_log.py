@@ -10,7 +10,7 @@ import pytest
 from trails.errors import ConflictError, StorageError
 from trails.log.append import append
 from trails.log.sqlite import SqliteLog
-from trails.model.history import Activity, Draft, chain_digest, commit_id
+from trails.model.history import Activity, CommitDraft, chain_digest, commit_id
 from trails.model.types import Schema
 
 BASE = "trails://tests/main"
@@ -30,7 +30,7 @@ def write(log, text=LINE, *, head="now", branch="main", time=TIME, merged=None, 
     payload = log.new_payload()
     payload.added.write(text, text.count(b"\n"))
     schema = schema or Schema()
-    draft = Draft(branch, "ann", time, schema.digest, "m")
+    draft = CommitDraft(branch, "ann", time, schema.digest, "m")
     at = log.head(branch) if head == "now" else head
     return append(log, draft, payload.seal(), schema, at, merged)
 
@@ -48,7 +48,9 @@ def test_commits_are_chained_to_their_parent(log):
     first, second = write(log), write(log, b'<x:s> <x:p> "w" .\n')
     assert first.parents == ()
     assert second.parents == (first.id,)
-    draft = Draft("main", "ann", "2026-01-01T00:00:00Z", Schema().digest, "m", nonce=second.nonce)
+    draft = CommitDraft(
+        "main", "ann", "2026-01-01T00:00:00Z", Schema().digest, "m", nonce=second.nonce
+    )
     digest = chain_digest((first.digest,), draft, second.payload, "0 1")
     assert second.digest == digest
     assert second.id == commit_id(digest)
@@ -132,7 +134,7 @@ def test_large_deltas_stream_into_compressed_segments(tmp_path):
     for start in range(0, len(text), 100_000):
         piece = text[start : start + 100_000]
         payload.added.write(piece, piece.count(b"\n"))
-    draft = Draft("main", "ann", "t", Schema().digest)
+    draft = CommitDraft("main", "ann", "t", Schema().digest)
     commit = append(log, draft, payload.seal(), Schema(), None)
     files = list((tmp_path / "segments").iterdir())
     assert len(files) == 1

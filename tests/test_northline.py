@@ -13,7 +13,7 @@ import pytest
 
 from trails import App, LoadRequest
 from trails.errors import CapabilityError, ValidationError
-from trails.projections.reference import project_reference
+from trails.projections.documents import project_reference
 
 NORTHLINE = Path(__file__).parent.parent / "examples" / "northline"
 

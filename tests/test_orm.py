@@ -33,18 +33,17 @@ from trails import (
     predicate,
 )
 from trails.authoring.queries import Query
-from trails.engine.context import GraphContext
-from trails.engine.graph import Graph
+from trails.engine.graph.graph import Graph
+from trails.engine.session.context import GraphContext
 from trails.errors import NotFoundError, QueryError, ValidationError
 from trails.model.history import Position
-from trails.model.nodes import NodeState
-from trails.model.selections import Order, Selection
-from trails.views.nodes.conditions import Compiled
+from trails.model.nodes import NodeState, Order, Selection
+from trails.views.nodes.conditions import CompiledCondition
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import ROOT_NAME
 from trails.views.nodes.select import Found, Selector
-from trails.views.quads import QuadsView
+from trails.views.quads.view import QuadsView
 
 
 @node_type
@@ -415,7 +414,7 @@ def sort_key(number: int, type_name: str, row: Row, name: str) -> tuple[int, obj
 class Scanning(Selector):
     """Never gathers: walks a slot, or all nodes, in order."""
 
-    def _gather(self, tree: Compiled, cap: int) -> set[int] | None:
+    def _gather(self, tree: CompiledCondition, cap: int) -> set[int] | None:
         return None
 
 
@@ -429,7 +428,7 @@ class Gathering(Selector):
 class Hurried(Selector):
     """Gathers only the very rare."""
 
-    def _gather(self, tree: Compiled, cap: int) -> set[int] | None:
+    def _gather(self, tree: CompiledCondition, cap: int) -> set[int] | None:
         return super()._gather(tree, min(cap, 2))
 
 

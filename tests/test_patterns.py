@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.ecma import SPACES, compile_ecma
 
 from trails.errors import DeclarationError
-from trails.model.patterns import check_pattern, compile_pattern
+from trails.model.constraints import check_pattern, compile_pattern
 
 # ---------------------------------------------------------------------------- agreement
 

@@ -9,13 +9,13 @@ import pytest
 
 from trails import App, Node, node_type, predicate
 from trails.model.names import portable_name
-from trails.model.outcomes import Failure, FailureKind
+from trails.model.results import Failure, FailureKind
 from trails.projections.resources import project_resources
 from trails.request.builtins import BUILTINS
-from trails.request.builtins.stored import BY_NAME
+from trails.request.builtins.queries import BY_NAME
 from trails.surfaces.mcp.failures import ErrorResult, map_failure
 from trails.surfaces.mcp.wire import MODERN
-from trails.surfaces.rest.statuses import BY_CODE, BY_KIND, status_of
+from trails.surfaces.rest.replies import BY_CODE, BY_KIND, status_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 OLDER, NEWEST = "2025-11-25", max(MODERN)

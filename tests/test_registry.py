@@ -17,7 +17,7 @@ from trails import App, Context, Node, Ref, Shape, capability, meta_capability, 
 from trails.authoring.capabilities import MARK
 from trails.errors import DeclarationError, RegistryError
 from trails.model.capabilities import Capability, CapabilityDescriptor, StoredQuery, content_version
-from trails.model.digests import digest_of
+from trails.model.iris import digest_of
 from trails.model.names import BUILTIN_TOOLS
 from trails.registry.cell import RegistryCell
 from trails.registry.registry import Registry, check_registry

@@ -33,14 +33,14 @@ from trails import (
 )
 from trails.app.modules import load_module
 from trails.app.settings import GraphSettings, Project, Settings
-from trails.engine.sparql import write_term
+from trails.engine.sparql.queries import write_term
 from trails.errors import ValidationError
 from trails.model.constraints import coercer_of
 from trails.model.iris import RDF_TYPE, Names
 from trails.model.kinds import KindError
 from trails.model.types import PredicateDescriptor, Schema
 from trails.projections.shacl import project_shacl
-from trails.registry.discover import discover
+from trails.registry.cell import discover
 
 GOLDEN = Path(__file__).parent / "golden" / "northline.shacl.ttl"
 NORTHLINE = Path(__file__).parent.parent / "examples" / "northline"

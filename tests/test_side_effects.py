@@ -8,8 +8,8 @@ from trails import App, Context, Node, capability, meta_capability, node_type, p
 from trails.app.kernels import kernel_of
 from trails.errors import DeclarationError, TransactionError
 from trails.model.actors import LOCAL
-from trails.model.outcomes import Failure, Success
-from trails.model.tools import Hints
+from trails.model.capabilities import Hints
+from trails.model.results import Failure, Success
 
 
 @node_type

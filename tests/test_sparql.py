@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trails import App, BigInt, Blob, Iri, Node, Ref, node_type, predicate
-from trails.engine.context import GraphContext
-from trails.engine.sparql import bind, write_term
+from trails.engine.session.context import GraphContext
+from trails.engine.sparql.queries import bind, write_term
 from trails.errors import QueryError, TrailsError
 from trails.model.sparql import MAX_DEPTH, MAX_TEXT, tokenize
 

@@ -30,8 +30,8 @@ from trails.model.sparql import (
     query_form,
     text_of,
     tokenize,
+    update_form,
 )
-from trails.model.updates import update_form
 
 PREFIXES = {"": "https://x/schema#"}
 STORED = sorted((Path(__file__).parent.parent / "examples/northline/queries").glob("*.rq"))

@@ -9,8 +9,7 @@ import pytest
 from tests.broken_queries import BROKEN, GOOD, OK, with_params
 
 from trails import App, Edge, Iri, Node, Ref, edge_type, node_type, predicate
-from trails.engine.query_terms import Reading, pieces_of
-from trails.engine.stored_queries import MAX_QUERIES, load_queries, read_queries
+from trails.engine.sparql.stored_queries import MAX_QUERIES, load_queries, read_queries
 from trails.errors import (
     DeclarationError,
     LimitError,
@@ -22,6 +21,7 @@ from trails.model.capabilities import StoredQuery
 from trails.model.iris import Names
 from trails.model.kinds import KINDS
 from trails.model.sparql import tokenize
+from trails.model.sparql_terms import TermScan, pieces_of
 from trails.model.types import REF, PredicateDescriptor, ValueType
 from trails.projections.json_schema import is_omissible
 from trails.registry.cell import RegistryCell
@@ -352,7 +352,7 @@ def test_known_names_are_accepted_wherever_they_stand(read, text):
 def test_roles_are_read_from_the_position():
     """A verb is a field, the object of `a` a class, anything else a term."""
     text = "SELECT ?s { ?s a :A, :B ; :c/^:d+ :E . FILTER (?s != :F) [] :g [ a :H ] }"
-    found = Reading(pieces_of(tokenize(text)), Names("x:")).named
+    found = TermScan(pieces_of(tokenize(text)), Names("x:")).named
     assert [(each.role, each.written) for each in found] == [
         ("class", ":A"),
         ("class", ":B"),

@@ -9,8 +9,8 @@ import pytest
 from trails import App, Context, capability
 from trails.app.kernels import kernel_of
 from trails.model.actors import LOCAL
-from trails.model.outcomes import Success
-from trails.registry.tool_advice import examine_tools
+from trails.model.results import Success
+from trails.projections.tools import examine_tools
 
 LONG = "research." + "_".join(["word"] * 12)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from trails.errors import FieldError, ValidationError
-from trails.model.wording import count, with_article
+from trails.model.texts import count, with_article
 
 
 @pytest.mark.parametrize(

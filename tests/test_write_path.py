@@ -27,8 +27,8 @@ from trails import (
     shape,
 )
 from trails.app.settings import GraphSettings, Project, Settings, Validation
-from trails.engine.context import GraphContext
-from trails.engine.graph import Graph
+from trails.engine.graph.graph import Graph
+from trails.engine.session.context import GraphContext
 from trails.errors import (
     FIELD_CODES,
     ConflictError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from trails.engine.graph import Graph
+from trails.engine.graph.graph import Graph
 from trails.engine.write.write import Write
 
 

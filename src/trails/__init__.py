@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from trails.authoring.capabilities import capability as capability
     from trails.authoring.capabilities import meta_capability as meta_capability
     from trails.authoring.capabilities import policy as policy
+    from trails.authoring.capabilities import policy_rule as policy_rule
     from trails.authoring.context import Context as Context
     from trails.authoring.nodes import Edge as Edge
     from trails.authoring.nodes import Node as Node
-    from trails.authoring.policy_rules import policy_rule as policy_rule
     from trails.authoring.predicates import predicate as predicate
     from trails.authoring.queries import Page as Page
     from trails.authoring.queries import Q as Q
-    from trails.authoring.shapes import Shape as Shape
+    from trails.authoring.types import Shape as Shape
     from trails.authoring.types import edge_type as edge_type
     from trails.authoring.types import node_type as node_type
     from trails.authoring.types import shape as shape
     from trails.model.history import Commit as Commit
+    from trails.model.history import MergeRequest as MergeRequest
+    from trails.model.history import Resolution as Resolution
     from trails.model.kinds import BigInt as BigInt
     from trails.model.kinds import Blob as Blob
     from trails.model.kinds import Iri as Iri
-    from trails.model.loads import LoadRequest as LoadRequest
-    from trails.model.merges import MergeRequest as MergeRequest
-    from trails.model.merges import Resolution as Resolution
+    from trails.model.writes import LoadRequest as LoadRequest
 
 __version__ = "0.1.0"
 
@@ -44,21 +44,21 @@ _HOMES = {
     "Context": "trails.authoring.context",
     "Edge": "trails.authoring.nodes",
     "Iri": "trails.model.kinds",
-    "LoadRequest": "trails.model.loads",
-    "MergeRequest": "trails.model.merges",
+    "LoadRequest": "trails.model.writes",
+    "MergeRequest": "trails.model.history",
     "Node": "trails.authoring.nodes",
     "Page": "trails.authoring.queries",
     "Q": "trails.authoring.queries",
     "Ref": "trails.authoring.annotations",
-    "Resolution": "trails.model.merges",
-    "Shape": "trails.authoring.shapes",
+    "Resolution": "trails.model.history",
+    "Shape": "trails.authoring.types",
     "Vector": "trails.authoring.annotations",
     "capability": "trails.authoring.capabilities",
     "edge_type": "trails.authoring.types",
     "meta_capability": "trails.authoring.capabilities",
     "node_type": "trails.authoring.types",
     "policy": "trails.authoring.capabilities",
-    "policy_rule": "trails.authoring.policy_rules",
+    "policy_rule": "trails.authoring.capabilities",
     "predicate": "trails.authoring.predicates",
     "shape": "trails.authoring.types",
 }

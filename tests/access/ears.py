@@ -14,9 +14,9 @@ from tests.access.worlds import SIGHT, World
 
 from trails.model.actors import Actor
 from trails.model.decisions import Judge
-from trails.model.outcomes import Failure
-from trails.model.sights import Sight
-from trails.request.options import KernelOptions
+from trails.model.results import Failure
+from trails.model.visibility import Visibility
+from trails.request.admission import KernelOptions
 from trails.request.pipeline import Kernel
 
 AGENT = Actor("agent", credential="t")
@@ -29,7 +29,7 @@ class Veil:
 
     version = "veil"
 
-    def __init__(self, sight: Sight = SIGHT, closed: Iterable[str] = ()) -> None:
+    def __init__(self, sight: Visibility = SIGHT, closed: Iterable[str] = ()) -> None:
         """On ``closed`` branches the agent may not read the graph, whatever it may of its types."""
         self._closed = frozenset(closed)
         self._hidden = set(sight.hidden) | {
@@ -79,7 +79,7 @@ class Ears:
         self,
         world: World,
         branches: Iterable[str] = ("main",),
-        sight: Sight = SIGHT,
+        sight: Visibility = SIGHT,
         judge: Judge | None = None,
     ) -> None:
         self._kernel = Kernel(world.app.service(), KernelOptions(judge=judge or Veil(sight)))
@@ -150,7 +150,7 @@ def few(nodes: int, statements: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for where in ("engine.feed", "engine.traces", "request.news"):
             patch.setattr(f"trails.{where}.MANY", nodes)
-        patch.setattr("trails.engine.moves._STATEMENTS", statements)
-        patch.setattr("trails.engine.tracing._COUNTED", nodes)
-        patch.setattr("trails.engine.tracing._WAITING", 1)
+        patch.setattr("trails.engine.history.merge._STATEMENTS", statements)
+        patch.setattr("trails.engine.graph.feed._COUNTED", nodes)
+        patch.setattr("trails.engine.graph.feed._WAITING", 1)
         yield

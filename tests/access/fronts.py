@@ -15,15 +15,14 @@ from tests.waiting import PATIENCE
 
 from trails import App
 from trails.app.kernels import kernel_of
-from trails.app.serving.entrances import Entrances
-from trails.app.serving.hosts import HostPolicy
-from trails.app.serving.http import HttpInterface
-from trails.app.serving.http_servers import HttpServer, Port
-from trails.app.serving.limits import Limits
-from trails.app.serving.ports import bind_port
-from trails.app.serving.socket_folders import SocketFolder
-from trails.model.actors import LOCAL
-from trails.model.secrets import Secret
+from trails.app.serve.http.front import HttpInterface
+from trails.app.serve.http.hosts import HostPolicy
+from trails.app.serve.http.limits import ClientLimits
+from trails.app.serve.http.servers import HttpServer, Port
+from trails.app.serve.http.sockets import bind_port
+from trails.app.serve.relay.links import Entrances
+from trails.app.serve.relay.socket_folders import SocketFolder
+from trails.model.actors import LOCAL, Secret
 from trails.request.authenticate import Authenticator
 
 KEY = "the-owners-key"
@@ -63,13 +62,13 @@ class Front:
         policy: HostPolicy | None = None,
         *,
         token: str | None = None,
-        limits: Limits | None = None,
+        limits: ClientLimits | None = None,
         max_body: int = 32 << 20,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._policy = policy or HostPolicy.for_bind("127.0.0.1", credentials=token is not None)
         self._authenticator = Authenticator(LOCAL, None if token is None else Secret(token))
-        self._limits = limits or Limits()
+        self._limits = limits or ClientLimits()
         self._max_body = max_body
         self._tls = tls
         self._ready = threading.Event()

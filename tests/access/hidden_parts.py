@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from trails import App, Edge, Node, Ref, edge_type, node_type, predicate
-from trails.engine.context import GraphContext
-from trails.model.sights import Sight
+from trails.engine.session.context import GraphContext
 from trails.model.types import Schema
+from trails.model.visibility import Visibility
 
 FORK = "draft"
 
@@ -91,7 +91,7 @@ class Hidden:
     fields: frozenset[tuple[str, str]] = frozenset()
     """(type that declares it, field)."""
 
-    def sight(self, types: Mapping[str, Type]) -> Sight:
+    def sight(self, types: Mapping[str, Type]) -> Visibility:
         """As the engine is handed it."""
         hidden = {
             name: frozenset(
@@ -103,7 +103,7 @@ class Hidden:
             for name in types
             if name not in self.types
         }
-        return Sight(self.types, {name: each for name, each in hidden.items() if each})
+        return Visibility(self.types, {name: each for name, each in hidden.items() if each})
 
 
 def lineage(types: Mapping[str, Type], name: str) -> list[str]:
@@ -236,7 +236,7 @@ class World:
             made[name, key] = node
             ctx.kg.save(node)
 
-    def restricted(self, sight: Sight) -> GraphContext:
+    def restricted(self, sight: Visibility) -> GraphContext:
         """A context for somebody who sees less."""
         return self.app.service().context("reader", self.branch, access=Restricted(sight))
 
@@ -266,14 +266,14 @@ def _resolve(value: object, made: Mapping[tuple[str, str], Node]) -> object:
 class Restricted:
     """An access that may do everything with what it sees."""
 
-    seen: Sight
+    seen: Visibility
 
     def may(self, action: str, branch: str, target: str = "") -> bool:
         """Yes."""
         del action, branch, target
         return True
 
-    def sight(self, schema: Schema, branches: Iterable[str]) -> Sight:
+    def sight(self, schema: Schema, branches: Iterable[str]) -> Visibility:
         """The same everywhere."""
         del schema, branches
         return self.seen

@@ -16,10 +16,10 @@ from tests.mcp.trivial import OneCaller
 from trails.app.app import App
 from trails.app.kernels import kernel_of
 from trails.model.actors import Actor
-from trails.model.loads import LoadRequest
+from trails.model.writes import LoadRequest
 from trails.request.pipeline import Kernel
 from trails.surfaces.mcp.streams import serve_stream
-from trails.surfaces.rest.app import build_app
+from trails.surfaces.rest.routes import build_app
 
 APP = '''
 """Tasks, people, and what nobody has to know of."""

@@ -37,9 +37,9 @@ from tests.waiting import wait_until
 from trails import App
 from trails.app.access import access_of
 from trails.app.kernels import kernel_of
-from trails.app.serving.hosts import HostPolicy
-from trails.app.serving.http import HttpInterface
-from trails.model.secrets import Secret
+from trails.app.serve.http.front import HttpInterface
+from trails.app.serve.http.hosts import HostPolicy
+from trails.model.actors import Secret
 
 LOGGING = "import logging\nlogging.basicConfig(level=logging.DEBUG)\n"
 LEGACY = "legacy_sessions = true\nlegacy_sse = true"

@@ -9,8 +9,8 @@ import pytest
 from trails import App, Context, Node, capability, meta_capability, node_type, predicate
 from trails.app.health import examine_project, examine_served
 from trails.app.kernels import kernel_of
-from trails.engine.activities import Call
-from trails.engine.costs import fold_costs
+from trails.engine.graph.activities import CallRecord
+from trails.engine.session.costs import fold_costs
 from trails.errors import CapabilityError, DeclarationError
 from trails.model.actors import LOCAL
 
@@ -115,7 +115,7 @@ def test_what_is_done_on_behalf_of_a_call_is_part_of_it(app):
     """Its statements are the outer call's."""
     call(app, "notes.outer")
     assert taken(app) == {"statements": 2}
-    outside = Call("local", "outer", "runtime")
+    outside = CallRecord("local", "outer", "runtime")
     app.call(app.context().for_call(outside), "notes.write", {"key": "z"})
     assert (outside.note, outside.statements) == ("", 2)
 

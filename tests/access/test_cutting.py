@@ -20,14 +20,13 @@ from tests.waiting import wait_until
 
 from trails import App, Context, Node, capability, node_type, predicate
 from trails.app.kernels import kernel_of
-from trails.app.serving.entrances import Entrance, Entrances
-from trails.app.serving.hosts import HostPolicy
-from trails.app.serving.http import ACTOR
-from trails.app.serving.http_servers import HttpServer, Port
-from trails.app.serving.ports import bind_port
-from trails.model.actors import Actor
-from trails.model.outcomes import Failure, Success
-from trails.model.secrets import Secret
+from trails.app.serve.http.front import ACTOR
+from trails.app.serve.http.hosts import HostPolicy
+from trails.app.serve.http.servers import HttpServer, Port
+from trails.app.serve.http.sockets import bind_port
+from trails.app.serve.relay.links import Entrances, Listener
+from trails.model.actors import Actor, Secret
+from trails.model.results import Failure, Success
 from trails.request.authenticate import Authenticator
 
 SECONDS = 5.0
@@ -257,7 +256,7 @@ def test_a_call_over_stdio_is_not_answered_to_a_token_that_has_ended(tmp_path):
 @contextmanager
 def serving(answer, is_current):
     """A port where an application answers an actor whose credential can end."""
-    entrance = Entrance(HostPolicy.for_bind("127.0.0.1"), Authenticator(Actor("ann")))
+    entrance = Listener(HostPolicy.for_bind("127.0.0.1"), Authenticator(Actor("ann")))
     entrance.authenticator.is_current = is_current
     sock = bind_port("127.0.0.1", 0)
     seen = []

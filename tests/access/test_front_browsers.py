@@ -10,7 +10,7 @@ from tests.access.fronts import LOCALHOST, Front
 from tests.mcp.doors import headers_of
 from tests.mcp.messages import REVISIONS, message_of
 
-from trails.app.serving.hosts import HostPolicy
+from trails.app.serve.http.hosts import HostPolicy
 
 PAGE = "https://app.example.org"
 TOKEN = "canary-77aa"

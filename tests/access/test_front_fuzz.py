@@ -12,8 +12,8 @@ from tests.access.test_front_hosts import GARBAGE
 from tests.access.test_front_shapes import UNREADABLE
 from tests.campaigns import sized
 
-from trails.app.serving.entrances import Arrival
-from trails.app.serving.limits import Limits
+from trails.app.serve.http.limits import ClientLimits
+from trails.app.serve.relay.links import Preamble
 
 TOKEN = "canary-fuzz-02"
 BEARER = b"authorization: Bearer %b\r\n" % TOKEN.encode()
@@ -72,7 +72,7 @@ def converse(front, rng):
     """Send a stream, whole or in pieces, and read what comes until it ends."""
     data, unix = shoot(rng), rng.random() < 0.3
     if unix:
-        first = rng.choice((Arrival(), Arrival(operator=KEY), Arrival(operator="wrong"))).line()
+        first = rng.choice((Preamble(), Preamble(operator=KEY), Preamble(operator="wrong"))).line()
         data = first + data if rng.random() < 0.8 else data
     got = bytearray()
     with front.connect(unix=unix) as sock, suppress(BrokenPipeError, ConnectionResetError):
@@ -89,7 +89,7 @@ def converse(front, rng):
 def campaign(seed, shots):
     """Shoot; whatever is answered is HTTP, and no fault of the server."""
     rng = Random(seed)
-    limits = Limits(idle=1.0, head_seconds=1.0, body_seconds=1.0, linger=0.2, connections=200)
+    limits = ClientLimits(idle=1.0, head_seconds=1.0, body_seconds=1.0, linger=0.2, connections=200)
     with Front(token=TOKEN, limits=limits) as front:
         for _ in range(shots):
             data, got = converse(front, rng)

@@ -8,8 +8,8 @@ import pytest
 from tests.access.fronts import Front
 from tests.mcp.doors import ask_app
 
-from trails.app.serving.heads import Head
-from trails.app.serving.hosts import Bind, HostPolicy
+from trails.app.serve.http.hosts import Bind, HostPolicy
+from trails.app.serve.http.responses import RequestHead
 from trails.errors import SettingsError
 
 REMOTE = "192.0.2.7"
@@ -30,7 +30,7 @@ GARBAGE = [
 
 def refuse(policy, headers, version="1.1"):
     """What a policy says of a request with some headers."""
-    head = Head({"path": "/", "query_string": b"", "headers": headers})
+    head = RequestHead({"path": "/", "query_string": b"", "headers": headers})
     return policy.refuse(head.hosts, head.origins, version)
 
 

@@ -10,10 +10,10 @@ import pytest
 from tests.access.fronts import LOCALHOST, Front, read_all, read_answers
 from tests.waiting import wait_until
 
-from trails.app.serving.limits import Limits, limits_of_process
+from trails.app.serve.http.limits import ClientLimits, limits_of_process
 
 KB = 1024
-LIMITS = Limits(
+LIMITS = ClientLimits(
     connections=40,
     target=2 * KB,
     line=4 * KB,
@@ -225,7 +225,7 @@ def refused(front):
 
 def test_somebody_who_takes_no_answer_is_let_go():
     """A client that asks for much and reads nothing does not keep its connection for ever."""
-    limits = Limits(stall=2.0, idle=60.0)
+    limits = ClientLimits(stall=2.0, idle=60.0)
     with Front(limits=limits) as front, front.connect() as sock:
         sock.sendall(b"GET /graphs/main/capabilities HTTP/1.1\r\nhost: localhost\r\n\r\n" * 2000)
         wait_until(lambda: jammed(front), "a jam")
@@ -240,5 +240,5 @@ def jammed(front):
 def test_a_process_makes_room_for_clients():
     """As many open files as it may have, with some for itself."""
     found = limits_of_process()
-    assert 0 < found.connections <= Limits().connections
+    assert 0 < found.connections <= ClientLimits().connections
     assert found.connections < resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -14,8 +14,8 @@ from tests.access.fronts import read_all
 from tests.serving.processes import Process, Web
 from tests.serving.projects import make_project
 
-from trails.app.serving.entrances import Arrival
-from trails.app.serving.owners import find_owner
+from trails.app.serve.relay.links import Preamble
+from trails.app.serve.relay.owners import find_owner
 
 TOKEN = "canary-9d21-front"
 SECRET = {"TRAILS_MCP_TOKEN": TOKEN}
@@ -108,7 +108,9 @@ def test_two_fronts_before_one_owner_keep_their_own_rules(folder):
                 large = b"GET / HTTP/1.1\r\nx: %b\r\n\r\n" % (b"y" * 20_000)
                 assert speak(url, b"garbage\r\n\r\n").startswith(b"HTTP/1.1 400 ")
                 assert speak(url, large).startswith(b"HTTP/1.1 431 ")
-                assert speak(url, Arrival(operator="x").line() + large).startswith(b"HTTP/1.1 400 ")
+                assert speak(url, Preamble(operator="x").line() + large).startswith(
+                    b"HTTP/1.1 400 "
+                )
             # The owner's own token is asked for at every port before it.
             assert ask(here)[0] == (200 if local_first else 401)
 

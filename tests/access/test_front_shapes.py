@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.access.fronts import Front, read_all, read_answers
 
-from trails.app.serving.limits import Limits
+from trails.app.serve.http.limits import ClientLimits
 
 HEAD = b"POST /graphs/main/query HTTP/1.1\r\nhost: localhost\r\n"
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
@@ -91,7 +91,9 @@ UNREADABLE = {
 @pytest.fixture(scope="module")
 def front():
     """A front that is not patient."""
-    with Front(limits=Limits(idle=2.0, head_seconds=5.0, body_seconds=5.0, linger=0.2)) as front:
+    with Front(
+        limits=ClientLimits(idle=2.0, head_seconds=5.0, body_seconds=5.0, linger=0.2)
+    ) as front:
         yield front
 
 

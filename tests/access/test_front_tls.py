@@ -9,8 +9,8 @@ import pytest
 from tests.access.certificates import make_certificate
 from tests.access.fronts import Front, read_all, read_answers
 
-from trails.app.serving.certificates import load_tls
-from trails.app.serving.hosts import HostPolicy
+from trails.app.serve.http.hosts import HostPolicy
+from trails.app.serve.http.sockets import load_tls
 from trails.errors import SettingsError
 
 

@@ -9,10 +9,10 @@ import pytest
 from tests.access.worlds import Narrow
 
 from trails import App, Edge, Node, Ref, edge_type, node_type, predicate
-from trails.engine.guards import Guard, guard_of
+from trails.engine.visibility.access import WriteGuard, guard_of
 from trails.errors import ForbiddenError
 from trails.model.nodes import NodeState
-from trails.model.sights import Sight
+from trails.model.visibility import Visibility
 from trails.views.nodes.index import Stored
 
 
@@ -79,9 +79,9 @@ class Place(Node):
 TYPES = (Animal, Wolf, Cub, Zoo, Park, Keeps, Feeds, Place)
 
 
-def guard(hidden: Iterable[str] = (), **fields: str) -> Guard:
+def guard(hidden: Iterable[str] = (), **fields: str) -> WriteGuard:
     """The guard of who does not see some types, nor some fields."""
-    sight = Sight(
+    sight = Visibility(
         frozenset(hidden), {name: frozenset(each.split()) for name, each in fields.items()}
     )
     with App(*TYPES) as app:
@@ -95,7 +95,7 @@ def node(name: str, /, **values: object) -> NodeState:
     return NodeState(name, "x", values)
 
 
-def refused(found: Guard, before: NodeState | None, after: NodeState | None) -> bool:
+def refused(found: WriteGuard, before: NodeState | None, after: NodeState | None) -> bool:
     """Whether a change is."""
     try:
         found.check(before, after)
@@ -210,4 +210,4 @@ def test_hidden_edges_are_not_there() -> None:
 def test_nobody_is_guarded_who_may_do_all() -> None:
     """A sight that hides and fixes nothing needs no guard."""
     with App(*TYPES) as app:
-        assert guard_of(Narrow(Sight()), "main", app.graph().main.compiled) is None
+        assert guard_of(Narrow(Visibility()), "main", app.graph().main.compiled) is None

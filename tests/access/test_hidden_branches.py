@@ -20,14 +20,12 @@ from tests.mcp.doors import ask_app, headers_of
 from tests.mcp.messages import LEGACY, MODERN, message_of
 
 from trails import App
-from trails.app.serving.graphs import ServedGraphs
-from trails.app.serving.hosts import HostPolicy
-from trails.app.serving.http import HttpInterface
-from trails.identity.token_book import TokenBook
-from trails.identity.token_files import TokenFile
-from trails.model.actors import LOCAL
-from trails.model.loads import LoadRequest
-from trails.model.tokens import TokenRequest
+from trails.app.kernels import ServedGraphs
+from trails.app.serve.http.front import HttpInterface
+from trails.app.serve.http.hosts import HostPolicy
+from trails.identity.tokens import TokenBook, TokenFile
+from trails.model.actors import LOCAL, TokenRequest
+from trails.model.writes import LoadRequest
 from trails.request.authenticate import Authenticator
 from trails.surfaces.rest.routes import build_routes
 

@@ -21,13 +21,11 @@ from tests.access.worlds import (
 )
 
 from trails import App
-from trails.engine.evolve import adopt_schema
+from trails.engine.schema.evolution import adopt_schema
 from trails.errors import ConflictError, NotFoundError
-from trails.model.history import Commit
-from trails.model.merges import MergeRequest
-from trails.model.sights import Sight
+from trails.model.history import Commit, CommitPage, MergeRequest
 from trails.model.types import Schema
-from trails.model.versions import CommitPage
+from trails.model.visibility import Visibility
 
 Step = Callable[[World], None]
 
@@ -259,7 +257,7 @@ def test_a_merge_is_told_where_it_brings_something_that_is_seen() -> None:
 def test_a_hidden_type_that_goes_leaves_no_trace() -> None:
     """That a hidden type was declared once, and is not any more, is in no commit that is seen."""
     without = tuple(each for each in whole_types.TYPES if each is not whole_types.Vault)
-    sight = Narrow(Sight(hidden=frozenset({"Vault"})))
+    sight = Narrow(Visibility(hidden=frozenset({"Vault"})))
     with App(*whole_types.TYPES) as app:
         adopt_schema(app.graph(), _schema_of(without), apply=True)
         versions = app.service().versions("agent", access=sight)
@@ -302,7 +300,7 @@ def test_deleting_a_branch_looks_at_commits_that_are_seen(both: tuple[World, Wor
 
 def test_the_name_of_a_branch_that_may_not_be_read_is_not_told() -> None:
     """A commit that was made on it, and the merge that brought it, do not name it."""
-    with whole(Narrow(Sight(), denied=[("Read", "covert")])) as world:
+    with whole(Narrow(Visibility(), denied=[("Read", "covert")])) as world:
         settle(world)
         world.app.service().versions("owner").create_branch("covert")
         ctx = world.owner("covert")
@@ -328,10 +326,10 @@ def test_what_is_hidden_on_one_side_is_not_in_a_difference() -> None:
     class Sided(Narrow):
         """Hides salaries on ``main`` alone."""
 
-        def sight(self, schema: object, branches: object) -> Sight:
+        def sight(self, schema: object, branches: object) -> Visibility:
             del schema
             hidden = "work" not in tuple(branches)  # type: ignore[arg-type]
-            return Sight(hidden_fields={"Person": frozenset({"salary"})} if hidden else {})
+            return Visibility(hidden_fields={"Person": frozenset({"salary"})} if hidden else {})
 
     with whole(Sided()) as world:
         settle(world)

@@ -19,7 +19,7 @@ from trails import App, Context, Node, capability, node_type, predicate
 from trails.app.kernels import kernel_of
 from trails.errors import QuarantineError
 from trails.model.actors import LOCAL, Actor
-from trails.model.outcomes import Failure, Success
+from trails.model.results import Failure, Success
 
 OTHER = {IBIS: ZEBRA, ZEBRA: IBIS}
 TEXTS = "SELECT ?key ?text WHERE { ?n a :Note ; :key ?key ; :text ?text } ORDER BY ?key"

@@ -13,14 +13,14 @@ from tests.mcp.messages import message_of
 from trails import App, Context, capability
 from trails.app.settings import Budgets, GraphSettings, Project, Settings
 from trails.model.actors import Actor
-from trails.model.json_scans import scan_json
-from trails.model.large_bodies import LARGE
-from trails.model.outcomes import Failure
+from trails.model.fairness import LARGE
+from trails.model.results import Failure
+from trails.model.texts import scan_json
 from trails.request.admission import Admission, Budget
 from trails.surfaces.mcp import bodies as mcp_bodies
 from trails.surfaces.mcp.http import McpApp
 from trails.surfaces.rest import bodies as rest_bodies
-from trails.surfaces.rest.app import build_app
+from trails.surfaces.rest.routes import build_app
 
 ANN = Actor("ann", credential="t1")
 BOB = Actor("bob", credential="t2")

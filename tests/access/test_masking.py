@@ -23,14 +23,14 @@ from tests.mcp.doors import ask_app
 from tests.mcp.messages import LEGACY, MODERN
 
 from trails import Context, capability
-from trails.app.serving.hosts import HostPolicy
-from trails.app.serving.http import HttpInterface
-from trails.engine import refusals
+from trails.app.serve.http.front import HttpInterface
+from trails.app.serve.http.hosts import HostPolicy
+from trails.engine.graph import activities as refusals
 from trails.model.actors import LOCAL, OPERATOR, Actor
-from trails.model.outcomes import Failure
+from trails.model.results import Failure
 from trails.request.authenticate import Authenticator
 from trails.request.authorize import lists_graphs
-from trails.surfaces.rest.app import build_app
+from trails.surfaces.rest.routes import build_app
 
 INFO = {"name": "t", "version": "1"}
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": INFO}

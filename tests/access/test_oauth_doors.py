@@ -12,7 +12,7 @@ from tests.mcp.trivial import TrivialBackend
 from trails.identity.oauth.challenges import PLAIN, Challenges
 from trails.identity.oauth.settings import OAuth
 from trails.model.actors import Actor
-from trails.model.outcomes import Failure
+from trails.model.results import Failure
 
 DATA = {"tool": "locked", "required_scope": "builder", "caller_scopes": ["runtime"]}
 LOCKED = Failure("scope", "scope", "locked needs the scope 'builder'", DATA)

@@ -15,13 +15,12 @@ from tests.access.forgeries import FORGERIES, parts, prepared, unb64
 from tests.access.provider import AUDIENCE, ISSUER, b64, pair, spell
 
 from trails.identity.oauth.settings import OAuth
-from trails.identity.oauth.verifier import Verifier
-from trails.model.actors import Actor
-from trails.model.outcomes import Failure
-from trails.model.secrets import Secret
+from trails.identity.oauth.verifier import AccessTokenVerifier
+from trails.model.actors import Actor, Secret
+from trails.model.results import Failure
 
 PROVIDER = prepared()
-VERIFIER = Verifier(
+VERIFIER = AccessTokenVerifier(
     OAuth(issuer=ISSUER, audience=AUDIENCE, jwks=spell(PROVIDER.keys).decode()), Path()
 )
 BAD_TOKEN = "the access token is not valid here: "

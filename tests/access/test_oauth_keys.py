@@ -18,14 +18,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from tests.access.provider import AUDIENCE, ISSUER, KeyServer, Provider, pair, spell
 
 from trails.identity.oauth import sources
-from trails.identity.oauth.fetching import FetchError, fetch
 from trails.identity.oauth.keys import KeySet, read_keys
 from trails.identity.oauth.settings import OAuth
-from trails.identity.oauth.sources import FRESH, OLDEST, PAUSE, KeyFile, KeyUrl
-from trails.identity.oauth.verifier import Verifier
-from trails.model.actors import Actor
-from trails.model.outcomes import Failure
-from trails.model.secrets import Secret
+from trails.identity.oauth.sources import FRESH, OLDEST, PAUSE, FetchError, KeyFile, KeyUrl, fetch
+from trails.identity.oauth.verifier import AccessTokenVerifier
+from trails.model.actors import Actor, Secret
+from trails.model.results import Failure
 
 HERE = Path()
 
@@ -50,7 +48,7 @@ class World:
         self.clock = clock or Hand()
         self.source = KeyUrl(server.url, clock=self.clock, **{"patience": 60, **more})
         settings = OAuth(issuer=ISSUER, audience=AUDIENCE, jwks_url=server.url)
-        self.verifier = Verifier(settings, HERE, source=self.source)
+        self.verifier = AccessTokenVerifier(settings, HERE, source=self.source)
 
     async def verify(self, token=None):
         """What comes of a token; of a new and good one, if none is given."""
@@ -458,7 +456,7 @@ def test_a_file_is_read_again_when_it_changes(tmp_path, monkeypatch, caplog):
     provider, path = Provider(), tmp_path / "keys.json"
     path.write_bytes(spell(provider.keys))
     settings = OAuth(issuer=ISSUER, audience=AUDIENCE, jwks_file="keys.json")
-    verifier = Verifier(settings, tmp_path)
+    verifier = AccessTokenVerifier(settings, tmp_path)
     new = pair("r2", "RSA2048")
     tokens = [provider.token(), provider.token(new)]
 

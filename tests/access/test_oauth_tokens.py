@@ -12,10 +12,9 @@ from tests.access.provider import AUDIENCE, ISSUER, KeyServer, Provider, b64, pa
 
 from trails.identity.oauth import verifier as module
 from trails.identity.oauth.settings import ALGORITHMS, OAuth
-from trails.identity.oauth.verifier import Verifier
-from trails.model.actors import LOCAL, Actor
-from trails.model.outcomes import Failure
-from trails.model.secrets import Secret
+from trails.identity.oauth.verifier import AccessTokenVerifier
+from trails.model.actors import LOCAL, Actor, Secret
+from trails.model.results import Failure
 
 PROVIDER = Provider()
 KINDS = {
@@ -44,7 +43,9 @@ class Clock:
 def make(provider=PROVIDER, clock=time.time, **more):
     """A verifier of a provider's tokens."""
     given = {"jwks": spell(provider.keys).decode(), **more}
-    return Verifier(OAuth(issuer=ISSUER, audience=AUDIENCE, **given), Path(), clock=clock)
+    return AccessTokenVerifier(
+        OAuth(issuer=ISSUER, audience=AUDIENCE, **given), Path(), clock=clock
+    )
 
 
 def verify(token, verifier=None, **more):

@@ -4,9 +4,9 @@ import pytest
 
 from trails import App, Node, node_type, predicate
 from trails.errors import ConflictError, ForbiddenError, NotFoundError
-from trails.model.loads import LoadRequest
-from trails.model.merges import MergeRequest
-from trails.model.sights import FULL
+from trails.model.history import MergeRequest
+from trails.model.visibility import FULL
+from trails.model.writes import LoadRequest
 
 
 @node_type

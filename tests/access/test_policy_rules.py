@@ -26,9 +26,8 @@ from trails import (
 from trails.app.kernels import kernel_of
 from trails.errors import CapabilityError, DeclarationError, DeniedError, RegistryError
 from trails.model.actors import LOCAL, Actor
-from trails.model.outcomes import Failure, Success
-from trails.registry.cell import RegistryCell
-from trails.registry.discover import collect
+from trails.model.results import Failure, Success
+from trails.registry.cell import RegistryCell, collect
 from trails.registry.registry import with_queries
 
 ran: list[str] = []
@@ -217,9 +216,9 @@ def test_every_way_to_a_capability_is_judged(app, name, arguments, denied):
 
 def app_call(ctx):
     """A call that is under way."""
-    from trails.engine.activities import Call
+    from trails.engine.graph.activities import CallRecord
 
-    return Call(ctx.actor, "outer", "runtime")
+    return CallRecord(ctx.actor, "outer", "runtime")
 
 
 def test_a_rule_that_fails_denies_and_tells_the_log_alone(app, caplog):

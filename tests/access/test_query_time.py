@@ -10,8 +10,8 @@ from trails import App
 from trails.app.kernels import kernel_of
 from trails.errors import BudgetError
 from trails.model.actors import Actor
-from trails.model.meters import Meter
-from trails.model.outcomes import Failure, Success
+from trails.model.fairness import Meter
+from trails.model.results import Failure, Success
 
 ANN, BOB = Actor("ann", credential="t1"), Actor("bob", credential="t2")
 SLOW = "SELECT (COUNT(*) AS ?n) WHERE { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i }"

@@ -10,7 +10,7 @@ from trails import App, Node, node_type, predicate
 from trails.app.kernels import kernel_of
 from trails.app.settings import Budgets, GraphSettings, Project, Settings
 from trails.model.actors import LOCAL, OPERATOR, Actor
-from trails.model.outcomes import Failure, Success
+from trails.model.results import Failure, Success
 from trails.request.admission import Admission, Budget
 from trails.request.watches import Watcher
 

@@ -15,11 +15,17 @@ from trails import App
 from trails.app.access import access_of
 from trails.app.health import examine_served
 from trails.app.kernels import kernel_of
-from trails.app.serving.hosts import HostPolicy
-from trails.app.serving.http import HttpInterface
-from trails.engine import refusals
-from trails.engine.activities import Activities, Call
-from trails.engine.refusals import NAMES, OTHERS, Kind, Refusals
+from trails.app.serve.http.front import HttpInterface
+from trails.app.serve.http.hosts import HostPolicy
+from trails.engine.graph import activities as refusals
+from trails.engine.graph.activities import (
+    NAMES,
+    OTHERS,
+    Activities,
+    CallRecord,
+    RefusalKind,
+    Refusals,
+)
 from trails.errors import StorageError
 from trails.log.storage import files_below
 from trails.model.actors import Actor
@@ -223,7 +229,7 @@ def test_what_is_summed_up_is_written_by_itself(workshop, monkeypatch):
     activities = app.graph().activities
 
     def refuse():
-        activities.refuse(Call("ann", "nope", "runtime"), "unknown", "x", told="unknown")
+        activities.refuse(CallRecord("ann", "nope", "runtime"), "unknown", "x", told="unknown")
 
     for _ in range(5):
         refuse()
@@ -254,13 +260,13 @@ def test_a_full_disk_loses_no_count(tmp_path, monkeypatch):
     with App.open(folder) as app:
         log, activities = app.graph().log, Activities(app.graph().log)
         for _ in range(10):
-            activities.refuse(Call("ann", "nope", "runtime"), "unknown", "x", told="unknown")
+            activities.refuse(CallRecord("ann", "nope", "runtime"), "unknown", "x", told="unknown")
         with monkeypatch.context() as patch:
             patch.setattr(log, "insert_activities", _refuse_to_write)
             with pytest.raises(StorageError):
                 activities.read()
         for _ in range(10):
-            activities.refuse(Call("ann", "nope", "runtime"), "unknown", "x", told="unknown")
+            activities.refuse(CallRecord("ann", "nope", "runtime"), "unknown", "x", told="unknown")
         found = [each for _, each in activities.read()]
         activities.close()
     assert sorted(each.calls for each in found) == [1, 9, 10]
@@ -279,7 +285,7 @@ def test_threads_lose_no_count():
 
     def work(number):
         for at in range(1000):
-            kind = Kind("ann", "unknown", f"n{at % 40}")
+            kind = RefusalKind("ann", "unknown", f"n{at % 40}")
             written[number] += made.take(kind, "runtime", "unknown", "x", at, at)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]

@@ -15,8 +15,8 @@ from tests.serving.processes import Web
 from tests.waiting import wait_until
 
 from trails.model.actors import Actor
-from trails.model.tools import ToolList
-from trails.surfaces.mcp import revocations
+from trails.model.capabilities import ToolList
+from trails.surfaces.mcp import subscribers as revocations
 from trails.surfaces.mcp.http import McpApp
 from trails.surfaces.mcp.subscribers import Asked, Subscribers
 

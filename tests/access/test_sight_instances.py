@@ -9,9 +9,9 @@ from tests.access.test_sight_reads import fixed_rows
 from tests.access.test_sight_surfaces import READER, Hiding
 
 from trails.errors import ForbiddenError, NotFoundError, QueryError
-from trails.model.selections import Condition, Order, Selection
-from trails.model.sights import Sight
-from trails.request.options import KernelOptions
+from trails.model.nodes import Condition, Order, Selection
+from trails.model.visibility import Visibility
+from trails.request.admission import KernelOptions
 from trails.request.pipeline import Kernel
 
 AGES = Hidden(fields=frozenset({("Person", "age")}))
@@ -72,7 +72,7 @@ def test_instances_of_hidden_types_do_not_exist(world):
         ctx.kg.sparql("ASK { ?s a :Office }")
 
 
-ODD = Sight(hidden_fields={"Chief": frozenset({"age"})})
+ODD = Visibility(hidden_fields={"Chief": frozenset({"age"})})
 """A field that is hidden in a subtype alone, which no declaration could say."""
 
 
@@ -181,7 +181,7 @@ def test_a_load_of_hidden_instances_is_told_to_nobody_restricted(world):
 
 def test_an_access_can_be_anything_that_answers(world):
     """What a context is handed is asked, and nothing else."""
-    ctx = world.app.service().context("reader", access=Restricted(Sight()))
+    ctx = world.app.service().context("reader", access=Restricted(Visibility()))
     assert ctx.sight.reads_all
     assert ctx.kg.lens is None
     assert ctx.kg.schema is ctx.line.schema

@@ -6,8 +6,8 @@ import pytest
 from tests.access.hidden_parts import TYPES, Hidden, World, twin_types
 from tests.access.test_sight_reads import pages, told
 
-from trails.engine.context import GraphContext
-from trails.model.selections import Condition, Group, Order, Selection
+from trails.engine.session.context import GraphContext
+from trails.model.nodes import Condition, Group, Order, Selection
 
 COUNT = 2_400
 KINDS = ("Person", "Employee", "Chief")

@@ -14,12 +14,12 @@ from tests.access.hidden_parts import TYPES, Hidden, Restricted, World, twins
 from tests.access.test_sight_reads import CASES, fixed_rows
 from tests.campaigns import sized
 
-from trails.engine.context import GraphContext
-from trails.engine.query_reach import reach_of, touches_hidden
-from trails.engine.sparql import ask_line
+from trails.engine.session.context import GraphContext
+from trails.engine.sparql.queries import ask_line
+from trails.engine.sparql.reach import reach_of, touches_hidden
 from trails.errors import ForbiddenError, NotFoundError
 from trails.model.capabilities import StoredQuery
-from trails.model.sights import FULL
+from trails.model.visibility import FULL
 from trails.registry.registry import with_queries
 
 ANYTHING = {

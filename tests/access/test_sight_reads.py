@@ -8,17 +8,14 @@ from tests.access import hidden_strategies as strategies
 from tests.access.hidden_parts import TYPES, Hidden, Row, all_fields, twins
 from tests.campaigns import sized
 
-from trails.engine.context import GraphContext
-from trails.engine.export import FORMATS
-from trails.engine.files import export_line
-from trails.engine.statistics import measure
+from trails.engine.session.context import GraphContext
+from trails.engine.transfer.files import FORMATS, export_line
+from trails.engine.upkeep.maintenance import measure
 from trails.errors import TrailsError
-from trails.model.nodes import NodeState
-from trails.model.selections import Condition, Group, Order, Selection
-from trails.projections.jsonld import JsonLd
+from trails.model.nodes import Condition, Group, NodeState, Order, Selection
+from trails.projections.documents import JsonLd, project_schema
 from trails.projections.resources import project_resources
-from trails.projections.schema_document import project_schema
-from trails.request.listing import Labels
+from trails.request.resources.pages import Labels
 
 Question = Callable[[GraphContext], object]
 NAMES = [*TYPES, "Nope"]

@@ -25,10 +25,10 @@ from tests.access.test_sight_reads import CASES, fixed_rows
 
 from trails import Context, Ref, Shape, capability, predicate, shape
 from trails.model.actors import LOCAL, Actor
+from trails.model.capabilities import Action
 from trails.model.decisions import Resource
-from trails.model.outcomes import Failure
-from trails.model.tools import Action
-from trails.request.options import KernelOptions
+from trails.model.results import Failure
+from trails.request.admission import KernelOptions
 from trails.request.pipeline import Kernel
 
 READER = Actor("reader", frozenset({"runtime"}), frozenset(), "token")

@@ -22,15 +22,14 @@ from tests.mcp.trivial import TrivialBackend
 from tests.serving.processes import Web, owner_first, wait_for_owner
 from tests.waiting import wait_until
 
-from trails.app.serving.callers import SessionCallers
-from trails.app.serving.greetings import Hello, read_hello, write_hello
-from trails.app.serving.scopes import hello_of
-from trails.identity.token_book import TokenBook
-from trails.model.actors import LOCAL, Actor
-from trails.model.outcomes import Failure
-from trails.model.secrets import Secret
+from trails.app.access import hello_of
+from trails.app.serve.relay.links import Hello, read_hello, write_hello
+from trails.app.serve.relay.sessions import SessionCallers
+from trails.identity.tokens import TokenBook
+from trails.model.actors import LOCAL, Actor, Secret
+from trails.model.results import Failure
 from trails.request.authenticate import Authenticator
-from trails.surfaces.mcp.bearers import take_bearer, without_bearer
+from trails.surfaces.mcp.callers import take_bearer, without_bearer
 from trails.surfaces.mcp.streams import serve_stream
 
 EVERY = "runtime,builder,dev"

@@ -15,14 +15,10 @@ from tests.access.workshops import give_token, id_of, make_workshop, tokens_of
 from trails.app.access import access_of
 from trails.app.settings import read_settings
 from trails.errors import CorruptionError, NotFoundError, TrailsError
-from trails.identity import token_book
-from trails.identity.requests import parse_end
-from trails.identity.token_book import TokenBook
-from trails.identity.tokens import make_token
-from trails.model.actors import Actor
-from trails.model.outcomes import Failure
-from trails.model.secrets import Secret
-from trails.model.tokens import TokenRequest
+from trails.identity import tokens as token_book
+from trails.identity.tokens import TokenBook, make_token, parse_end
+from trails.model.actors import Actor, Secret, TokenRequest
+from trails.model.results import Failure
 from trails.request.authenticate import Authenticator
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)

@@ -19,9 +19,9 @@ from tests.access.ears import Ears, few
 from tests.access.worlds import World, settle, whole
 from tests.campaigns import sized
 
-from trails.engine.context import GraphContext
+from trails.engine.session.context import GraphContext
 from trails.errors import ConflictError
-from trails.model.merges import MergeRequest
+from trails.model.history import MergeRequest
 
 DRAFT = "draft"
 PEOPLE = ("ann@x", "bob@x")

@@ -10,18 +10,17 @@ from tests.access.ears import AGENT, Ears, Turncoat, Veil, few, listen
 from tests.access.worlds import SIGHT, Narrow, World, settle, whole
 
 from trails import App, Node, node_type, predicate
-from trails.engine.feed import Change
+from trails.engine.graph.feed import BranchChange
 from trails.errors import StorageError
 from trails.model.decisions import EVERYTHING
-from trails.model.facets import Facet
-from trails.model.merges import MergeRequest
-from trails.model.sights import Sight
-from trails.request.news import Note
-from trails.request.options import KernelOptions
+from trails.model.history import MergeRequest
+from trails.model.visibility import ChangeKey, Visibility
+from trails.request.admission import KernelOptions
 from trails.request.pipeline import Kernel
+from trails.request.watches import PendingChanges
 
 MAIN = "trails://kg/"
-SAFE = Sight(SIGHT.hidden | {"Safe"}, SIGHT.hidden_fields)
+SAFE = Visibility(SIGHT.hidden | {"Safe"}, SIGHT.hidden_fields)
 
 
 @node_type
@@ -240,16 +239,16 @@ def test_a_move_tells_of_edges_that_are_seen(crowd, world):
 
 def test_statements_of_a_move_are_counted_up_to_a_bound(world, monkeypatch):
     """Of a facet with more of them, any node may have changed; of the others none."""
-    monkeypatch.setattr("trails.engine.tracing._COUNTED", 5)
+    monkeypatch.setattr("trails.engine.graph.feed._COUNTED", 5)
     graph = world.app.graph()
     start = graph.log_head("main").commit
     many(world, "Person", 6, name="Somebody")
     change(world, "Desk", "d", label="New")
     traces = graph.tracing.between(graph.main, start, graph.log_head("main").commit)
-    assert traces.may_be_at(Facet("Person", "name"), "Person/ann%40x")
-    assert traces.may_be_at(Facet("Desk", "label"), "Desk/d")
-    assert not traces.may_be_at(Facet("Desk", "label"), "Desk/e")
-    assert not traces.may_be_at(Facet("Desk"), "Desk/d")
+    assert traces.may_be_at(ChangeKey("Person", "name"), "Person/ann%40x")
+    assert traces.may_be_at(ChangeKey("Desk", "label"), "Desk/d")
+    assert not traces.may_be_at(ChangeKey("Desk", "label"), "Desk/e")
+    assert not traces.may_be_at(ChangeKey("Desk"), "Desk/d")
 
 
 def test_a_merge_is_heard_as_far_as_it_is_seen(world):
@@ -469,8 +468,8 @@ def test_policies_that_come_later_silence_what_they_hide(world):
 
 def test_a_change_of_which_nothing_is_known_is_told(world):
     """Written when nothing was hidden from anybody: too much is told, never too little."""
-    schema, note = world.app.graph().main.schema, Note()
-    note.add(Change("main", frozenset({"Person/ann%40x"}), frozenset({"Person"})))
+    schema, note = world.app.graph().main.schema, PendingChanges()
+    note.add(BranchChange("main", frozenset({"Person/ann%40x"}), frozenset({"Person"})))
     assert note.shows(SIGHT.lens(schema), schema, "Person", None)
 
 

@@ -18,12 +18,12 @@ from tests.access.worlds import (
 from tests.access.writers import ORM, OUTSIDE, WRITERS, Values, handle_of
 
 from trails.authoring.nodes import state_of
-from trails.engine.access import OPEN
-from trails.engine.mutate.updates import local_effect, mutate_sparql
+from trails.engine.visibility.access import OPEN
+from trails.engine.write.mutate import local_effect, mutate_sparql
 from trails.errors import ForbiddenError, NotFoundError, TransactionError, ValidationError
-from trails.model.ids import edge_id
-from trails.model.merges import MergeRequest
-from trails.model.sights import Sight
+from trails.model.history import MergeRequest
+from trails.model.iris import edge_id
+from trails.model.visibility import Visibility
 
 
 @pytest.fixture
@@ -379,7 +379,7 @@ def test_overwriting_leaves_hidden_edges_alone(both: tuple[World, World]) -> Non
 
 # --- what may be seen and not changed ----------------------------------------------------------
 
-FIXED = Narrow(Sight(fixed=frozenset({"Person", "Note"})))
+FIXED = Narrow(Visibility(fixed=frozenset({"Person", "Note"})))
 
 
 @pytest.mark.req("G5")
@@ -401,13 +401,13 @@ def test_a_type_that_may_not_be_changed_is_not(path: str) -> None:
 @pytest.mark.parametrize("typed", [False, True])
 def test_a_cascade_changes_only_what_the_actor_may(*, typed: bool) -> None:
     """Emptying a reference, and deleting what can't stand alone, are changes of those types."""
-    fixed = Narrow(Sight(fixed=frozenset({"Person"})))
+    fixed = Narrow(Visibility(fixed=frozenset({"Person"})))
     with whole(fixed) as world:
         settle(world)
         before = world.all()
         assert answer(lambda: _delete(world, "Team/t", cascade=True, typed=typed))[0] == "error"
         assert world.all() == before
-    with whole(Narrow(Sight(fixed=frozenset({"Note"})))) as world:
+    with whole(Narrow(Visibility(fixed=frozenset({"Note"})))) as world:
         settle(world)
         before = world.all()
         there = answer(lambda: _delete(world, "Person/ann@x", cascade=True, typed=typed))
@@ -437,7 +437,7 @@ def test_a_refusal_spoils_its_transaction() -> None:
 @pytest.mark.parametrize("path", FEWER)
 def test_a_branch_that_may_not_be_changed_is_not(path: str) -> None:
     """No way of writing writes on a branch where the actor may not change anything."""
-    with whole(Narrow(Sight(), denied=[("Change", "main")])) as world:
+    with whole(Narrow(Visibility(), denied=[("Change", "main")])) as world:
         settle(world)
         before = world.all()
         there = answer(lambda: WRITERS[path](world, "Team", {"code": "t", "title": "New"}))
@@ -484,7 +484,7 @@ def test_a_merge_brings_in_only_what_its_actor_may_change(*, ahead: bool, dry_ru
         with pytest.raises(ForbiddenError, match="Person"):
             world.versions.merge(MergeRequest("work", dry_run=dry_run))
         assert (world.all(), world.owner().kg.head) == (before, head)
-        world.access = Narrow(Sight(fixed=frozenset({"Task"})))
+        world.access = Narrow(Visibility(fixed=frozenset({"Task"})))
         assert world.versions.merge(MergeRequest("work", dry_run=dry_run)).conflicts == ()
 
 
@@ -516,7 +516,7 @@ def test_only_who_sees_all_merges(*, secret: bool, dry_run: bool) -> None:
 def test_a_sight_that_hides_nothing_limits_nothing(path: str) -> None:
     """An actor with every right does what somebody without any limits does."""
     values = {"code": "d", "label": path}
-    with whole(Narrow(Sight())) as world, whole(OPEN) as other:
+    with whole(Narrow(Visibility())) as world, whole(OPEN) as other:
         settle(world)
         settle(other)
         assert answer(lambda: WRITERS[path](world, "Desk", values)) == answer(

@@ -11,11 +11,11 @@ import pytest
 from tests.access.worlds import HIDDEN_WORDS, SIGHT, World, anonymous, plain, settle, whole
 
 from trails.model.actors import Actor
+from trails.model.capabilities import Action
 from trails.model.decisions import Judge, Resource
-from trails.model.outcomes import Failure
-from trails.model.sights import FULL, Sight
-from trails.model.tools import Action
-from trails.request.options import KernelOptions
+from trails.model.results import Failure
+from trails.model.visibility import FULL, Visibility
+from trails.request.admission import KernelOptions
 from trails.request.pipeline import Kernel
 
 AGENT = Actor("agent", credential="token")
@@ -26,7 +26,7 @@ class Hides:
 
     version = "1"
 
-    def __init__(self, sight: Sight) -> None:
+    def __init__(self, sight: Visibility) -> None:
         self._sight = sight
 
     @property

@@ -13,7 +13,7 @@ from tests.access.worlds import HIDDEN_WORDS, World, answer, hidden_part, plain,
 from tests.access.writers import WRITERS
 from tests.campaigns import sized
 
-from trails.model.merges import MergeRequest
+from trails.model.history import MergeRequest
 
 PEOPLE = ("ann@x", "bob@x", "cat@x")
 _PERSON = {

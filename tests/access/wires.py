@@ -10,7 +10,7 @@ from tests.mcp.talks import talk
 
 from trails.app.kernels import kernel_of
 from trails.model.actors import LOCAL
-from trails.surfaces.rest.app import build_app
+from trails.surfaces.rest.routes import build_app
 
 WIRES = 2 * len(REVISIONS) + len(LEGACY) + 1
 """Answers that one MCP request gets: two doors with and without a revision, and lines."""

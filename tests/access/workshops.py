@@ -2,8 +2,8 @@
 
 import json
 
-from trails.identity.token_files import TokenFile
-from trails.model.tokens import TokenRequest
+from trails.identity.tokens import TokenFile
+from trails.model.actors import TokenRequest
 
 APP = '''
 """Notes, and tools for those who build."""

@@ -11,16 +11,16 @@ import msgspec
 from tests.access import plain_types, whole_types
 
 from trails import App, Node
-from trails.engine.access import OPEN, Access
-from trails.engine.context import GraphContext
-from trails.engine.versions import Versions
+from trails.engine.history.branches import Versions
+from trails.engine.session.context import GraphContext
+from trails.engine.visibility.access import OPEN, Access
 from trails.errors import TrailsError
-from trails.model.loads import LoadRequest
-from trails.model.sights import FULL, Sight
-from trails.model.tools import Action
+from trails.model.capabilities import Action
 from trails.model.types import Schema
+from trails.model.visibility import FULL, Visibility
+from trails.model.writes import LoadRequest
 
-SIGHT: Final = Sight(
+SIGHT: Final = Visibility(
     hidden=frozenset({"Vault", "Laptop"}),
     hidden_fields={
         "Person": frozenset({"salary", "grade", "secrets"}),
@@ -39,7 +39,7 @@ class Narrow:
 
     def __init__(
         self,
-        sight: Sight = SIGHT,
+        sight: Visibility = SIGHT,
         *,
         denied: Iterable[tuple[Action, str]] = (),
     ) -> None:
@@ -51,7 +51,7 @@ class Narrow:
         del target
         return (action, branch) not in self._denied
 
-    def sight(self, schema: Schema, branches: Iterable[str]) -> Sight:
+    def sight(self, schema: Schema, branches: Iterable[str]) -> Visibility:
         """The same everywhere; nothing where no branch may be read."""
         if all(("Read", each) in self._denied for each in branches):
             return msgspec.structs.replace(self._sight, hidden=frozenset(schema.by_name))

@@ -11,8 +11,8 @@ from tests.cli.conftest import Shell
 from tests.serving.processes import Web
 
 from trails.app.ownership import Ownership
+from trails.model.actors import Secret
 from trails.model.kinds import KINDS
-from trails.model.secrets import Secret
 
 PLACES = ("local", "owner", "server")
 

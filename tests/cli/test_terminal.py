@@ -14,7 +14,7 @@ from tests.serving.processes import command
 
 from trails.surfaces.cli.plain import visible
 from trails.surfaces.cli.terminal import Terminal, escape_json
-from trails.surfaces.cli.texts import plain_table
+from trails.surfaces.cli.values import plain_table
 
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 HOSTILE = "[bold]d[/bold] :smile: urn:x:y \x1b]0;x\x07\x9b31m\x7f\r\x08a\u202eb\u2066c\u200f"

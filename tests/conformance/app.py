@@ -21,9 +21,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.conformance.extras import APART, install
 from tests.conformance.fixture import FixtureBackend
 
-from trails.app.serving.heads import Head
-from trails.app.serving.hosts import HostPolicy
-from trails.surfaces.mcp import fast, http, sessions
+from trails.app.serve.http.hosts import HostPolicy
+from trails.app.serve.http.responses import RequestHead
+from trails.surfaces.mcp import fast, http
+from trails.surfaces.mcp import legacy as sessions
 from trails.surfaces.mcp.http import McpApp
 
 SERVERS: Final[Mapping[str, Mapping[str, bool]]] = {
@@ -69,7 +70,7 @@ def guard(app: McpApp) -> ASGIApp:
         if scope["type"] == "lifespan":
             await live(scope, receive, send)
             return
-        head = Head(scope)
+        head = RequestHead(scope)
         refused = policy.refuse(head.hosts, head.origins)
         answer = app if refused is None else PlainTextResponse(refused.message, refused.status)
         await answer(scope, receive, send)

@@ -17,7 +17,7 @@ from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from tests.conformance.fixture import NOTHING, describe
 from tests.conformance.rounds import ROUNDS, Answer, Context, Params, ask_form, missing, text
 
-from trails.model.tools import ToolList
+from trails.model.capabilities import ToolList
 from trails.surfaces.mcp.results import list_tools as list_tools_of
 
 PIXEL: Final = (

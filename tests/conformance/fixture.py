@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 from trails.model.actors import Actor
-from trails.model.outcomes import Failure, Outcome, Success
-from trails.model.resources import Completions, Content, Resource, ResourceList, ResourceTemplate
-from trails.model.tools import Hints, Tool, ToolList
+from trails.model.capabilities import Hints, Tool, ToolList
+from trails.model.results import Failure, Outcome, Success
+from trails.model.uris import Completions, Content, ListedResource, ResourceList, ResourceTemplate
 
 READING: Final = Hints(read_only=True, destructive=False, idempotent=True)
 NOTHING: Final[Mapping[str, object]] = {"type": "object", "properties": {}}
@@ -139,7 +139,7 @@ class FixtureBackend:
         return ResourceList(
             "resources",
             tuple(
-                Resource(
+                ListedResource(
                     uri=uri, name=uri, title=uri, description=text[:40], mime_type="text/plain"
                 )
                 for uri, text in STATIC.items()

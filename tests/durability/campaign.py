@@ -20,7 +20,7 @@ from tests.durability import worker
 from tests.durability.operations import fold, graph_folder, make_project
 
 from trails import App
-from trails.engine.verify import verify
+from trails.engine.upkeep.verify import verify
 
 STEPS = ("before_append", "after_append", "mid_apply", "after_apply", "before_acknowledge")
 LANDED = {"after_append", "mid_apply", "after_apply", "before_acknowledge"}

@@ -20,7 +20,7 @@ from tests.durability.campaign import Victim, items_of
 from tests.durability.operations import fold, graph_folder, make_project
 
 from trails import App
-from trails.engine.verify import verify
+from trails.engine.upkeep.verify import verify
 from trails.errors import BehindError, TrailsError
 
 

@@ -17,12 +17,12 @@ from tests.durability.campaign import items_of
 from tests.durability.operations import SEGMENT, bulk, graph_folder, make_project, perform
 
 from trails import App
-from trails.app.backups import backup_project, list_backups
+from trails.app.upkeep import backup_project, list_backups
 from trails.errors import TrailsError
-from trails.identity.token_files import TokenFile
+from trails.identity.tokens import TokenFile
 from trails.log.tail import OLD_TAIL, TAIL_FILE
+from trails.model.actors import TokenRequest
 from trails.model.history import Activity
-from trails.model.tokens import TokenRequest
 
 SETTINGS = "\n[log]\nactivity_rows = 20\n"
 BACKUPS = "backups"

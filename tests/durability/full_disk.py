@@ -20,7 +20,7 @@ from tests.durability.campaign import assert_sound, items_of, values_of
 from tests.durability.operations import BULK, bulk, bulk_items, fold, perform
 
 from trails import App
-from trails.engine.activities import Call
+from trails.engine.graph.activities import CallRecord
 from trails.errors import StorageFullError, TransactionError
 from trails.log.storage import files_below
 
@@ -203,9 +203,9 @@ def reads_outlive_their_activities(project: Path) -> None:
     activities = app.graph().activities
     limit(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trails.engine.activities._MOST", 10)
+        patch.setattr("trails.engine.graph.activities._MOST", 10)
         for number in range(50):
-            activities.end(Call("ann", f"read-{number}", "query"), "ok")
+            activities.end(CallRecord("ann", f"read-{number}", "query"), "ok")
         assert_reads(app, items)
     limit(NO_LIMIT)
     names = {each.name for _, each in activities.read()}

@@ -21,11 +21,11 @@ from pathlib import Path
 from tests.durability.operations import APP
 
 from trails import App
-from trails.app.backups import backup_project
-from trails.engine import graph as graphs
-from trails.engine.maintenance import cleanup, optimize
-from trails.model.loads import LoadRequest
-from trails.model.merges import MergeRequest
+from trails.app.upkeep import backup_project
+from trails.engine.graph import graph as graphs
+from trails.engine.upkeep.maintenance import cleanup, optimize
+from trails.model.history import MergeRequest
+from trails.model.writes import LoadRequest
 
 LOADED = "loaded.ndjson"
 BACKUPS = "backups"

@@ -17,16 +17,16 @@ from tests.serving.processes import Web
 from tests.waiting import wait_until
 
 from trails import App
-from trails.app.backups import backup_project, list_backups, put_back, restore_project
-from trails.app.serving.entrances import Arrival
-from trails.app.serving.owners import find_owner
-from trails.engine.backups import back_up
-from trails.engine.verify import verify
+from trails.app.serve.relay.links import Preamble
+from trails.app.serve.relay.owners import find_owner
+from trails.app.upkeep import backup_project, list_backups, put_back, restore_project
+from trails.engine.upkeep.backups import back_up
+from trails.engine.upkeep.verify import verify
 from trails.errors import CorruptionError, NotFoundError, StorageError
 from trails.files import digest_file
 from trails.log.extracts import assemble
 from trails.log.sqlite import SqliteLog
-from trails.model.merges import MergeRequest
+from trails.model.history import MergeRequest
 from trails.model.upkeep import RestoreRequest
 
 
@@ -328,8 +328,8 @@ def test_upkeep_is_for_the_operator_alone(tmp_path):
         owner = find_owner(project)
         for family, address, first in (
             (socket.AF_INET, (host, int(port)), b""),
-            (socket.AF_UNIX, owner.http, Arrival().line()),
-            (socket.AF_UNIX, owner.http, Arrival(operator="wrong").line()),
+            (socket.AF_UNIX, owner.http, Preamble().line()),
+            (socket.AF_UNIX, owner.http, Preamble(operator="wrong").line()),
         ):
             with socket.socket(family) as sock:
                 sock.connect(address)

@@ -12,8 +12,8 @@ from tests.serving.commands import run_command
 from tests.serving.processes import Process, Web
 
 from trails import App
-from trails.app.backups import list_backups
-from trails.engine.verify import verify
+from trails.app.upkeep import list_backups
+from trails.engine.upkeep.verify import verify
 
 
 def silent(text):

@@ -17,10 +17,10 @@ from tests.durability.killed_work import BACKUPS, LOADED, WORKS
 from tests.durability.operations import BULK, bulk, bulk_items, graph_folder, make_project, perform
 
 from trails import App
-from trails.app.backups import list_backups
-from trails.engine.activities import Call
-from trails.engine.verify import verify
-from trails.views.quads import sum_of
+from trails.app.upkeep import list_backups
+from trails.engine.graph.activities import CallRecord
+from trails.engine.upkeep.verify import verify
+from trails.views.quads.view import sum_of
 
 WRITES = ("load", "merge", "change_types")
 """The works that make a commit by the write path, and so pass its named moments."""
@@ -96,7 +96,7 @@ class World:
         versions.create_branch("ahead")
         perform(app.context(branch="ahead"), item_type, bulk(250, 4))
         for number in range(400):
-            app.graph().activities.end(Call("ann", f"read-{number}", "query"), "ok")
+            app.graph().activities.end(CallRecord("ann", f"read-{number}", "query"), "ok")
 
     def done(self, work: str, folder: Path) -> Done:
         """What comes of a work that nobody interrupts."""

@@ -10,9 +10,9 @@ from tests.durability.operations import APP, bulk, next_operation, perform
 from tests.durability.power import lose, run_until
 
 from trails import App
-from trails.app.backups import find_sets, put_back
-from trails.app.data_folder import prepare_data
-from trails.engine.backups import back_up, check_digests
+from trails.app.ownership import prepare_data
+from trails.app.upkeep import find_sets, put_back
+from trails.engine.upkeep.backups import back_up, check_digests
 from trails.errors import StorageError
 from trails.log.sqlite import SqliteLog
 from trails.model.upkeep import RestoreRequest

@@ -6,10 +6,10 @@ import pytest
 from tests.durability.campaign import fresh_seed
 from tests.durability.power import lose, run_until
 
-from trails.app.clients.files import replace_configuration
+from trails.app.clients.configuration import replace_configuration
 from trails.files import replace_file, replacing
-from trails.identity.token_files import TokenFile
-from trails.model.tokens import TokenRequest
+from trails.identity.tokens import TokenFile
+from trails.model.actors import TokenRequest
 
 OLD = b"old content, which is longer than the new one"
 NEW = b"new content"

@@ -14,7 +14,7 @@ from tests.serving.processes import Web
 from tests.waiting import wait_until
 
 from trails import App
-from trails.app.data_folder import examine_permissions
+from trails.app.ownership import examine_permissions
 from trails.errors import StorageError
 
 

@@ -15,7 +15,7 @@ from tests.serving.commands import run_command
 
 from trails import App
 from trails.app.local import LocalOperations
-from trails.engine.verify import verify
+from trails.engine.upkeep.verify import verify
 from trails.errors import CorruptionError
 from trails.log.tail import look_at_tail
 from trails.model.history import Activity

@@ -17,8 +17,8 @@ from tests.durability.test_views import (
 )
 
 from trails import App
-from trails.engine.branches import create_branch
-from trails.engine.verify import verify, verify_and_repair
+from trails.engine.history.branches import create_branch
+from trails.engine.upkeep.verify import verify, verify_and_repair
 from trails.errors import CorruptionError, StorageError
 
 

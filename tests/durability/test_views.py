@@ -29,10 +29,10 @@ from tests.durability.operations import (
 from tests.waiting import PATIENCE
 
 from trails import App
-from trails.engine.verify import verify
+from trails.engine.upkeep.verify import verify
 from trails.errors import CorruptionError
 from trails.model.history import Position
-from trails.views.quads import QuadsView
+from trails.views.quads.view import QuadsView
 
 PAGE = 4096
 

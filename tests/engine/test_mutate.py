@@ -11,10 +11,15 @@ import msgspec
 import pytest
 
 from trails import App, Edge, LoadRequest, Node, Ref, edge_type, node_type, predicate
-from trails.engine.context import GraphContext
-from trails.engine.graph import Graph
-from trails.engine.mutate.operations import MAX_OPERATIONS, mutate_typed
-from trails.engine.mutate.updates import Effect, local_effect, mutate_sparql
+from trails.engine.graph.graph import Graph
+from trails.engine.session.context import GraphContext
+from trails.engine.write.mutate import (
+    MAX_OPERATIONS,
+    Effect,
+    local_effect,
+    mutate_sparql,
+    mutate_typed,
+)
 from trails.errors import (
     FIELD_CODES,
     ConflictError,
@@ -23,7 +28,7 @@ from trails.errors import (
     TransactionError,
     ValidationError,
 )
-from trails.model.mutations import Mutation
+from trails.model.writes import Mutation
 
 # ruff: noqa: E501 - an operation reads best on one line
 NODES = "trails://app/main/"

@@ -8,13 +8,13 @@ from urllib.parse import quote, unquote
 import pytest
 
 from trails import App, Context, Edge, Node, Ref, capability, edge_type, node_type, predicate
-from trails.engine.access import OPEN, Access
-from trails.engine.context import GraphContext
+from trails.engine.session.context import GraphContext
+from trails.engine.visibility.access import OPEN, Access
 from trails.errors import NotFoundError, QueryError, TrailsError, ValidationError
-from trails.model.loads import LoadRequest
-from trails.model.sights import Sight
 from trails.model.uris import ListAddress, parse_address
-from trails.request.listing import read_page
+from trails.model.visibility import Visibility
+from trails.model.writes import LoadRequest
+from trails.request.resources.pages import read_page
 
 
 @node_type
@@ -79,10 +79,10 @@ class Unknowing:
         """Whatever it is."""
         return bool(action and branch) or bool(target)
 
-    def sight(self, schema: object, branches: object) -> Sight:
+    def sight(self, schema: object, branches: object) -> Visibility:
         """All but one type."""
         del schema, branches
-        return Sight(hidden=frozenset({"Agent"}))
+        return Visibility(hidden=frozenset({"Agent"}))
 
 
 class Place:

@@ -7,10 +7,16 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from trails.app.clients.catalog import CLIENTS, find_client
+from trails.app.clients.catalog import (
+    CLIENTS,
+    Launch,
+    Places,
+    RunningServer,
+    find_client,
+    make_entry,
+    same_server,
+)
 from trails.app.clients.configuration import spell_entry
-from trails.app.clients.entries import Address, Launch, make_entry, same_server
-from trails.app.clients.places import Places
 from trails.errors import NotFoundError
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "clients"
@@ -20,7 +26,7 @@ SYSTEMS = {
     "win32": {"USERPROFILE": "C:/Users/Ann", "APPDATA": "C:/Users/Ann/AppData/Roaming"},
 }
 LAUNCH = Launch("/opt/trails", ("serve", "--stdio", "--graph", "main", "--project", "/srv/acme"))
-ADDRESS = Address("http://127.0.0.1:8321/graphs/main/mcp")
+ADDRESS = RunningServer("http://127.0.0.1:8321/graphs/main/mcp")
 
 
 def describe(client):

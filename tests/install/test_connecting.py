@@ -10,7 +10,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from trails.app.local import LocalOperations
-from trails.model.clients import InstallRequest
+from trails.model.upkeep import InstallRequest
 
 
 async def ask(server):

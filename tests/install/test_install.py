@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from trails.app.clients.files import read_configuration, replace_configuration
+from trails.app.clients.configuration import read_configuration, replace_configuration
 from trails.app.local import LocalOperations
 from trails.errors import InstallError, NotFoundError, SettingsError
-from trails.identity.token_files import TokenFile
-from trails.model.clients import InstallRequest
-from trails.model.tokens import TokenRequest
+from trails.identity.tokens import TokenFile
+from trails.model.actors import TokenRequest
+from trails.model.upkeep import InstallRequest
 
 ZED = """\
 // Zed settings

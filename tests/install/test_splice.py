@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.campaigns import sized
 
-from trails.app.clients.jsonc import JsoncError, parse_jsonc
-from trails.app.clients.splice import drop_entry, put_entry, read_entry
+from trails.app.clients.jsonc import JsoncError, drop_entry, parse_jsonc, put_entry, read_entry
 
 ENTRY = {"command": "/opt/trails", "args": ["serve", "--graph", "Ünï"]}
 OTHER = {"url": "http://127.0.0.1:8321/graphs/main/mcp"}

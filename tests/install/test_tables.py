@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from trails.app.clients.tables import drop_table, put_table, read_table
+from trails.app.clients.configuration import drop_table, put_table, read_table
 
 PATH = ("mcp_servers",)
 ENTRY = {"command": "/opt/tr\x7fails", "args": ["serve", "a\\b", '"', "ü"]}

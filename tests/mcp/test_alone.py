@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import trails
-from trails.surfaces.mcp.backend import Backend
+from trails.surfaces.mcp.backend import McpBackend
 
 SOURCES = Path(trails.__file__).parent
 MCP = SOURCES / "surfaces" / "mcp"
@@ -51,5 +51,5 @@ def test_a_few_lines_are_a_backend():
     """Another backend needs what the protocol names, and nothing more."""
     from tests.mcp.trivial import TrivialBackend
 
-    members = {name for name in vars(Backend) if not name.startswith("_")}
+    members = {name for name in vars(McpBackend) if not name.startswith("_")}
     assert members <= set(dir(TrivialBackend))

@@ -13,8 +13,8 @@ from tests.mcp.messages import LEGACY, MODERN, REVISIONS, envelope, message_of
 from tests.mcp.trivial import ECHO, TrivialBackend
 
 from trails.model.actors import Actor
-from trails.model.outcomes import Failure
-from trails.model.tools import ToolList
+from trails.model.capabilities import ToolList
+from trails.model.results import Failure
 
 DATA = {"fields": [{"field": "a", "code": "required", "value": None}], "große": [1.5, 10**30]}
 FAILURES = {

@@ -11,8 +11,8 @@ from tests.mcp.messages import LEGACY, MODERN, REVISIONS, hello, message_of
 
 from trails import App
 from trails.app.kernels import kernel_of
-from trails.app.serving.hosts import HostPolicy
-from trails.app.serving.http import HttpInterface
+from trails.app.serve.http.front import HttpInterface
+from trails.app.serve.http.hosts import HostPolicy
 from trails.model.actors import LOCAL
 from trails.request.authenticate import Authenticator
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.mcp.messages import LEGACY, MODERN
 
-from trails.model.outcomes import Failure
+from trails.model.results import Failure
 from trails.surfaces.mcp.failures import ErrorResult, conceal, map_failure
 
 RESULT = "isError"

@@ -11,7 +11,7 @@ from tests.mcp.messages import LEGACY, MODERN, REVISIONS, hello, message_of
 from tests.mcp.trivial import ECHO, TrivialBackend
 
 from trails.model.actors import Actor
-from trails.model.outcomes import Success
+from trails.model.results import Success
 from trails.surfaces.mcp import bodies
 from trails.surfaces.mcp.http import McpApp
 

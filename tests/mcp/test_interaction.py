@@ -10,7 +10,7 @@ from mcp_types import PromptReference, ResourceTemplateReference
 from tests.mcp.connect import LEGACY, MODERN, WAYS, connect, serve_http
 from tests.mcp.trivial import NOTE, TrivialBackend
 
-from trails.model.outcomes import Failure
+from trails.model.results import Failure
 
 FIELDS = [{"field": "a", "code": "required", "message": "a is required", "value": None}]
 FAILURES = {

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from trails.model.actors import LOCAL, Actor
-from trails.model.outcomes import Failure, Outcome, Success
-from trails.model.resources import Completions, Content, Resource, ResourceList, ResourceTemplate
-from trails.model.tools import Hints, Tool, ToolList
+from trails.model.capabilities import Hints, Tool, ToolList
+from trails.model.results import Failure, Outcome, Success
+from trails.model.uris import Completions, Content, ListedResource, ResourceList, ResourceTemplate
 from trails.surfaces.mcp import streams
 
 # What is under way when the lines of a session end is waited for, however busy the machine is.
@@ -25,7 +25,7 @@ ECHO = Tool(
     output_schema={"type": "object"},
     hints=Hints(read_only=True, destructive=False, idempotent=True),
 )
-NOTE = Resource(
+NOTE = ListedResource(
     uri="test://note", name="note", title="Note", description="A note.", mime_type="text/plain"
 )
 LINE = ResourceTemplate(

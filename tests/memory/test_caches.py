@@ -9,9 +9,9 @@ import pytest
 from tests.versions.repo import Repo
 from tests.versions.world import Item
 
-from trails.app.serving.hosts import HostPolicy
-from trails.engine import ancestry
-from trails.engine.ancestry import Ancestry
+from trails.app.serve.http.hosts import HostPolicy
+from trails.engine.graph import ancestry
+from trails.engine.graph.ancestry import Ancestry
 
 
 def grown(work: Callable[[], None]) -> int:

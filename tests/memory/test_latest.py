@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from trails.model.latest import Latest
+from trails.model.caches import VersionedCache
 
 
 class Made:
@@ -14,7 +14,7 @@ class Made:
 
 def test_an_older_version_is_let_go() -> None:
     """As soon as the next one is asked for; what is asked again is not made again."""
-    latest: Latest[str, Made] = Latest(10)
+    latest: VersionedCache[str, Made] = VersionedCache(10)
     first = latest.get("a", 1, Made)
     assert latest.get("a", 1, Made) is first
     gone = weakref.ref(first)
@@ -28,7 +28,7 @@ def test_an_older_version_is_let_go() -> None:
 
 def test_there_are_never_more_than_allowed() -> None:
     """Whoever asks; a new version of one that is kept pushes no other out."""
-    latest: Latest[int, Made] = Latest(10)
+    latest: VersionedCache[int, Made] = VersionedCache(10)
     kept = [latest.get(key, 1, Made) for key in range(10)]
     latest.get(3, 2, Made)
     assert latest.get(4, 1, Made) is kept[4]

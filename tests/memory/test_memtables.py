@@ -11,15 +11,14 @@ from pathlib import Path
 from tests.serving.processes import wait_until
 
 from trails.model.history import Position
-from trails.views.memtables import MIB, Memtables
-from trails.views.quads import QuadsView
+from trails.views.quads.view import MIB, Memtables, QuadsView
 
 WRITE = """
 import sys
 from pathlib import Path
-from trails.app.serving.memory import share_pools
+from trails.app.memory import share_pools
 from trails.model.history import Position
-from trails.views.quads import QuadsView
+from trails.views.quads.view import QuadsView
 
 def held():
     status = Path("/proc/self/status").read_text()

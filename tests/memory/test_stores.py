@@ -10,7 +10,7 @@ import pytest
 from tests.serving.processes import wait_until
 from tests.versions.repo import Repo
 
-from trails.engine import stores
+from trails.engine.graph import stores
 
 QUERY = "SELECT ?v WHERE { ?s :rank ?v }"
 

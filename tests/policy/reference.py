@@ -10,11 +10,10 @@ from trails.authoring.context import Context
 from trails.model.actors import Actor
 from trails.model.capabilities import StoredQuery
 from trails.model.decisions import Resource
-from trails.policies.checks import Known
-from trails.policies.entities import World, actor_records
-from trails.policies.judge import CedarJudge
-from trails.policies.making import know_graph, make_judge
-from trails.policies.sources import Source
+from trails.policies.judge import CedarJudge, know_graph, make_judge
+from trails.policies.policies import KnownNames
+from trails.policies.sources import PolicyFile
+from trails.policies.vocabulary import World, actor_records
 from trails.registry.registry import Registry, with_queries
 
 
@@ -63,12 +62,12 @@ def make_registry() -> Registry:
 
 
 REGISTRY = make_registry()
-KNOWN: Known = know_graph(REGISTRY, "main", ("main", "other"))
+KNOWN: KnownNames = know_graph(REGISTRY, "main", ("main", "other"))
 
 
 def judge_by(*texts: str) -> CedarJudge:
     """A judge by some policies on that registry."""
-    sources = [Source(f"{at}.cedar", text) for at, text in enumerate(texts)]
+    sources = [PolicyFile(f"{at}.cedar", text) for at, text in enumerate(texts)]
     return make_judge(sources, KNOWN, "1")
 
 

@@ -4,8 +4,8 @@ import pytest
 from tests.policy.reference import KNOWN, judge_by
 
 from trails.errors import PolicyError
-from trails.policies.making import know_server, make_judge
-from trails.policies.sources import Source, split_source
+from trails.policies.judge import know_server, make_judge
+from trails.policies.sources import PolicyFile, split_source
 
 ALL = "permit(principal, action, resource)"
 MISTAKES = {
@@ -151,9 +151,11 @@ def test_a_policy_of_a_graph_is_none_of_the_servers():
     known = know_server(("main",))
     text = 'permit(principal, action == Action::"Read", resource);'
     with pytest.raises(PolicyError, match="Read is decided by the policies of a graph"):
-        make_judge([Source("s.cedar", text)], known, "")
+        make_judge([PolicyFile("s.cedar", text)], known, "")
     with pytest.raises(PolicyError, match="unrecognized entity type `Type`"):
-        make_judge([Source("s.cedar", "permit(principal, action, resource is Type);")], known, "")
+        make_judge(
+            [PolicyFile("s.cedar", "permit(principal, action, resource is Type);")], known, ""
+        )
 
 
 def test_policies_know_their_lines():
@@ -166,7 +168,7 @@ def test_policies_know_their_lines():
         "forbid(principal, action, resource) unless { true }; permit(principal, action, resource);"
         "\n// last\n"
     )
-    found = list(split_source(Source("a", text)))
+    found = list(split_source(PolicyFile("a", text)))
     assert [(each.line, each.number) for each in found] == [(3, 1), (7, 2), (7, 3)]
     assert found[0].text.startswith("@id")
     judge = judge_by(text)

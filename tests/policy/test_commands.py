@@ -7,10 +7,10 @@ from tests.policy.projects import READERS, make_project
 from tests.serving.commands import run_command
 
 from trails import App
-from trails.app.policy_desk import PolicyDesk
-from trails.identity.token_files import TokenFile
-from trails.model.policies import PolicyActor
-from trails.model.tokens import TokenRequest
+from trails.app.policy_inspection import PolicyDesk
+from trails.identity.tokens import TokenFile
+from trails.model.actors import TokenRequest
+from trails.model.decisions import PolicyActor
 
 SALARIES = (
     '@id("salaries") forbid(principal in Group::"agents", action == Action::"Read", '

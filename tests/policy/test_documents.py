@@ -11,10 +11,10 @@ from tests.policy.projects import make_project
 
 from trails import App
 from trails.app.kernels import kernel_of
-from trails.app.policy_desk import PolicyDesk
+from trails.app.policy_inspection import PolicyDesk
 from trails.model.actors import Actor
-from trails.model.outcomes import Success
-from trails.model.policies import PolicyQuestion
+from trails.model.decisions import PolicyQuestion
+from trails.model.results import Success
 
 DOCS = Path(__file__).parents[2] / "docs"
 TICKETS = """

@@ -12,9 +12,14 @@ from tests.policy.reference import Bare, judge_by
 from trails.errors import PolicyError
 from trails.model.actors import Actor
 from trails.model.decisions import Resource
-from trails.policies.globs import compile_glob, is_branch_name, names_of_each_kind
 from trails.policies.judge import CedarJudge
-from trails.policies.places import join_conditions, places_for
+from trails.policies.places import (
+    compile_glob,
+    is_branch_name,
+    join_conditions,
+    names_of_each_kind,
+    places_for,
+)
 from trails.policies.vocabulary import GRAPH_ACTIONS
 
 GRAPH = Resource("Graph", "main")

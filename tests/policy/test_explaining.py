@@ -9,7 +9,7 @@ from tests.policy.test_equivalence import judged
 
 from trails.model.actors import Actor
 from trails.model.decisions import Resource
-from trails.policies.explaining import Question, explain
+from trails.policies.explain import Question, explain
 from trails.policies.vocabulary import GRAPH_ACTIONS
 
 GRAPH = Resource("Graph", "main")

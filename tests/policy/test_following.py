@@ -9,7 +9,7 @@ import pytest
 from tests.policy.projects import READERS, make_project
 
 from trails import App, Node, node_type, predicate
-from trails.app import policy_files
+from trails.app import policies as policy_files
 from trails.errors import PolicyError
 from trails.model.actors import Actor
 from trails.model.decisions import EVERYTHING, Resource

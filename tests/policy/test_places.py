@@ -7,8 +7,7 @@ from tests.policy.reference import judge_by
 
 from trails.model.actors import Actor
 from trails.model.decisions import Resource
-from trails.policies.globs import names_of_each_kind
-from trails.policies.places import OPAQUE, read_conditions
+from trails.policies.places import OPAQUE, names_of_each_kind, read_conditions
 
 GRAPH = Resource("Graph", "main")
 ADA = Actor("ada", frozenset({"runtime", "dev"}), frozenset({"agents"}))

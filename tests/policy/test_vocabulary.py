@@ -8,8 +8,7 @@ import pytest
 from tests.policy.reference import KNOWN, REGISTRY
 
 from trails.model.decisions import Resource
-from trails.policies.entities import graph_world, server_world
-from trails.policies.vocabulary import project_schema, server_schema
+from trails.policies.vocabulary import graph_world, project_schema, server_schema, server_world
 
 GOLDEN = Path(__file__).parent / "golden"
 

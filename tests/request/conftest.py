@@ -12,9 +12,9 @@ from tests.request import library
 from trails import App
 from trails.app.kernels import kernel_of
 from trails.model.actors import LOCAL, Actor
+from trails.model.capabilities import Tool
 from trails.model.history import Activity
-from trails.model.outcomes import Failure, Outcome
-from trails.model.tools import Tool
+from trails.model.results import Failure, Outcome
 
 
 class Calls:

@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 
 from trails import App
 from trails.app.kernels import kernel_of
-from trails.engine.activities import Call
+from trails.engine.graph.activities import CallRecord
 from trails.errors import CapabilityError
 from trails.model.actors import LOCAL, Actor
 
@@ -174,7 +174,7 @@ def test_many_threads_leave_each_activity_once(calls):
 
     def work(number: int) -> None:
         for at in range(300):
-            call = Call("ann", f"t{number}.{at}", "runtime")
+            call = CallRecord("ann", f"t{number}.{at}", "runtime")
             call.committed = at % 50 == 0
             activities.end(call, "ok")
             activities.end(call, "cancelled")  # what came first counts

@@ -14,7 +14,7 @@ from trails.app.kernels import kernel_of
 from trails.errors import RegistryError, TrailsError, ValidationError
 from trails.model.actors import LOCAL, Actor
 from trails.model.names import portable_name
-from trails.model.outcomes import Failure, Success
+from trails.model.results import Failure, Success
 
 BUILDER = Actor("bob", frozenset({"runtime", "builder"}))
 LARGEST = 4 << 20

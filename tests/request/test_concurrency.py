@@ -8,7 +8,7 @@ from tests.request.library import DECLARED
 from trails import App, Context, capability
 from trails.app.kernels import kernel_of
 from trails.model.actors import LOCAL
-from trails.model.outcomes import Success
+from trails.model.results import Success
 
 
 def numbered(number: int):

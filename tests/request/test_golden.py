@@ -24,14 +24,13 @@ from tests.request.specimens import (
 from trails import App
 from trails.authoring.predicates import Predicate
 from trails.model.actors import LOCAL
-from trails.model.capabilities import StoredQuery
-from trails.model.tools import Tool
+from trails.model.capabilities import StoredQuery, Tool
 from trails.model.types import PredicateDescriptor, ValueType
 from trails.projections.tools import project_capability
-from trails.registry.discover import collect
+from trails.registry.cell import collect
 from trails.registry.registry import Registry
 from trails.request.builtins import BUILTINS
-from trails.request.builtins.stored import BY_NAME
+from trails.request.builtins.queries import BY_NAME
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mcp"
 UPDATE = os.environ.get("TRAILS_UPDATE_MCP_SNAPSHOTS") == "1"

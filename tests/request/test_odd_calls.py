@@ -7,7 +7,7 @@ from tests.request.conftest import Calls
 from tests.request.library import DECLARED
 
 from trails import App
-from trails.model.outcomes import Failure
+from trails.model.results import Failure
 from trails.request.builtins import BUILTINS
 
 NAMES = [each.name for each in BUILTINS] + ["books.add", "books.rename", "books.rate"]

@@ -9,7 +9,7 @@ from tests.request.conftest import Calls
 from tests.request.library import DECLARED
 
 from trails import App
-from trails.model.outcomes import Failure
+from trails.model.results import Failure
 
 BOOK: Final = {"isbn": "0001", "title": "Emma"}
 

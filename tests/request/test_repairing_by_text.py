@@ -10,7 +10,7 @@ from tests.request.faults import Fault, all_faults
 from tests.request.repairer import repair_call
 from tests.request.seed_bank import LOT, stocked
 
-from trails.model.outcomes import Failure
+from trails.model.results import Failure
 
 SHARE: Final = 0.98
 ROUNDS: Final = 4

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from trails import App, BigInt, Iri, Node, Ref, Shape, node_type, predicate, shape
-from trails.engine.results import encoded, plain
+from trails.engine.session.results import encoded, plain
 from trails.errors import TrailsError
 
 

@@ -8,7 +8,7 @@ from tests.request.conftest import Calls
 
 from trails import App
 from trails.model.actors import LOCAL
-from trails.model.outcomes import Failure
+from trails.model.results import Failure
 
 BOOKS = "\n".join(
     f'{{"type": "Book", "data": {{"isbn": "000{n}", "title": "Title {n}", "year": {2000 + n}}}}}'

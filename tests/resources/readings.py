@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from trails import App
 from trails.model.actors import LOCAL
-from trails.model.outcomes import Failure
-from trails.model.resources import Content
-from trails.request.reading import Reader
+from trails.model.results import Failure
+from trails.model.uris import Content
+from trails.request.resources.reader import Reader
 
 
 class Reading:

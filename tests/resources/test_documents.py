@@ -9,10 +9,10 @@ from tests.resources.readings import Reading
 from trails import App, Node, node_type, predicate
 from trails.model.actors import LOCAL, Actor
 from trails.model.capabilities import StoredQuery
-from trails.model.merges import MergeRequest
-from trails.model.reports import Finding, Report
+from trails.model.history import MergeRequest
+from trails.model.upkeep import Finding, Report
 from trails.model.uris import parse_address
-from trails.request.reading import Reader
+from trails.request.resources.reader import Reader
 
 DOCUMENTS = ["kg/types", "schema", "stats", "branches", "prov/latest", "doctor"]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.campaigns import sized
 
 from trails.model.actors import LOCAL
-from trails.model.outcomes import Failure
+from trails.model.results import Failure
 
 SOME = [
     "trails://", "kg", "kg/", "/", "Requirement", "Person", "Party", "REQ-001", "types", "schema",

@@ -12,8 +12,8 @@ from trails.model.uris import (
     DocumentAddress,
     InstanceAddress,
     ListAddress,
-    Place,
     QueryAddress,
+    ReadPoint,
     format_address,
     parse_address,
 )
@@ -48,19 +48,19 @@ def parse(uri: str):
         ("trails://kg/Person?where=name=", ListAddress("Person", where=Clause("name", ""))),
         ("trails://kg/Person/ada", InstanceAddress("Person", "ada")),
         ("trails://kg/Person/a%2Fb%20%22", InstanceAddress("Person", 'a/b "')),
-        ("trails://branch/main/schema", DocumentAddress("schema", Place("main"))),
+        ("trails://branch/main/schema", DocumentAddress("schema", ReadPoint("main"))),
         (
             "trails://branch/agents%2Fada/kg/Person/x",
-            InstanceAddress("Person", "x", Place("agents/ada")),
+            InstanceAddress("Person", "x", ReadPoint("agents/ada")),
         ),
-        ("trails://branch/b/kg/types", DocumentAddress("kg/types", Place("b"))),
+        ("trails://branch/b/kg/types", DocumentAddress("kg/types", ReadPoint("b"))),
         (
             "trails://at/0123456789abcdef/stats",
-            DocumentAddress("stats", Place(None, "0123456789abcdef")),
+            DocumentAddress("stats", ReadPoint(None, "0123456789abcdef")),
         ),
         (
             "trails://at/0123/kg/Person?limit=2",
-            ListAddress("Person", Place(None, "0123"), limit=2),
+            ListAddress("Person", ReadPoint(None, "0123"), limit=2),
         ),
     ],
 )
@@ -247,7 +247,7 @@ VALUES = st.text(st.characters(codec="utf-8", exclude_characters='"\\\n\r'), max
 def test_every_name_and_value_survives(type_name, identifier, branch, value):
     """What is written into a URI is read from it unchanged, whatever characters it has."""
     identifier = normal_id(identifier)
-    place = Place(branch)
+    place = ReadPoint(branch)
     for address in (
         InstanceAddress(type_name, identifier, place),
         ListAddress(type_name if type_name != "types" else "Type", place, Clause("field", value)),

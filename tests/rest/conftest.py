@@ -13,8 +13,8 @@ from tests.rest.project import APP, QUERIES
 
 from trails import App
 from trails.app.kernels import kernel_of
-from trails.model.outcomes import Failure
-from trails.surfaces.rest.app import build_app
+from trails.model.results import Failure
+from trails.surfaces.rest.routes import build_app
 
 
 class Client:

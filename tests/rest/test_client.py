@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from trails.app.sessions.connection import Connection, parse_address
+from trails.app.sessions.connection import ServerConnection, parse_address
 from trails.errors import ConflictError, UnreachableError, ValidationError
 
 BLOCK = b" " * (1 << 20)
@@ -13,7 +13,7 @@ BLOCK = b" " * (1 << 20)
 
 def connect(port):
     """A client of a server on this machine."""
-    return Connection(parse_address(f"http://127.0.0.1:{port}"))
+    return ServerConnection(parse_address(f"http://127.0.0.1:{port}"))
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import threading
 import pytest
 
 from trails.errors import ValidationError
-from trails.model.outcomes import Failure
+from trails.model.results import Failure
+from trails.surfaces.rest.replies import BY_CODE, BY_KIND, status_of
 from trails.surfaces.rest.routes import build_routes
-from trails.surfaces.rest.statuses import BY_CODE, BY_KIND, status_of
 
 
 def note(key, **more):

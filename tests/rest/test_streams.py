@@ -13,7 +13,7 @@ import pytest
 from tests.rest.project import APP
 from tests.serving.processes import Web
 
-from trails.request.spooling import drop, spool, stream
+from trails.request.transfers import drop, spool, stream
 
 MIB = 1 << 20
 BLANK = (b" " * 1023 + b"\n") * 64

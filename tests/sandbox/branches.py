@@ -9,7 +9,7 @@ from pathlib import Path
 import pyoxigraph as ox
 
 from trails.model.history import Position
-from trails.sandbox.sources import Delta
+from trails.sandbox.workers import CommitDelta
 
 EX = "http://example.org/"
 
@@ -20,7 +20,7 @@ class Branch:
     def __init__(self, folder: Path, key: str = "main") -> None:
         self.key = key
         self.store = ox.Store(folder)
-        self.commits: list[Delta] = []
+        self.commits: list[CommitDelta] = []
         self.checkpoints = 0
         self.reach = 10_000
         """How many commits it is willing to hand over at once."""
@@ -37,7 +37,7 @@ class Branch:
             self.store.backup(folder)
             return self.head()
 
-    def deltas(self, after: Position, until: Position) -> Sequence[Delta] | None:
+    def deltas(self, after: Position, until: Position) -> Sequence[CommitDelta] | None:
         """What happened between two commits."""
         if until.seq < after.seq or until.seq - after.seq > self.reach:
             return None
@@ -51,7 +51,7 @@ class Branch:
             self.store.extend(ox.parse(added, ox.RdfFormat.N_QUADS))
             seq = len(self.commits) + 1
             position = Position(seq, f"c{seq}")
-            self.commits.append(Delta(position, removed.encode(), added.encode()))
+            self.commits.append(CommitDelta(position, removed.encode(), added.encode()))
             return position
 
 

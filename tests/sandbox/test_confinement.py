@@ -12,8 +12,7 @@ from tests.sandbox.descriptors import files_opened_by
 from trails.errors import UnavailableError
 from trails.sandbox.confine import Confinement
 from trails.sandbox.pool import Sandbox
-from trails.sandbox.seccomp import build
-from trails.sandbox.syscalls import ALLOWED, CONDITIONAL, DEADLY
+from trails.sandbox.seccomp import ALLOWED, CONDITIONAL, DEADLY, build
 
 ATTEMPTS = r"""
 import ctypes, json, os, signal, socket, subprocess, sys, threading

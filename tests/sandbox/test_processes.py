@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 from trails.errors import LimitError, UnavailableError
 from trails.sandbox.limits import Limits
 from trails.sandbox.pool import Sandbox
-from trails.sandbox.processes import Worker
+from trails.sandbox.processes import WorkerHandle
 from trails.sandbox.wire import encode, frame
 
 SLOW = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l }"
@@ -159,7 +159,7 @@ def test_a_query_is_given_to_another_once(branch, sandbox, monkeypatch):
         os.kill(worker.pid, signal.SIGKILL)
         return worker.receive(deadline)
 
-    monkeypatch.setattr(Worker, "ask", ask)
+    monkeypatch.setattr(WorkerHandle, "ask", ask)
     with pytest.raises(LimitError):
         sandbox.query(branch, "ASK {}", caller="ann")
     assert len(asked) == 2

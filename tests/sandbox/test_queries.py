@@ -340,7 +340,7 @@ def test_workers_are_used_again(branch, sandbox):
 
 def test_a_worker_that_has_followed_many_commits_is_replaced(branch, sandbox, monkeypatch):
     """Small commits are held in its memory: what they may take there is bounded."""
-    monkeypatch.setattr("trails.sandbox.lines._MAX_HELD", 40 * 512)
+    monkeypatch.setattr("trails.sandbox.workers._MAX_HELD", 40 * 512)
     used = set()
     for number in range(100):
         branch.commit(added=f'<x:s{number}> <x:p> "v" .\n')

@@ -120,13 +120,13 @@ def serve():
     """Fork for each request, until nobody can make one."""
     import trails.app.local
     import trails.app.main
-    import trails.app.serving.commands
-    import trails.app.serving.endpoints
-    import trails.app.serving.http
-    import trails.app.serving.http_servers
-    import trails.app.serving.service
-    import trails.app.serving.stdio
-    import trails.app.serving.web
+    import trails.app.serve.commands
+    import trails.app.serve.endpoints
+    import trails.app.serve.http.front
+    import trails.app.serve.http.servers
+    import trails.app.serve.relay.stdio
+    import trails.app.serve.service
+    import trails.app.serve.web
     import trails.surfaces.cli.commands  # noqa: F401 - so that the forks need not
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

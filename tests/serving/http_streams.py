@@ -15,11 +15,10 @@ import h11
 import httptools
 from uvicorn.server import ServerState
 
-from trails.app.serving.body_budgets import ArrivalBudget
-from trails.app.serving.entrances import Entrance
-from trails.app.serving.hosts import HostPolicy
-from trails.app.serving.http_protocols import BoundedProtocol, Clock
-from trails.app.serving.limits import Limits
+from trails.app.serve.http.connections import BoundedProtocol, Clock
+from trails.app.serve.http.hosts import HostPolicy
+from trails.app.serve.http.limits import ArrivalBudget, ClientLimits
+from trails.app.serve.relay.links import Listener
 from trails.model.actors import LOCAL
 from trails.request.authenticate import Authenticator
 
@@ -443,8 +442,8 @@ class Ours:
 
     def __init__(self, limits=None):
         self._sock = socket.socket()
-        self._entrance = Entrance(HostPolicy.for_bind("127.0.0.1"), Authenticator(LOCAL))
-        self._limits = limits or Limits()
+        self._entrance = Listener(HostPolicy.for_bind("127.0.0.1"), Authenticator(LOCAL))
+        self._limits = limits or ClientLimits()
         self.found: list[Request] = []
         self.begun: list[tuple[bytes, bytes]] = []
         self.read = 0

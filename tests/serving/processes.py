@@ -15,7 +15,7 @@ from tests.mcp.messages import INITIALIZED, hello, message_of
 from tests.serving.forks import Fork
 from tests.waiting import PATIENCE, wait_until
 
-from trails.app.serving.owners import find_owner
+from trails.app.serve.relay.owners import find_owner
 
 
 def command(*arguments):

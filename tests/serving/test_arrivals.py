@@ -10,11 +10,10 @@ import pytest
 from tests.access.fronts import PATIENCE, Front, read_all, read_answers
 from tests.waiting import wait_until
 
-from trails.app.serving.body_budgets import ArrivalBudget
-from trails.app.serving.limits import Limits
+from trails.app.serve.http.limits import ArrivalBudget, ClientLimits
 
 SIZE = 8 << 10
-ROOM = Limits(unknown=5 * SIZE // 2)
+ROOM = ClientLimits(unknown=5 * SIZE // 2)
 """Room for two of them."""
 TOKEN = "a token that nobody guesses"
 HEAD = b"POST /graphs/main/query HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"

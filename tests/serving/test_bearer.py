@@ -14,8 +14,8 @@ from tests.mcp.messages import REVISIONS, message_of
 from trails import App
 from trails.app.access import access_of
 from trails.app.kernels import kernel_of
-from trails.app.serving.hosts import HostPolicy
-from trails.app.serving.http import HttpInterface
+from trails.app.serve.http.front import HttpInterface
+from trails.app.serve.http.hosts import HostPolicy
 from trails.model.actors import LOCAL
 
 TOKEN = "canary-3f1b"

@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.mcp.messages import META
 
-from trails.app.serving.conversation import Conversation
+from trails.app.serve.relay.conversation import Conversation
 
 INITIALIZE = {"id": 0, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}}
 INITIALIZED = {"method": "notifications/initialized"}

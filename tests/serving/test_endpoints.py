@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from trails.app.serving.endpoints import describe
-from trails.app.serving.web import Standing
+from trails.app.serve.endpoints import describe
+from trails.app.serve.web import ServerStatus
 from trails.app.settings import Auth, GraphSettings, Project, Settings
 from trails.identity.oauth.settings import OAuth
 
-STANDING = Standing(pid=1, here=True, quarantined={}, access=())
+STANDING = ServerStatus(pid=1, here=True, quarantined={}, access=())
 PLAIN = "claude mcp add --transport http acme http://h/graphs/main/mcp"
 HEADER = ' --header "Authorization: Bearer $TRAILS_TOKEN"'
 

@@ -10,13 +10,12 @@ from contextlib import contextmanager, suppress
 import pytest
 from tests.access.fronts import PATIENCE, read_all, read_answers
 
-from trails.app.serving.entrances import Entrance, Entrances
-from trails.app.serving.hosts import HostPolicy
-from trails.app.serving.http_servers import HttpServer, Port
-from trails.app.serving.limits import Limits
-from trails.app.serving.ports import bind_port
-from trails.model.actors import LOCAL
-from trails.model.secrets import Secret
+from trails.app.serve.http.hosts import HostPolicy
+from trails.app.serve.http.limits import ClientLimits
+from trails.app.serve.http.servers import HttpServer, Port
+from trails.app.serve.http.sockets import bind_port
+from trails.app.serve.relay.links import Entrances, Listener
+from trails.model.actors import LOCAL, Secret
 from trails.request.authenticate import Authenticator
 
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -53,14 +52,14 @@ class Server:
 
     def __init__(self, app, limits=None):
         self._app = app
-        self._limits = limits or Limits()
+        self._limits = limits or ClientLimits()
         self._sock = bind_port("127.0.0.1", 0)
         self.port = self._sock.getsockname()[1]
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
     async def _run(self):
-        entrance = Entrance(HostPolicy.for_bind("127.0.0.1"), Authenticator(LOCAL))
+        entrance = Listener(HostPolicy.for_bind("127.0.0.1"), Authenticator(LOCAL))
         server = HttpServer(self._app, Entrances(entrance, Secret("k")), self._limits)
         self._loop, self._server = asyncio.get_running_loop(), server
         self._loop.call_soon(self._ready.set)
@@ -301,7 +300,7 @@ def test_a_request_that_is_refused_while_it_is_read():
 @pytest.mark.parametrize("pause", [0, 0.3])
 def test_a_header_that_is_too_long_in_any_number_of_blocks(pause):
     """Is refused, though each block is small."""
-    app, limits = says(start(length(0)), body(b"")), Limits(line=1000)
+    app, limits = says(start(length(0)), body(b"")), ClientLimits(line=1000)
     with Server(app, limits) as server, server.connect() as sock:
         sock.sendall(LAST[:-2] + b"x-a: " + b"a" * 600)
         time.sleep(pause)

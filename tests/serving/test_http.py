@@ -13,7 +13,7 @@ from tests.serving.processes import Process, Stdio, Web
 from tests.serving.projects import make_project
 from tests.waiting import PATIENCE, wait_until
 
-from trails.app.serving.owners import find_owner
+from trails.app.serve.relay.owners import find_owner
 
 
 @pytest.fixture

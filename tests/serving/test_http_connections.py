@@ -15,7 +15,7 @@ from tests.access.fronts import PATIENCE, Front, read_all, read_answers
 from tests.serving.http_streams import Ours
 from tests.serving.test_exchanges import GET, LAST, Server, ask, body, length, says, start
 
-from trails.app.serving.limits import Limits
+from trails.app.serve.http.limits import ClientLimits
 
 OK = says(start(length(2)), body(b"ok"))
 POST = b"POST /graphs/main/query HTTP/1.1\r\nhost: localhost\r\n"
@@ -118,12 +118,12 @@ def send_for_ever(sock, part, pause=0.0):
 
 def test_somebody_who_never_ends_a_body_is_let_go():
     """After an answer that was ended in order, by time and by amount."""
-    limits = Limits(linger_bytes=1 << 20, linger=60.0)
+    limits = ClientLimits(linger_bytes=1 << 20, linger=60.0)
     with Server(OK, limits) as server, server.connect() as sock:
         sock.sendall(POST + b"transfer-encoding: chunked\r\n\r\n")
         with pytest.raises(OSError, match=ENDED):
             send_for_ever(sock, b"x" * 65536)
-    with Server(OK, Limits(linger=0.1, linger_most=1.0)) as server, server.connect() as sock:
+    with Server(OK, ClientLimits(linger=0.1, linger_most=1.0)) as server, server.connect() as sock:
         sock.sendall(POST + b"transfer-encoding: chunked\r\n\r\n")
         with pytest.raises(OSError, match=ENDED):
             send_for_ever(sock, b"x", 0.02)
@@ -131,7 +131,7 @@ def test_somebody_who_never_ends_a_body_is_let_go():
 
 def test_a_short_body_that_never_comes_ends_its_connection():
     """Without another answer, which would be taken for the one to the next request."""
-    with Server(OK, Limits(body_seconds=0.5)) as server, server.connect() as sock:
+    with Server(OK, ClientLimits(body_seconds=0.5)) as server, server.connect() as sock:
         sock.sendall(POST + b"content-length: 5\r\n\r\n")
         assert len(read_answers(read_all(sock))) == 1
 

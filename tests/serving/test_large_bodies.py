@@ -21,19 +21,19 @@ from tests.mcp.trivial import TrivialBackend
 from tests.waiting import wait_until
 
 from trails import App
-from trails.app.serving import frames
-from trails.app.serving.body_budgets import BodyBudget
-from trails.app.serving.connections import Connection
-from trails.app.serving.frames import read_frame, read_large_frame
-from trails.model import json_scans
+from trails.app.serve.http.limits import BodyBudget
+from trails.app.serve.relay import frames
+from trails.app.serve.relay.frames import read_frame, read_large_frame
+from trails.app.serve.relay.sessions import RelayConnection
+from trails.model import texts as json_scans
 from trails.model.actors import Actor
-from trails.model.json_scans import MAX_DEPTH, MAX_PARTS, MAX_VALUES, JsonTooLargeError, scan_json
-from trails.model.large_bodies import LARGE, LargeBodies, is_large
+from trails.model.fairness import LARGE, LargeBodies, is_large
+from trails.model.texts import MAX_DEPTH, MAX_PARTS, MAX_VALUES, JsonTooLargeError, scan_json
 from trails.surfaces.mcp import bodies as mcp_bodies
 from trails.surfaces.mcp import streams
 from trails.surfaces.mcp.http import McpApp
 from trails.surfaces.rest import bodies as rest_bodies
-from trails.surfaces.rest.app import build_app
+from trails.surfaces.rest.routes import build_app
 
 HOSTILE = b"[[]],"
 
@@ -327,7 +327,7 @@ def test_an_owner_reads_one_large_line_at_a_time(monkeypatch):
 
     async def check():
         reader = asyncio.StreamReader()
-        connection = Connection(reader, None)
+        connection = RelayConnection(reader, None)
         for _ in range(5):
             reader.feed_data(LARGE_CALL + b"\n")
         for _ in range(100):

@@ -19,7 +19,7 @@ from tests.waiting import PATIENCE, wait_until
 
 from trails import App
 from trails.app.local import LocalOperations
-from trails.app.serving.owners import find_owner
+from trails.app.serve.relay.owners import find_owner
 
 WATCHED = "trails://kg/Note"
 

@@ -16,9 +16,9 @@ from tests.waiting import PATIENCE, wait_until
 
 from trails import App, Context, capability
 from trails.app.kernels import kernel_of
-from trails.app.settings import GraphSettings, Project, Server, Settings
+from trails.app.settings import GraphSettings, Project, ServerSettings, Settings
 from trails.model.actors import LOCAL
-from trails.model.outcomes import Success
+from trails.model.results import Success
 
 
 @pytest.fixture
@@ -85,7 +85,9 @@ def test_a_crowd_without_credentials_waits_in_a_bounded_queue():
         await go.wait()
         return 1
 
-    settings = Settings(Project("app"), {"main": GraphSettings()}, server=Server(max_calls=8))
+    settings = Settings(
+        Project("app"), {"main": GraphSettings()}, server=ServerSettings(max_calls=8)
+    )
     with App(wait, settings=settings) as app:
         kernel = kernel_of(app)
 

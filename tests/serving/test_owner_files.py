@@ -16,12 +16,11 @@ from tests.serving.processes import Web
 from tests.serving.projects import make_project
 
 from trails.app.ownership import Ownership
-from trails.app.serving.owners import Machine, find_owner, read_owner
-from trails.app.serving.socket_folders import SocketFolder, connect_socket
+from trails.app.serve.relay.owners import Machine, find_owner, read_owner
+from trails.app.serve.relay.socket_folders import SocketFolder, connect_socket
 from trails.errors import LockedError, StorageError
-from trails.identity.token_files import TokenFile
-from trails.model.secrets import Secret
-from trails.model.tokens import TokenRequest
+from trails.identity.tokens import TokenFile
+from trails.model.actors import Secret, TokenRequest
 
 STRANGER = 12345
 """A user id that nobody has."""

@@ -10,14 +10,14 @@ import pytest
 from tests.serving.projects import make_project
 
 from trails import App
+from trails.app.access import local_actor
 from trails.app.ownership import Ownership
-from trails.app.serving.lines import Lines, LineTooLongError
-from trails.app.serving.owners import find_owner, read_owner
-from trails.app.serving.ports import bind_port, url_of
-from trails.app.serving.scopes import local_actor
-from trails.app.serving.socket_folders import SocketFolder, is_same_user, remove_debris
+from trails.app.serve.http.sockets import bind_port, url_of
+from trails.app.serve.relay.frames import LineReader, LineTooLongError
+from trails.app.serve.relay.owners import find_owner, read_owner
+from trails.app.serve.relay.socket_folders import SocketFolder, is_same_user, remove_debris
 from trails.errors import LockedError, SettingsError
-from trails.model.secrets import Secret
+from trails.model.actors import Secret
 
 
 def read_lines(blocks, **options):
@@ -28,7 +28,7 @@ def read_lines(blocks, **options):
         return next(given)
 
     async def collect():
-        lines = Lines(read, **options)
+        lines = LineReader(read, **options)
         found = []
         while True:
             try:

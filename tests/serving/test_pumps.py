@@ -2,7 +2,7 @@
 
 import asyncio
 
-from trails.app.serving.pumps import Pump
+from trails.app.serve.web import Pump
 
 
 async def pipe() -> tuple[tuple, tuple]:

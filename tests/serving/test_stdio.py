@@ -11,7 +11,7 @@ from tests.serving.projects import make_project
 from tests.waiting import wait_until
 
 from trails import App
-from trails.app.serving.owners import find_owner
+from trails.app.serve.relay.owners import find_owner
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from tests.versions.oracle import Fields, State
 from tests.versions.world import CLASSES, MODEL, TYPES, Link, _new, read_all
 
 from trails import App
-from trails.engine.branches import BranchInfo, create_branch, delete_branch
-from trails.engine.context import GraphContext
-from trails.engine.graph import Graph
-from trails.engine.merge import merge
-from trails.engine.verify import verify
-from trails.model.merges import MergeRequest, MergeResult, Resolution, Side
+from trails.engine.graph.graph import Graph
+from trails.engine.history.branches import BranchInfo, create_branch, delete_branch
+from trails.engine.history.merge import merge
+from trails.engine.session.context import GraphContext
+from trails.engine.upkeep.verify import verify
+from trails.model.history import MergeRequest, MergeResult, Resolution, Side
 
 
 class Repo:

@@ -16,18 +16,16 @@ from tests.versions.oracle import Clash, Field, Fields, History, Model, Shape, S
 from tests.versions.world import clash_id, each_handle
 
 from trails import App
-from trails.engine.branches import create_branch
-from trails.engine.content import content_digest
-from trails.engine.evolve import apply_schema
-from trails.engine.graph import Graph
-from trails.engine.merge import merge
-from trails.engine.rule_check import broken_rules
-from trails.engine.verify import verify
-from trails.engine.write.states import apply_states
+from trails.engine.graph.graph import Graph
+from trails.engine.history.branches import create_branch
+from trails.engine.history.merge import merge
+from trails.engine.schema.evolution import apply_schema
+from trails.engine.schema.rule_check import broken_rules
+from trails.engine.upkeep.verify import content_digest, verify
+from trails.engine.write.edits import apply_states
 from trails.engine.write.write import Write
 from trails.errors import FieldError, SchemaMismatchError, ValidationError
-from trails.model.loads import LoadRequest
-from trails.model.merges import Conflict, MergeRequest, MergeResult, Resolution
+from trails.model.history import Conflict, MergeRequest, MergeResult, Resolution
 from trails.model.nodes import NodeState
 from trails.model.types import (
     EdgeEnds,
@@ -37,6 +35,7 @@ from trails.model.types import (
     TypeDescriptor,
     ValueType,
 )
+from trails.model.writes import LoadRequest
 
 NODES = {"A": ["A/a0", "A/a1", "A/a2"], "B": ["B/b0", "B/b1"], "C": ["C/c0", "C/c1"]}
 TEXTS: list[Value] = ["a", "b", "xy", "zzz"]

@@ -11,8 +11,8 @@ import pytest
 from tests.versions.repo import Repo
 from tests.versions.world import Item
 
-from trails.engine.branches import list_branches
-from trails.engine.graph import now
+from trails.engine.graph.graph import now
+from trails.engine.history.branches import list_branches
 from trails.errors import ConflictError, DeclarationError, NotFoundError, TransactionError
 from trails.model.history import GENESIS, Move
 from trails.model.names import branch_folder, check_branch_name

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 import pytest
 
 from trails import App, node_type, predicate
-from trails.engine.branches import create_branch
-from trails.engine.context import GraphContext
-from trails.model.merges import MergeRequest
+from trails.engine.history.branches import create_branch
+from trails.engine.session.context import GraphContext
+from trails.model.history import MergeRequest
 
 
 @node_type

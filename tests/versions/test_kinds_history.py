@@ -20,7 +20,7 @@ from tests.rest.conftest import Client, Serving
 from trails import App
 from trails.app.kernels import kernel_of
 from trails.model.kinds import KINDS
-from trails.surfaces.rest.app import build_app
+from trails.surfaces.rest.routes import build_app
 
 Values = tuple[Any, Any, Any, Any]
 KINDS_OF_FIELDS: dict[str, tuple[str, Values]] = {

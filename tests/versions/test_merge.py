@@ -11,7 +11,7 @@ from tests.versions.oracle import State
 from tests.versions.repo import Repo
 
 from trails.errors import ConflictError, NotFoundError, ValidationError
-from trails.model.merges import Conflict, MergeResult, Resolution
+from trails.model.history import Conflict, MergeResult, Resolution
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from tests.versions.repo import Repo
 
 from trails.errors import ConflictError
-from trails.model.merges import MergeResult
-from trails.views.nodes.file import Draft
+from trails.model.history import MergeResult
+from trails.views.nodes.file import DraftFile
 
 PATIENCE = 50
 """Seconds; a writer gives up after 60."""
@@ -110,7 +110,7 @@ def moving(repo: Repo, branch: str, times: int) -> list[int]:
     file, real = repo.graph.file, repo.graph.file.draft
 
     @contextmanager
-    def draft() -> Iterator[Draft]:
+    def draft() -> Iterator[DraftFile]:
         with real() as made:
             yield made
         if len(moves) < times:

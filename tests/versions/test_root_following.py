@@ -11,11 +11,11 @@ from tests.campaigns import sized
 from tests.versions.test_model import campaign
 
 from trails import App, Node, node_type, predicate
-from trails.engine import settling
-from trails.engine.branches import create_branch
-from trails.engine.merge import merge
-from trails.engine.verify import verify
-from trails.model.merges import MergeRequest
+from trails.engine.graph import settling
+from trails.engine.history.branches import create_branch
+from trails.engine.history.merge import merge
+from trails.engine.upkeep.verify import verify
+from trails.model.history import MergeRequest
 from trails.views.nodes.layers import ROOT
 
 

@@ -11,17 +11,16 @@ import pytest
 from tests.versions.repo import Repo
 
 from trails import App, Node, node_type, predicate
-from trails.engine.branches import create_branch
-from trails.engine.evolve import apply_schema
-from trails.engine.graph import Graph
-from trails.engine.history import diff
-from trails.engine.merge import merge
-from trails.engine.verify import verify
-from trails.engine.write.states import apply_states
+from trails.engine.graph.graph import Graph
+from trails.engine.history.branches import create_branch
+from trails.engine.history.commits import diff
+from trails.engine.history.merge import merge
+from trails.engine.schema.evolution import apply_schema
+from trails.engine.upkeep.verify import verify
+from trails.engine.write.edits import apply_states
 from trails.engine.write.write import Write
-from trails.model.merges import MergeRequest, MergeResult
-from trails.model.nodes import NodeState
-from trails.model.selections import Order, Selection
+from trails.model.history import MergeRequest, MergeResult
+from trails.model.nodes import NodeState, Order, Selection
 from trails.model.types import Schema, ShapeDescriptor
 
 

@@ -14,10 +14,10 @@ from tests.versions.test_schema_merge import Tasks, small, with_due, without_siz
 from tests.versions.test_stricter_types import CASES, Boxes, Case
 
 from trails import Node, node_type, predicate
-from trails.engine.branches import create_branch
-from trails.engine.merge import merge
+from trails.engine.history.branches import create_branch
+from trails.engine.history.merge import merge
 from trails.errors import ValidationError
-from trails.model.merges import MergeRequest, MergeResult, Resolution
+from trails.model.history import MergeRequest, MergeResult, Resolution
 
 
 class Joined(Boxes):

@@ -12,11 +12,11 @@ from tests.versions.oracle import State
 from tests.versions.repo import Repo
 from tests.versions.world import Item
 
-from trails.engine import snapshots
-from trails.engine.branches import create_branch
-from trails.engine.graph import Graph
-from trails.engine.lines import SNAPSHOT
-from trails.engine.snapshots import make_room
+from trails.engine.graph.checkouts import SNAPSHOT
+from trails.engine.graph.graph import Graph
+from trails.engine.history.branches import create_branch
+from trails.engine.visibility import refs as snapshots
+from trails.engine.visibility.refs import make_room
 from trails.errors import NotFoundError, TransactionError
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import UNFINISHED

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from trails import App, Edge, Node, Ref, edge_type, node_type, predicate
-from trails.engine.branches import create_branch
-from trails.engine.merge import merge
-from trails.engine.rule_check import broken_rules, group_violations
+from trails.engine.history.branches import create_branch
+from trails.engine.history.merge import merge
+from trails.engine.schema.rule_check import broken_rules, group_violations
 from trails.errors import SchemaMismatchError
-from trails.model.merges import MergeRequest, MergeResult
-from trails.model.wording import count
+from trails.model.history import MergeRequest, MergeResult
+from trails.model.texts import count
 
 
 def declare(**rules: Any) -> tuple[type, ...]:
@@ -210,7 +210,7 @@ def test_a_branch_that_breaks_a_rule_is_not_moved_to(
     boxes.fill("b", case)
     boxes.reopen(**case.rules)
     with monkeypatch.context() as patched:
-        patched.setattr("trails.engine.merging.broken_rules", lambda *_: iter(()))
+        patched.setattr("trails.engine.history.merge_plan.broken_rules", lambda *_: iter(()))
         assert boxes.merge("main", "b").outcome == "merged"
     assert boxes.broken("b") == [case.rule]
     result = boxes.merge("b", "main")

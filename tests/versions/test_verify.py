@@ -13,17 +13,17 @@ import pyoxigraph as ox
 import pytest
 
 from trails import App, Edge, Node, Ref, edge_type, node_type, predicate
-from trails.engine import stores
-from trails.engine.branches import create_branch
-from trails.engine.context import GraphContext
-from trails.engine.graph import Graph
-from trails.engine.verify import verify, verify_and_repair
+from trails.engine.graph import stores
+from trails.engine.graph.graph import Graph
+from trails.engine.history.branches import create_branch
+from trails.engine.session.context import GraphContext
+from trails.engine.upkeep.verify import verify, verify_and_repair
 from trails.model.names import branch_folder
-from trails.model.read_only import ReadOnly
-from trails.model.reports import Finding
+from trails.model.results import ReadOnly
+from trails.model.upkeep import Finding
 from trails.views.nodes.compare import States, compare
-from trails.views.nodes.docs import seal, unseal
 from trails.views.nodes.file import NodeFile
+from trails.views.nodes.rows import seal, unseal
 
 
 @node_type(unique=[("shelf", "place")])

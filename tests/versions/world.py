@@ -23,14 +23,14 @@ from tests.versions.oracle import (
 )
 
 from trails import App, Edge, Node, Ref, edge_type, node_type, predicate
-from trails.engine.branches import create_branch, delete_branch, list_branches
-from trails.engine.changes import net_between, show_changes
-from trails.engine.context import GraphContext
-from trails.engine.graph import Graph
-from trails.engine.merge import merge
-from trails.engine.verify import verify
+from trails.engine.graph.changes import net_between, show_changes
+from trails.engine.graph.graph import Graph
+from trails.engine.history.branches import create_branch, delete_branch, list_branches
+from trails.engine.history.merge import merge
+from trails.engine.session.context import GraphContext
+from trails.engine.upkeep.verify import verify
 from trails.errors import ConflictError, NotFoundError, QueryError, ValidationError
-from trails.model.merges import Conflict, MergeRequest, MergeResult, Resolution
+from trails.model.history import Conflict, MergeRequest, MergeResult, Resolution
 from trails.model.names import branch_folder
 from trails.model.nodes import NodeState
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from trails import App, Node, Ref, node_type, predicate
-from trails.engine.branches import create_branch
-from trails.engine.context import GraphContext
-from trails.engine.merge import merge
-from trails.model.merges import MergeRequest, MergeResult
+from trails.engine.history.branches import create_branch
+from trails.engine.history.merge import merge
+from trails.engine.session.context import GraphContext
+from trails.model.history import MergeRequest, MergeResult
 
 
 @node_type

@@ -18,7 +18,7 @@ from tests.mcp.trivial import OneCaller
 
 from trails import App
 from trails.model.actors import LOCAL
-from trails.request.options import KernelOptions
+from trails.request.admission import KernelOptions
 from trails.request.pipeline import Kernel
 from trails.request.watches import Watches
 from trails.surfaces.mcp.http import McpApp

@@ -6,11 +6,10 @@ import pytest
 from tests.watches.shelf import Book, Shelf, Thing, branch, make_app, merge_into, save
 
 from trails import App
-from trails.engine import feed as feed_module
-from trails.engine.feed import Change
-from trails.engine.traces import Traces
+from trails.engine.graph import feed as feed_module
+from trails.engine.graph.feed import BranchChange, ChangeIndex
 from trails.errors import StorageError, ValidationError
-from trails.model.loads import LoadRequest
+from trails.model.writes import LoadRequest
 
 
 @pytest.fixture
@@ -26,14 +25,14 @@ def app():
 @pytest.fixture
 def heard(app):
     """Every change that is told."""
-    changes: list[Change] = []
+    changes: list[BranchChange] = []
     app.graph().feed.listen(changes.append)
     return changes
 
 
-def exact(branch: str, handles: set[str], types: set[str]) -> Change:
+def exact(branch: str, handles: set[str], types: set[str]) -> BranchChange:
     """A change of a few nodes."""
-    return Change(branch, frozenset(handles), frozenset(types))
+    return BranchChange(branch, frozenset(handles), frozenset(types))
 
 
 def test_a_commit_tells_its_nodes_and_their_types(app, heard):
@@ -74,7 +73,7 @@ def test_a_change_is_told_when_it_can_be_read(app):
     ctx = app.context()
     before = app.graph().main.head
 
-    def look(change: Change) -> None:
+    def look(change: BranchChange) -> None:
         seen.append((ctx.kg.find("Book", "b").values.get("pages"), ctx.kg.head))
 
     app.graph().feed.listen(look)
@@ -86,11 +85,11 @@ def test_a_change_is_told_when_it_can_be_read(app):
 def test_a_listener_that_fails_harms_nobody(app, heard, caplog):
     """The write succeeds and the next listener is told; the failure is in the server's log."""
 
-    def fail(change: Change) -> None:
+    def fail(change: BranchChange) -> None:
         raise RuntimeError("mine")
 
     stop = app.graph().feed.listen(fail)
-    later: list[Change] = []
+    later: list[BranchChange] = []
     app.graph().feed.listen(later.append)
     save(app.context(), Shelf, "t")
     assert len(heard) == len(later) == 1
@@ -110,7 +109,7 @@ def test_many_nodes_are_told_by_type(app, heard, monkeypatch):
     ctx.kg.save_all(Book(code=f"b{n}", name="x") for n in range(6))
     assert heard == [
         exact("main", {f"Thing/t{n}" for n in range(5)}, {"Thing"}),
-        Change("main", None, frozenset({"Book", "Thing"})),
+        BranchChange("main", None, frozenset({"Book", "Thing"})),
     ]
 
 
@@ -130,7 +129,7 @@ def test_statements_that_skip_validation_tell_everything(heard, app):
     app.context().kg.raw_sparql(
         f'INSERT DATA {{ <{iri}> <{field}> "attic" }}', skip_validation=True
     )
-    assert heard == [Change("main")]
+    assert heard == [BranchChange("main")]
 
 
 def test_branches_tell_their_own(app, heard):
@@ -140,9 +139,9 @@ def test_branches_tell_their_own(app, heard):
     app.versions().delete_branch("draft", force=True)
     types = app.graph().main.schema.digest
     assert heard == [
-        Change("draft", traces=Traces(), turn=(None, types)),
+        BranchChange("draft", traces=ChangeIndex(), turn=(None, types)),
         exact("draft", {"Book/b"}, {"Book", "Thing"}),
-        Change("draft", traces=Traces(), turn=(types, None)),
+        BranchChange("draft", traces=ChangeIndex(), turn=(types, None)),
     ]
 
 
@@ -163,9 +162,9 @@ def test_a_long_fast_forward_tells_everything(app, heard, monkeypatch):
     branch(app, "draft")
     save(app.context(branch="draft"), Shelf, "t")
     heard.clear()
-    monkeypatch.setattr("trails.engine.moves._STATEMENTS", 0)
+    monkeypatch.setattr("trails.engine.history.merge._STATEMENTS", 0)
     merge_into(app, "draft")
-    assert heard == [Change("main")]
+    assert heard == [BranchChange("main")]
 
 
 def test_a_merge_tells_what_it_brings(app, heard):
@@ -189,17 +188,17 @@ def test_a_new_schema_tells_everything(heard, app):
         code: str = predicate(key=True)
 
     app.register(Lamp)
-    assert heard == [Change("main")]
+    assert heard == [BranchChange("main")]
 
 
 def test_a_listener_that_comes_during_a_write_is_told(app):
     """Nothing was collected for it, so it is told everything."""
-    heard: list[Change] = []
+    heard: list[BranchChange] = []
     ctx = app.context()
     with ctx.kg.transaction():
         save(ctx, Shelf, "t")
         app.graph().feed.listen(heard.append)
-    assert heard == [Change("main")]
+    assert heard == [BranchChange("main")]
 
 
 def test_a_commit_that_a_view_could_not_follow_is_told_when_it_does(tmp_path):
@@ -223,7 +222,7 @@ def test_a_commit_that_a_view_could_not_follow_is_told_when_it_does(tmp_path):
         failing.clear()
         assert heard == []
         assert ctx.kg.find("Shelf", "t") is not None
-        assert heard == [Change("main")]
+        assert heard == [BranchChange("main")]
 
 
 def _refuse() -> None:

@@ -17,10 +17,10 @@ from tests.watches.shelf import Book, Shelf, Thing, branch, make_app, merge_into
 from tests.watches.stage import until
 
 from trails import App
-from trails.engine import feed as feed_module
+from trails.engine.graph import feed as feed_module
 from trails.errors import TrailsError
 from trails.model.actors import LOCAL
-from trails.request import news as news_module
+from trails.request import watches as news_module
 from trails.request import watches as watches_module
 from trails.request.watches import Watcher, Watches
 
@@ -205,7 +205,7 @@ def few(monkeypatch):
     """Bounds that a small history reaches."""
     monkeypatch.setattr(feed_module, "MANY", MANY)
     monkeypatch.setattr(news_module, "MANY", MANY)
-    monkeypatch.setattr("trails.engine.moves._STATEMENTS", 60)
+    monkeypatch.setattr("trails.engine.history.merge._STATEMENTS", 60)
     monkeypatch.setattr(watches_module, "_STEP", 3)
 
 

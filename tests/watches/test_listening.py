@@ -12,7 +12,7 @@ from tests.watches.stage import Stage, until
 from tests.watches.test_subscriptions import make_capability, make_type
 
 from trails import App
-from trails.surfaces.mcp import listening
+from trails.surfaces.mcp import subscriptions as listening
 from trails.surfaces.mcp.http import McpApp
 
 HEADERS = {

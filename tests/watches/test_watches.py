@@ -12,8 +12,8 @@ from tests.watches.stage import until
 from trails import App
 from trails.app.kernels import kernel_of
 from trails.model.actors import LOCAL
-from trails.model.outcomes import Failure
-from trails.request import news as news_module
+from trails.model.results import Failure
+from trails.request import watches as news_module
 from trails.request import watches as watches_module
 from trails.request.watches import Watcher, Watches
 

@@ -1,21 +1,66 @@
-"""Which credentials a project asks for: from its folder, its settings and the environment."""
+"""Which credentials a project asks for: from its folder, its settings and the environment.
+
+What the environment of a process gives and asks: scopes, and tokens.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from trails.app.policies import Mode
-from trails.app.serving.scopes import local_actor, wanted_token
+from trails.app.serve.relay.links import Hello
 from trails.app.settings import DATA_FOLDER, Settings
+from trails.errors import SettingsError
 from trails.identity.oauth.settings import OAuth
-from trails.identity.token_book import TokenBook
-from trails.request.authenticate import Authenticator, Verifier
+from trails.identity.tokens import TokenBook
+from trails.model.actors import LOCAL, Actor, Secret
+from trails.model.capabilities import SCOPES
+from trails.request.authenticate import Authenticator, Verifier, hash_of
+
+SCOPES_VARIABLE: Final = "TRAILS_MCP_SCOPES"
+WANTED_VARIABLE: Final = "TRAILS_MCP_TOKEN"
+"""A token that this process wants from its clients."""
+TOKEN_VARIABLE: Final = "TRAILS_TOKEN"  # noqa: S105 - the name of a variable
+"""A token that this process presents to others."""
 
 
-class Gate(msgspec.Struct, frozen=True):
+def local_actor(environment: Mapping[str, str]) -> Actor:
+    """The local actor; ``TRAILS_MCP_SCOPES`` lists what it may use, ``runtime`` if unset."""
+    given = [each.strip() for each in environment.get(SCOPES_VARIABLE, "").split(",")]
+    named = {each for each in given if each}
+    for each in sorted(named.difference(SCOPES)):
+        raise SettingsError(
+            f"{SCOPES_VARIABLE} has {each!r}, which is no scope; it is a comma list of "
+            f"{', '.join(SCOPES)}"
+        )
+    if not named:
+        return LOCAL
+    return msgspec.structs.replace(LOCAL, scopes=frozenset(s for s in SCOPES if s in named))
+
+
+def wanted_token(environment: Mapping[str, str]) -> Secret | None:
+    """The token that clients of this process must present, if there is one."""
+    token = environment.get(WANTED_VARIABLE)
+    return Secret(token) if token else None
+
+
+def hello_of(graph: str, environment: Mapping[str, str]) -> Hello:
+    """What a process says of itself that serves one client on its standard streams."""
+    scopes = local_actor(environment).scopes
+    token, wanted = environment.get(TOKEN_VARIABLE), wanted_token(environment)
+    return Hello(
+        graph,
+        tuple(each for each in SCOPES if each in scopes),
+        Secret(token) if token else None,
+        "" if wanted is None else hash_of(wanted).hex(),
+    )
+
+
+class CredentialRules(msgspec.Struct, frozen=True):
     """What whoever comes to a project must show."""
 
     authenticator: Authenticator
@@ -50,7 +95,7 @@ def _describe(mode: Mode, *, guarded: bool) -> str:
     return "nobody needs a token, so everybody on this machine is 'local', and policies decide"
 
 
-def access_of(folder: Path, settings: Settings, environment: Mapping[str, str]) -> Gate:
+def access_of(folder: Path, settings: Settings, environment: Mapping[str, str]) -> CredentialRules:
     """The gate of a project, for a process with some environment."""
     authenticator = Authenticator(
         local_actor(environment),
@@ -58,11 +103,11 @@ def access_of(folder: Path, settings: Settings, environment: Mapping[str, str]) 
         TokenBook(folder / DATA_FOLDER),
         None if settings.auth.oauth is None else _verifier(settings.auth.oauth, folder),
     )
-    return Gate(authenticator)
+    return CredentialRules(authenticator)
 
 
 def _verifier(oauth: OAuth, folder: Path) -> Verifier:
     # Cryptography takes a while to import, and most projects have no use for it.
-    from trails.identity.oauth.verifier import Verifier  # noqa: PLC0415
+    from trails.identity.oauth.verifier import AccessTokenVerifier  # noqa: PLC0415
 
-    return Verifier(oauth, folder)
+    return AccessTokenVerifier(oauth, folder)

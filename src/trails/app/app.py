@@ -14,20 +14,19 @@ from typing import Self
 
 import msgspec
 
-from trails.app.data_folder import prepare_data
 from trails.app.modules import load_module, queries_folder
-from trails.app.ownership import Ownership
+from trails.app.ownership import Ownership, prepare_data
 from trails.app.policies import ProjectPolicies, undeclared, unguarded
 from trails.app.settings import DATA_FOLDER, GraphSettings, Project, Settings, read_settings
-from trails.engine.context import GraphContext
-from trails.engine.evolve import adopt_schema
-from trails.engine.graph import Graph
-from trails.engine.load.source import Progress, no_progress
-from trails.engine.replacements import GRAPHS
-from trails.engine.service import GraphService
-from trails.engine.stored_queries import load_queries
-from trails.engine.untrusted import Untrusted
-from trails.engine.versions import Versions
+from trails.engine.graph.graph import Graph
+from trails.engine.history.branches import Versions
+from trails.engine.schema.evolution import adopt_schema
+from trails.engine.session.context import GraphContext
+from trails.engine.session.service import GraphService
+from trails.engine.sparql.stored_queries import load_queries
+from trails.engine.sparql.untrusted import Untrusted
+from trails.engine.transfer.source import Progress, no_progress
+from trails.engine.upkeep.backups import GRAPHS
 from trails.errors import (
     DeclarationError,
     NotFoundError,
@@ -41,14 +40,11 @@ from trails.errors import (
     TrailsError,
     UnwritableError,
 )
-from trails.model.answers import Answer
 from trails.model.capabilities import StoredQuery
-from trails.model.loads import LoadRequest, LoadResult
-from trails.model.mutations import Mutation
-from trails.model.read_only import REQUESTED, unwritable
+from trails.model.results import REQUESTED, QueryAnswer, unwritable
 from trails.model.types import Schema
-from trails.registry.cell import RegistryCell
-from trails.registry.discover import Declarations, collect, discover
+from trails.model.writes import LoadRequest, LoadResult, Mutation
+from trails.registry.cell import Declarations, RegistryCell, collect, discover
 from trails.registry.registry import Registry, with_queries
 from trails.request.builtins.meta import META
 from trails.sandbox.pool import Sandbox
@@ -349,11 +345,11 @@ class App:
 
     def query(
         self, ctx: GraphContext, name: str, params: Mapping[str, object] | None = None
-    ) -> Answer | str | None:
+    ) -> QueryAnswer | str | None:
         """Run a stored query: its answer, or the commit of one that changes (None: no change)."""
         return self.service(ctx.graph).query(ctx, name, params or {})
 
-    def ask(self, ctx: GraphContext, text: str, /, **params: object) -> Answer:
+    def ask(self, ctx: GraphContext, text: str, /, **params: object) -> QueryAnswer:
         """Run anybody's SPARQL query, confined and within the limits of ``[sandbox]``."""
         return self.service(ctx.graph).ask(ctx, text, params)
 

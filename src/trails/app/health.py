@@ -7,17 +7,17 @@ from datetime import UTC, datetime
 from typing import Final
 
 from trails.app.app import App
-from trails.app.data_folder import examine_permissions
+from trails.app.ownership import examine_permissions
 from trails.app.settings import DATA_FOLDER
-from trails.engine.costs import examine_costs
-from trails.engine.doctor import examine, examine_machine
+from trails.engine.session.costs import examine_costs
+from trails.engine.upkeep.doctor import examine, examine_machine
 from trails.errors import CorruptionError, TrailsError
-from trails.identity.token_files import TokenFile
-from trails.model.reports import Finding, Report
+from trails.identity.tokens import TokenFile
+from trails.model.texts import count
 from trails.model.types import Schema
-from trails.model.wording import count
+from trails.model.upkeep import Finding, Report
+from trails.projections.tools import examine_tools
 from trails.registry.registry import Registry, with_queries
-from trails.registry.tool_advice import examine_tools
 
 _MODES: Final = {
     "open": "none, and no tokens: everything is allowed, on this machine",
@@ -93,7 +93,7 @@ def _policies(app: App, graph: str) -> list[Finding]:
     if app.folder is None:
         return []
     # Cedar takes a while to import, and whoever serves a graph examines it without.
-    from trails.app.policy_desk import PolicyDesk  # noqa: PLC0415
+    from trails.app.policy_inspection import PolicyDesk  # noqa: PLC0415
 
     try:
         check = PolicyDesk(app.folder).check_one(graph)

@@ -1,17 +1,22 @@
-"""Kernels: an App's graphs, as surfaces see them."""
+"""Kernels: an App's graphs, as surfaces see them.
+
+The graphs of an app as they are served: each one's kernel, or why there is none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from trails import __version__
 from trails.app.app import App
 from trails.app.health import examine_served
-from trails.engine.graph import everybody
+from trails.engine.graph.graph import everybody
+from trails.errors import TrailsError
 from trails.model.actors import Actor
-from trails.request.admission import Budget
-from trails.request.options import KernelOptions
+from trails.model.results import Failure
+from trails.request.admission import Budget, KernelOptions
 from trails.request.pipeline import Kernel
 
 
@@ -47,3 +52,46 @@ def kernel_of(
             doctor=partial(examine_served, app, graph),
         ),
     )
+
+
+class ServedGraphs(Mapping[str, Kernel | Failure]):
+    """Every graph by its id, opened when first asked for."""
+
+    def __init__(self, app: App, is_current: Callable[[Actor], bool] = everybody) -> None:
+        self._app = app
+        self._is_current = is_current
+        self._opened: dict[str, Kernel | Failure] = {}
+
+    def __getitem__(self, graph: str) -> Kernel | Failure:
+        """A graph's kernel, or why it is not served."""
+        if graph not in self._app.settings.graphs:
+            raise KeyError(graph)
+        found = self._opened.get(graph)
+        if found is None:
+            found = self._opened[graph] = self._open(graph)
+        return found
+
+    def _open(self, graph: str) -> Kernel | Failure:
+        try:
+            return kernel_of(self._app, graph, self._is_current)
+        except TrailsError as error:
+            return Failure("semantic", error.code, error.message, error.data)
+
+    def __iter__(self) -> Iterator[str]:
+        """The ids."""
+        return iter(self._app.settings.graphs)
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self._app.settings.graphs)
+
+    def under_way(self) -> Counter[str]:
+        """What is under way on all graphs, by name."""
+        kernels = [each for each in self._opened.values() if not isinstance(each, Failure)]
+        return sum((each.under_way() for each in kernels), Counter())
+
+    def close(self) -> None:
+        """Wait for what runs, and let the threads of all graphs end."""
+        for kernel in self._opened.values():
+            if not isinstance(kernel, Failure):
+                kernel.close()

@@ -14,19 +14,27 @@ import msgspec
 
 from trails.app.access import access_of
 from trails.app.app import App
-from trails.app.backups import list_backups, restore_project
-from trails.app.clients.requests import install_client, list_clients, uninstall_client
+from trails.app.clients.install import install_client, list_clients, uninstall_client
 from trails.app.ownership import Ownership
 from trails.app.policies import unguarded
 from trails.app.policy_commands import LocalPolicies
-from trails.app.serving.attaching import own_or_find
-from trails.app.serving.commands import LocalServer
-from trails.app.serving.owners import OwnerAddress
-from trails.app.sessions.connection import Address, Connection, chosen_token, parse_address
-from trails.app.sessions.failures import error_of
-from trails.app.sessions.local import LocalDoor
-from trails.app.sessions.operator import ask_owner
-from trails.app.sessions.remote import RemoteDoor, explain_absence, list_graphs
+from trails.app.serve.commands import LocalServer
+from trails.app.serve.relay.owner_election import own_or_find
+from trails.app.serve.relay.owners import OwnerAddress
+from trails.app.sessions.connection import (
+    ServerAddress,
+    ServerConnection,
+    chosen_token,
+    error_of,
+    parse_address,
+)
+from trails.app.sessions.graphs import (
+    LocalDoor,
+    RemoteDoor,
+    ask_owner,
+    explain_absence,
+    list_graphs,
+)
 from trails.app.sessions.session import GraphSession
 from trails.app.settings import DATA_FOLDER, Settings, choose_graph, read_settings
 from trails.app.upkeep import (
@@ -38,23 +46,32 @@ from trails.app.upkeep import (
     BackupArguments,
     CleanupArguments,
     DoctorArguments,
-    Operation,
     OptimizeArguments,
+    UpkeepOperation,
     VerifyArguments,
+    list_backups,
+    restore_project,
 )
-from trails.engine.recover import Recovering, recover
-from trails.engine.scaffold import scaffold_project
+from trails.engine.upkeep.recover import Recovering, recover
+from trails.engine.upkeep.scaffold import scaffold_project
 from trails.errors import LockedError, NotFoundError, TrailsError, UnreachableError
 from trails.files import set_private_umask
-from trails.identity.token_files import TokenFile
-from trails.model.actors import OPERATOR, Actor
-from trails.model.clients import ClientPlace, Installation, InstallRequest
-from trails.model.outcomes import Failure
-from trails.model.reports import Report
-from trails.model.tokens import IssuedToken, TokenRecord, TokenRequest
+from trails.identity.tokens import TokenFile
+from trails.model.actors import OPERATOR, Actor, IssuedToken, TokenRecord, TokenRequest
+from trails.model.results import Failure
 from trails.model.types import Schema
-from trails.model.upkeep import Cleaned, Manifest, Optimized, Recovery, RestoreRequest
-from trails.surfaces.cli.operations import Place, Session, Tell
+from trails.model.upkeep import (
+    Cleaned,
+    ClientPlace,
+    Installation,
+    InstallRequest,
+    Manifest,
+    Optimized,
+    Recovery,
+    Report,
+    RestoreRequest,
+)
+from trails.surfaces.cli.operations import ProjectLocation, Session, Tell
 
 _A = TypeVar("_A", bound=msgspec.Struct)
 _R = TypeVar("_R")
@@ -101,7 +118,7 @@ class LocalOperations(LocalServer, LocalPolicies):
 
     @contextmanager
     def open(
-        self, place: Place, graph: str | None, tell: Tell, *, declared: bool
+        self, place: ProjectLocation, graph: str | None, tell: Tell, *, declared: bool
     ) -> Iterator[Session]:
         """Open one graph of a project, or of a server."""
         if place.server is not None:
@@ -198,7 +215,7 @@ def _token_file(folder: Path) -> TokenFile:
     return TokenFile(folder / DATA_FOLDER)
 
 
-def _perform(folder: Path, operation: Operation[_A, _R], given: _A, tell: Tell) -> _R:
+def _perform(folder: Path, operation: UpkeepOperation[_A, _R], given: _A, tell: Tell) -> _R:
     """Carry out an operation here, or let the process do it that serves the folder."""
     read_settings(folder)  # refuses a folder that is not a project
     set_private_umask()
@@ -246,13 +263,13 @@ def _find_caller(folder: Path, settings: Settings) -> _Caller:
     return _Caller(found, gate.configured)
 
 
-def _address(owner: OwnerAddress) -> Address:
+def _address(owner: OwnerAddress) -> ServerAddress:
     name = f"the process that serves this folder (pid {owner.pid})"
-    return Address(name, path=Path(owner.http), key=owner.key)
+    return ServerAddress(name, path=Path(owner.http), key=owner.key)
 
 
-def _remote(address: Address, graph: str | None) -> GraphSession:
-    connection = Connection(address)
+def _remote(address: ServerAddress, graph: str | None) -> GraphSession:
+    connection = ServerConnection(address)
     graphs = list_graphs(connection)
     if graphs is None:
         if graph is None:

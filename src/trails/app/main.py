@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from trails.app.startup import uncollected
+from trails.app.memory import uncollected
 from trails.surfaces.cli.plain import INTERRUPTED, tell
 
 _STDIO_OPTIONS: Final = {
@@ -39,7 +39,7 @@ def _command_line(first: Sequence[str]) -> Callable[[], object]:
     from trails import __version__  # noqa: PLC0415
 
     if first == ["serve"]:
-        from trails.app.serving.commands import LocalServer  # noqa: PLC0415
+        from trails.app.serve.commands import LocalServer  # noqa: PLC0415
         from trails.surfaces.cli.root import build_root  # noqa: PLC0415
         from trails.surfaces.cli.serving import add_serve_command  # noqa: PLC0415
 
@@ -60,7 +60,7 @@ def _plain_stdio(arguments: Sequence[str]) -> Callable[[], object] | None:
     given = {_STDIO_OPTIONS.get(option, ""): value for option, value in zip(options, values)}  # noqa: B905
     if len(options) != len(values) or len(given) != len(options) or "" in given:
         return None
-    from trails.app.serving.commands import LocalServer  # noqa: PLC0415
+    from trails.app.serve.commands import LocalServer  # noqa: PLC0415
     from trails.errors import TrailsError  # noqa: PLC0415
 
     def serve() -> None:

@@ -2,6 +2,8 @@
 
 What a module raises while it is imported becomes an error that says where, without
 a stack trace, and without texts that may hold a secret.
+
+What a project declares for a graph, from its files alone: no data is opened.
 """
 
 from __future__ import annotations
@@ -12,7 +14,13 @@ from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
 
+from trails.app.settings import Settings
+from trails.engine.sparql.stored_queries import read_queries
 from trails.errors import DeclarationError, SettingsError, TrailsError
+from trails.model.iris import Names
+from trails.registry.cell import RegistryCell, collect, discover
+from trails.registry.registry import Registry, with_queries
+from trails.request.builtins.meta import META
 
 _OWN_MODULES = "trails_project_"
 # Their texts are about the code, never about the values it works with.
@@ -75,3 +83,18 @@ def queries_folder(folder: Path, given: str, graph: str) -> Path:
     if path.exists() and not path.is_dir():
         raise SettingsError(f"graph {graph!r}: queries = {given!r} is not a folder")
     return path
+
+
+def declared_registry(folder: Path, settings: Settings, graph: str) -> Registry:
+    """Types, capabilities and stored queries; queries that can't be used are left out."""
+    given = settings.graphs[graph]
+    found = discover(load_module(folder, given.app, graph))
+    registry = RegistryCell(collect(META).capabilities).register(
+        types=found.types, shapes=found.shapes, capabilities=found.capabilities
+    )
+    queries = read_queries(
+        queries_folder(folder, given.queries, graph),
+        registry.schema,
+        Names(settings.base_iri(graph)),
+    )
+    return with_queries(registry, queries.queries)

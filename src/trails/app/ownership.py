@@ -1,10 +1,15 @@
-"""One process owns a project folder; a second one learns which one does, or why it can't know."""
+"""One process owns a project folder; a second one learns which one does, or why it can't know.
+
+The ``.trails`` folder of a project: what its owner does before anything in it is opened.
+"""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
+import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
@@ -13,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from trails.app.serving.owners import (
+from trails.app.serve.relay.owners import (
     OWNER_FILE,
     Owner,
     decode_owner,
@@ -23,11 +28,14 @@ from trails.app.serving.owners import (
     this_machine,
     unusable_file,
 )
-from trails.app.serving.socket_folders import remove_debris
+from trails.app.serve.relay.socket_folders import remove_debris
 from trails.app.settings import SETTINGS_FILE
+from trails.engine.graph.graph import TEMPORARY
+from trails.engine.upkeep.backups import GRAPHS, finish_replacement
 from trails.errors import LockedError, StorageError
-from trails.files import private_folder
-from trails.model.secrets import Secret
+from trails.files import make_private, open_to_others, private_folder
+from trails.model.actors import Secret
+from trails.model.upkeep import Finding
 
 _PATIENCE: Final = 0.5
 """Seconds to wait for a folder that another process owns."""
@@ -197,4 +205,30 @@ def describe_lock(data: Path) -> LockedError:
         "'trails' commands or an MCP client, which go through it, or close it first",
         pid=owner.pid,
         reason="served",
+    )
+
+
+_SHOWN: Final = 3
+
+
+def prepare_data(data: Path, tell: Callable[[str], None]) -> None:
+    """Close the folder to other users, and finish or remove what a killed process left."""
+    make_private(data)
+    finish_replacement(data, tell)
+    for each in data.glob(f"{GRAPHS}/*/{TEMPORARY}"):
+        shutil.rmtree(each, ignore_errors=True)
+
+
+def examine_permissions(data: Path) -> Finding:
+    """Whether other users can reach anything in the folder."""
+    found = list(open_to_others(data))
+    if not found:
+        return Finding("permissions", "ok", f"only this user can enter {data}")
+    shown = ", ".join(str(each) for each in found[:_SHOWN])
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return Finding(
+        "permissions",
+        "problem",
+        f"other users of this machine can reach {shown}{more}",
+        f"run 'chmod -R go= {data}' as the user that owns the files",
     )

@@ -3,30 +3,107 @@
 A graph without policies is open as long as nobody has to show a credential, and read only
 from then on. Policies, tokens and declarations may change while a graph is served; the judge
 of a graph looks for that when it is asked, at most once a second.
+
+A folder of policies: what it holds, and whether it has changed.
 """
 
 from __future__ import annotations
 
 import logging
+import stat
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Final, Literal
 
 import msgspec
 
-from trails.app.policy_files import Look, PolicyFiles
 from trails.app.settings import GraphSettings, Settings
 from trails.errors import PolicyError
 from trails.model.actors import Actor
+from trails.model.capabilities import Action
 from trails.model.decisions import EVERYTHING, Judge, Resource
-from trails.model.tools import Action
-from trails.policies.sources import Source
+from trails.policies.sources import PolicyFile
 from trails.registry.registry import Registry
 
+SUFFIX: Final = ".cedar"
+_SETTLED: Final = 250_000_000
+"""Nanoseconds after which nobody is writing any more."""
+_LARGEST: Final = 4 << 20
+
+Look = tuple[tuple[str, int, int, int], ...]
+"""Name, inode, size and time of every file."""
+
+
+class PolicyFiles(msgspec.Struct, frozen=True):
+    """The ``*.cedar`` files of one folder, in name order; those that begin with a dot are not."""
+
+    folder: Path | None
+    shown: str = ""
+    """What the settings call the folder."""
+
+    def look(self) -> Look:
+        """What there is, without reading it; nothing where there is no folder."""
+        return () if self.folder is None else tuple(sorted(_look(self.folder)))
+
+    def is_settled(self) -> bool:
+        """Whether the last change is a while ago, so that no file is half written."""
+        if self.folder is None:
+            return True
+        try:
+            times = [self.folder.stat().st_mtime_ns, *(each[3] for each in self.look())]
+        except OSError:
+            return True
+        age = time_ns() - max(times)
+        return not 0 <= age < _SETTLED
+
+    def read(self) -> tuple[PolicyFile, ...]:
+        """All of it."""
+        return tuple(self._read(name) for name, *_ in self.look())
+
+    def _read(self, name: str) -> PolicyFile:
+        path = Path(self.folder or "") / name
+        shown = f"{self.shown}/{name}"
+        try:
+            if not path.is_file():
+                raise PolicyError(f"{shown} is not a file; rename it or make it one")
+            if path.stat().st_size > _LARGEST:
+                raise PolicyError(f"{shown} has more than {_LARGEST >> 20} MiB; split it")
+            return PolicyFile(shown, path.read_text(encoding="utf-8-sig"))
+        except UnicodeDecodeError as error:
+            raise PolicyError(
+                f"{shown} is not UTF-8 text (byte {error.start}); save it as such"
+            ) from None
+        except OSError as error:
+            raise PolicyError(
+                f"{shown} can't be read: {error.strerror or error}; correct that or remove it"
+            ) from None
+
+
+def _look(folder: Path) -> Iterator[tuple[str, int, int, int]]:
+    try:
+        paths = list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise PolicyError(
+            f"the folder of policies {str(folder)!r} can't be read: {error.strerror or error}"
+        ) from None
+    for path in paths:
+        name = path.name
+        if name.endswith(SUFFIX) and not name.startswith("."):
+            try:
+                found = path.stat()
+            except OSError:
+                yield name, 0, 0, 0  # it is there, and reading it will say what is wrong
+            else:
+                kind = stat.S_IFMT(found.st_mode)
+                yield name, found.st_ino + kind, found.st_size, found.st_mtime_ns
+
+
 Mode = Literal["open", "read only", "policies"]
-Make = Callable[[Mode, tuple[Source, ...], Registry | None], Judge]
+Make = Callable[[Mode, tuple[PolicyFile, ...], Registry | None], Judge]
 
 _PATIENCE: Final = 1.0
 """Seconds between two looks at the files."""
@@ -49,12 +126,12 @@ class _State(msgspec.Struct, frozen=True):
     look: Look
     guarded: bool
     mode: Mode
-    sources: tuple[Source, ...]
+    sources: tuple[PolicyFile, ...]
     registry: Registry | None
     judge: Judge
 
 
-class FollowingJudge:
+class ReloadingAuthorizer:
     """A judge that is replaced whenever what it decides by has changed."""
 
     def __init__(
@@ -185,14 +262,14 @@ class ProjectPolicies:
         self._settings = settings
         self._registry = registry
         self._guarded = guarded
-        self._judges: dict[str, FollowingJudge] = {}
-        self._server: FollowingJudge | None = None
+        self._judges: dict[str, ReloadingAuthorizer] = {}
+        self._server: ReloadingAuthorizer | None = None
 
-    def judge(self, graph: str) -> FollowingJudge:
+    def judge(self, graph: str) -> ReloadingAuthorizer:
         """Who decides on a graph; raises PolicyError the first time, if its policies are wrong."""
         found = self._judges.get(graph)
         if found is None:
-            found = self._judges[graph] = FollowingJudge(
+            found = self._judges[graph] = ReloadingAuthorizer(
                 f"graph {graph!r}",
                 self._files(f"graph {graph!r}", self._settings.graphs[graph].policies),
                 self._guarded,
@@ -201,10 +278,10 @@ class ProjectPolicies:
             )
         return found
 
-    def server(self) -> FollowingJudge:
+    def server(self) -> ReloadingAuthorizer:
         """Who decides about the server itself; raises PolicyError as well."""
         if self._server is None:
-            self._server = FollowingJudge(
+            self._server = ReloadingAuthorizer(
                 "[server]",
                 self._files("[server]", self._settings.server.policies),
                 self._is_closed,
@@ -239,17 +316,12 @@ class ProjectPolicies:
         return files
 
     def _make(
-        self, graph: str, mode: Mode, sources: tuple[Source, ...], registry: Registry | None
+        self, graph: str, mode: Mode, sources: tuple[PolicyFile, ...], registry: Registry | None
     ) -> Judge:
         if mode == "open":
             return EVERYTHING
         # Cedar takes a while to import, and most projects never need it.
-        from trails.policies.making import (  # noqa: PLC0415
-            READ_ONLY,
-            know_graph,
-            know_server,
-            make_judge,
-        )
+        from trails.policies.judge import READ_ONLY, know_graph, know_server, make_judge  # noqa: PLC0415
 
         if registry is None:
             return make_judge((), know_server(()), "undeclared")  # what is not known is denied
@@ -258,11 +330,11 @@ class ProjectPolicies:
         return make_judge(texts, known, str(registry.version))
 
     def _make_server(
-        self, mode: Mode, sources: tuple[Source, ...], registry: Registry | None
+        self, mode: Mode, sources: tuple[PolicyFile, ...], registry: Registry | None
     ) -> Judge:
         del registry
         if mode == "open":
             return EVERYTHING
-        from trails.policies.making import know_server, make_judge  # noqa: PLC0415
+        from trails.policies.judge import know_server, make_judge  # noqa: PLC0415
 
         return make_judge(sources, know_server(self._settings.graphs), "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from trails.model.policies import (
+from trails.model.decisions import (
     Explanation,
     PolicyActor,
     PolicyCheck,
@@ -23,7 +23,7 @@ class LocalPolicies:
 
     def check_policies(self, folder: Path) -> list[PolicyCheck]:
         """How the policies of every graph and of the server are."""
-        from trails.app.policy_desk import PolicyDesk  # noqa: PLC0415
+        from trails.app.policy_inspection import PolicyDesk  # noqa: PLC0415
 
         return PolicyDesk(folder).check()
 
@@ -31,7 +31,7 @@ class LocalPolicies:
         self, folder: Path, graph: str | None, file: Path | None
     ) -> list[PolicyResult]:
         """Ask the questions of a file, and compare the answers."""
-        from trails.app.policy_desk import PolicyDesk  # noqa: PLC0415
+        from trails.app.policy_inspection import PolicyDesk  # noqa: PLC0415
 
         return PolicyDesk(folder).test(graph, file)
 
@@ -39,7 +39,7 @@ class LocalPolicies:
         self, folder: Path, graph: str | None, question: PolicyQuestion
     ) -> Explanation:
         """Why something is allowed or denied."""
-        from trails.app.policy_desk import PolicyDesk  # noqa: PLC0415
+        from trails.app.policy_inspection import PolicyDesk  # noqa: PLC0415
 
         return PolicyDesk(folder).explain(graph, question)
 
@@ -47,6 +47,6 @@ class LocalPolicies:
         self, folder: Path, graph: str | None, actors: Sequence[PolicyActor], branch: str
     ) -> PolicyMatrix:
         """Which actor may use which tool."""
-        from trails.app.policy_desk import PolicyDesk  # noqa: PLC0415
+        from trails.app.policy_inspection import PolicyDesk  # noqa: PLC0415
 
         return PolicyDesk(folder).matrix(graph, actors, branch)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from trails.model.history import Commit, Head
-from trails.model.selections import Selection
+from trails.model.nodes import Selection
 from trails.model.types import Schema
 
 
@@ -34,7 +34,7 @@ class Rows(Protocol):
     def next(self) -> str | None: ...
 
 
-class Answer(Protocol):
+class SparqlResult(Protocol):
     """The result of a SPARQL query: variables, and rows of Python values."""
 
     @property
@@ -93,7 +93,7 @@ class KnowledgeGraph(Protocol):
         idempotency_key: str | None = None,
         request: object = None,
     ) -> AbstractContextManager[object]: ...
-    def sparql(self, text: str, /, **params: object) -> Answer: ...
+    def sparql(self, text: str, /, **params: object) -> SparqlResult: ...
     def raw_sparql(
         self, text: str, /, *, skip_validation: bool = False, message: str = ""
     ) -> Commit | None: ...

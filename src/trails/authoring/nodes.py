@@ -16,12 +16,10 @@ from trails.authoring.context import Context
 from trails.authoring.queries import Q, Query
 from trails.errors import FieldError, NotFoundError, TrailsError, ValidationError
 from trails.model.history import Commit
-from trails.model.ids import uuid7
-from trails.model.iris import normal_id
+from trails.model.iris import normal_id, uuid7
 from trails.model.kinds import KindError
 from trails.model.names import suggest
-from trails.model.nodes import make_handle
-from trails.model.selections import Selection
+from trails.model.nodes import Selection, make_handle
 from trails.model.types import TypeDescriptor
 
 _STATE = "_trails_state"
@@ -29,7 +27,7 @@ N = TypeVar("N", bound="Node")
 T = TypeVar("T")
 
 
-class Fate:
+class WriteOutcome:
     """What became of a write: shared by all instances it touched; None while it is open."""
 
     __slots__ = ("landed",)
@@ -46,11 +44,11 @@ class State(msgspec.Struct, eq=False):
     ctx: Context | None = None
     _stored: bool = False
     _loaded: Mapping[str, object] | None = None
-    _fate: Fate | None = None
+    _fate: WriteOutcome | None = None
     _earlier: tuple[bool, Mapping[str, object] | None] = (False, None)
 
     def remember(
-        self, *, stored: bool, values: Mapping[str, object] | None, fate: Fate | None = None
+        self, *, stored: bool, values: Mapping[str, object] | None, fate: WriteOutcome | None = None
     ) -> None:
         """Note what is in the graph; should the write of ``fate`` fail, it never was."""
         if fate is not None and self._fate is not fate:

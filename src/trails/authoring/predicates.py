@@ -8,10 +8,9 @@ from typing import Any, Final
 import msgspec
 
 from trails.errors import DeclarationError, FieldError
-from trails.model.constraints import compile_field
+from trails.model.constraints import check_pattern, compile_field
 from trails.model.kinds import KindError
 from trails.model.names import check_field_name, check_term
-from trails.model.patterns import check_pattern
 from trails.model.types import JSON, LIST, OBJECT, REF, PredicateDescriptor, ValueType
 
 

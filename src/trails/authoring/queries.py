@@ -9,7 +9,7 @@ import msgspec
 
 from trails.authoring.context import Context, Row
 from trails.errors import NotFoundError, QueryError
-from trails.model.selections import LOOKUPS, Condition, Group, Order, Selection
+from trails.model.nodes import LOOKUPS, Condition, Group, Order, Selection
 
 N = TypeVar("N")
 _CHUNK = 1000

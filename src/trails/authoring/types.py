@@ -2,6 +2,8 @@
 
 Each reads the annotations, checks everything that can be checked without the
 other types, and leaves a descriptor on the class.
+
+Shape: a structured value that capabilities take and return.
 """
 
 from __future__ import annotations
@@ -9,13 +11,12 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar, dataclass_transform, overload
+from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform, overload
 
 from trails.authoring.annotations import Forward, evaluate, read_value_type
 from trails.authoring.nodes import Edge, Node
 from trails.authoring.predicates import Predicate, describe
-from trails.authoring.shapes import Shape
-from trails.errors import DeclarationError
+from trails.errors import DeclarationError, FieldError, ValidationError
 from trails.model.names import check_term, check_type_name
 from trails.model.types import (
     REF,
@@ -25,6 +26,43 @@ from trails.model.types import (
     TypeDescriptor,
     ValueType,
 )
+
+
+class Shape:
+    """Base of shapes; constraints are checked where a value crosses a capability's border."""
+
+    __trails__: ClassVar[ShapeDescriptor]
+
+    def __init__(self, **values: object) -> None:
+        """Set fields by name."""
+        descriptor = self.__trails__
+        known = descriptor.by_name
+        if not values.keys() <= known.keys():
+            unknown = [name for name in values if name not in known]
+            raise ValidationError(
+                FieldError(name, "unknown_field", f"{descriptor.name} has no field {name!r}")
+                for name in unknown
+            )
+        own = self.__dict__
+        for name, default, many in descriptor.defaults:
+            given = values.get(name, default)
+            if many:
+                given = list(given) if given is not None else []  # type: ignore[call-overload]
+            own[name] = given
+
+    def __eq__(self, other: object) -> bool:
+        """Equal when all fields are."""
+        return type(other) is type(self) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        """Shapes are mutable values; identity is all that is stable."""
+        return id(self)
+
+    def __repr__(self) -> str:
+        """The fields."""
+        inner = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({inner})"
+
 
 C = TypeVar("C")
 _PLAIN = Predicate()

@@ -12,14 +12,14 @@ import msgspec
 from trails.errors import CorruptionError
 from trails.log.payloads import Payload
 from trails.log.protocol import Log
-from trails.model.history import GENESIS, Commit, Draft, Head, chain_digest, commit_id
-from trails.model.idempotency import KeyedOutcome
+from trails.model.history import GENESIS, Commit, CommitDraft, Head, chain_digest, commit_id
 from trails.model.types import Schema
+from trails.model.writes import KeyedOutcome
 
 
 def append(
     log: Log,
-    draft: Draft,
+    draft: CommitDraft,
     payload: Payload,
     schema: Schema,
     head: Head | None,

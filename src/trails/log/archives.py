@@ -18,8 +18,7 @@ import msgspec
 
 from trails.errors import CorruptionError
 from trails.files import make_folder, open_new, sync_folder
-from trails.log.compression import zstd
-from trails.log.storage import storage_errors
+from trails.log.storage import storage_errors, zstd
 from trails.model.history import Activity, ActivityArchive
 
 ARCHIVES_FOLDER: Final = "activities"

@@ -18,8 +18,7 @@ import msgspec
 
 from trails.errors import NotFoundError
 from trails.log.archives import ARCHIVES_FOLDER
-from trails.log.places import SEGMENTS
-from trails.log.storage import create_private, storage_errors
+from trails.log.storage import SEGMENTS, create_private, storage_errors
 from trails.model.history import GENESIS, Commit, Move
 from trails.model.types import Schema
 

@@ -21,8 +21,7 @@ import msgspec
 
 from trails.errors import CorruptionError, StorageError
 from trails.files import make_folder, private_opener, sync_folder
-from trails.log.compression import zstd
-from trails.log.storage import storage_errors
+from trails.log.storage import storage_errors, zstd
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -33,7 +32,7 @@ _small = zstd.ZstdCompressor(_LEVEL)
 """Kept, because making one takes longer than it takes to compress a small part."""
 
 
-class Part(msgspec.Struct, frozen=True):
+class DeltaPart(msgspec.Struct, frozen=True):
     """One half of a delta: how many statements, their digest, and where the text is."""
 
     count: int
@@ -47,8 +46,8 @@ class Part(msgspec.Struct, frozen=True):
 class Payload(msgspec.Struct, frozen=True):
     """Both halves, sealed."""
 
-    removed: Part
-    added: Part
+    removed: DeltaPart
+    added: DeltaPart
 
     @property
     def digest(self) -> str:
@@ -107,13 +106,13 @@ class PartWriter:
             self._buffer.clear()
             self._size = 0
 
-    def seal(self) -> Part:
+    def seal(self) -> DeltaPart:
         """Finish; a file is durable under its final name when this returns."""
         sha = self._hash.hexdigest()
         if self._file is None:
             text = b"".join(self._buffer)
             blob = _small.compress(text, zstd.ZstdCompressor.FLUSH_FRAME) if text else b""
-            return Part(self._count, sha, blob, text=text)
+            return DeltaPart(self._count, sha, blob, text=text)
         self._spill()
         with storage_errors("write a segment"):
             assert self._compressor is not None  # noqa: S101 - made together with the file
@@ -127,7 +126,7 @@ class PartWriter:
             self._path.replace(final)
             sync_folder(final.parent)
         self._file = None
-        return Part(self._count, sha, segment=name)
+        return DeltaPart(self._count, sha, segment=name)
 
     def discard(self) -> None:
         """Forget everything."""
@@ -157,7 +156,7 @@ class PayloadWriter:
         self.added.discard()
 
 
-def open_part(part: Part, folder: Path | None) -> IO[bytes]:
+def open_part(part: DeltaPart, folder: Path | None) -> IO[bytes]:
     """The N-Quads text of one half, as a stream that ends in CorruptionError if it is not whole.
 
     Whoever folds the stream must therefore read it to its end before the result counts.

@@ -17,8 +17,8 @@ from trails.errors import ConflictError
 from trails.log.extracts import Extract
 from trails.log.payloads import Payload, PayloadWriter
 from trails.model.history import Activity, ActivityArchive, Commit, Head, Move
-from trails.model.idempotency import KeyedOutcome
 from trails.model.types import Schema
+from trails.model.writes import KeyedOutcome
 
 
 class Header(msgspec.Struct, frozen=True):

@@ -30,32 +30,28 @@ from trails.log.archives import (
     read_archives,
     write_archive,
 )
-from trails.log.compression import zstd
 from trails.log.extracts import Extract, extract
-from trails.log.payloads import Part, Payload, PayloadWriter, open_part
-from trails.log.places import EXTRACT, LOG_FILE, NEW_LOG, SEGMENTS, find_log
+from trails.log.payloads import DeltaPart, Payload, PayloadWriter, open_part
 from trails.log.protocol import Header, head_moved
 from trails.log.storage import (
+    EXTRACT,
+    LOG_FILE,
+    NEW_LOG,
+    SEGMENTS,
     SHRINKABLE,
     connect,
     connect_read_only,
     create_private,
+    find_log,
     give_back_space,
     storage_errors,
+    zstd,
 )
 from trails.log.tail import Tail
-from trails.model.digests import canonical
-from trails.model.history import (
-    GENESIS,
-    LOG_FORMAT,
-    Activity,
-    ActivityArchive,
-    Commit,
-    Head,
-    Move,
-)
-from trails.model.idempotency import KeyedOutcome
+from trails.model.history import GENESIS, LOG_FORMAT, Activity, ActivityArchive, Commit, Head, Move
+from trails.model.iris import canonical
 from trails.model.types import Schema
+from trails.model.writes import KeyedOutcome
 
 _TABLES: Final = """
 CREATE TABLE header (
@@ -424,7 +420,7 @@ class SqliteLog:
         if row is None:
             raise CorruptionError(f"commit {commit.id} is not in the log")
         blob, segment, sha = row
-        return open_part(Part(0, sha, blob, segment), self._segments)
+        return open_part(DeltaPart(0, sha, blob, segment), self._segments)
 
     def schema(self, digest: str) -> Schema | None:
         """A schema by its content address."""

@@ -22,10 +22,10 @@ from zlib import crc32
 
 import msgspec
 
-from trails.log.payloads import Part, Payload
-from trails.model.digests import canonical
+from trails.log.payloads import DeltaPart, Payload
 from trails.model.history import Commit, Move
-from trails.model.idempotency import KeyedOutcome
+from trails.model.iris import canonical
+from trails.model.writes import KeyedOutcome
 
 TAIL_FILE: Final = "tail"
 OLD_TAIL: Final = "tail.old"
@@ -42,7 +42,7 @@ _COMMIT: Final = _KINDS.index("commit")
 _CLOSED: Final = _KINDS.index("closed")
 
 
-class Kept(msgspec.Struct, frozen=True):
+class TailDelta(msgspec.Struct, frozen=True):
     """Half of a delta, as a row of the log has it."""
 
     count: int
@@ -51,22 +51,22 @@ class Kept(msgspec.Struct, frozen=True):
     segment: str | None
 
     @classmethod
-    def of(cls, part: Part) -> Kept:
+    def of(cls, part: DeltaPart) -> TailDelta:
         """Without the text, which the blob holds."""
         return cls(part.count, part.sha, part.blob, part.segment)
 
     @property
-    def part(self) -> Part:
+    def part(self) -> DeltaPart:
         """As the log takes it."""
-        return Part(self.count, self.sha, self.blob, self.segment)
+        return DeltaPart(self.count, self.sha, self.blob, self.segment)
 
 
 class KeptCommit(msgspec.Struct, frozen=True):
     """A commit with its statements, and its schema where it was the first to name it."""
 
     commit: bytes
-    removed: Kept
-    added: Kept
+    removed: TailDelta
+    added: TailDelta
     schema: bytes | None
     before: str
     """Where its branch was."""
@@ -87,7 +87,7 @@ class KeptMove(msgspec.Struct, frozen=True):
     keyed: KeyedOutcome | None = None
 
 
-class Frame(msgspec.Struct, frozen=True):
+class TailFrame(msgspec.Struct, frozen=True):
     """One entry of a tail; the body is empty where only the fact is known."""
 
     kind: Literal["commit", "move", "closed"]
@@ -147,15 +147,15 @@ def _spell(identifier: bytes) -> str:
     return identifier.rstrip(b"\0").decode("ascii", "replace")
 
 
-def read_tail(folder: Path) -> list[Frame]:
+def read_tail(folder: Path) -> list[TailFrame]:
     """Every frame that is left, oldest first."""
-    frames: list[Frame] = []
+    frames: list[TailFrame] = []
     for data in _files(folder):
         for mark in _marks(data):
             body = data[mark.start : mark.end]
             whole = len(body) == mark.end - mark.start and crc32(body) == mark.checksum
             frames.append(
-                Frame(_KINDS[mark.kind], mark.number, _spell(mark.id), body if whole else None)
+                TailFrame(_KINDS[mark.kind], mark.number, _spell(mark.id), body if whole else None)
             )
     return frames
 
@@ -224,7 +224,7 @@ class Tail:
         keyed: KeyedOutcome | None,
     ) -> None:
         """A commit that the log has."""
-        removed, added = Kept.of(payload.removed), Kept.of(payload.added)
+        removed, added = TailDelta.of(payload.removed), TailDelta.of(payload.added)
         kept = KeptCommit(canonical(commit), removed, added, schema, before, keyed)
         self._write(_frame("commit", commit.seq, commit.id, msgspec.msgpack.encode(kept)))
         self.last_seq = commit.seq

@@ -3,6 +3,13 @@
 ``CapabilityDescriptor`` is the one authoritative record: every surface is a
 projection of its fourteen fields. ``MetaFacts`` adds what operations on the
 application itself carry.
+
+Policy rules: declared functions that judge the arguments of a call.
+
+A tool: what a surface shows of a built-in, a capability or a stored query.
+
+All populations become the same record, so that listing and calling never ask
+which one a name belongs to.
 """
 
 from __future__ import annotations
@@ -12,7 +19,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from trails.model.digests import digest_of
+from trails.model.iris import digest_of
 from trails.model.names import META_PREFIX, meta_tool_name
 from trails.model.types import PredicateDescriptor, ValueType
 
@@ -105,3 +112,88 @@ class StoredQuery(msgspec.Struct, frozen=True):
     def effective_tool_name(self) -> str:
         """The name under which agents call it."""
         return self.tool_name or self.name
+
+
+class PolicyRule(msgspec.Struct, frozen=True, eq=False):
+    """A named judgement, and which arguments of a call it wants to see."""
+
+    name: str
+    judge: Callable[..., object]
+    """Takes the context, and arguments by name; gives True, or why not."""
+    required: tuple[str, ...] = ()
+    """Arguments that every capability which names the rule must have."""
+    optional: tuple[str, ...] = ()
+    """Arguments that it looks at where a capability has them."""
+    every: bool = False
+    """Whether it is handed all arguments."""
+
+    def select(self, arguments: Mapping[str, object]) -> Mapping[str, object]:
+        """What it is handed of the arguments of a call."""
+        if self.every:
+            return arguments
+        wanted = (*self.required, *self.optional)
+        return {name: arguments[name] for name in wanted if name in arguments}
+
+
+Kind = Literal["runtime", "meta"]
+Action = Literal[
+    "Read",
+    "Export",
+    "Change",
+    "SchemaApply",
+    "BranchCreate",
+    "BranchDelete",
+    "BranchMerge",
+    "Admin",
+    "GraphList",
+    "InvokeQuery",
+    "InvokeCapability",
+]
+
+
+class Hints(msgspec.Struct, frozen=True):
+    """What a call may do to the world; every hint is said, none is left to a default."""
+
+    read_only: bool
+    destructive: bool
+    idempotent: bool
+    open_world: bool = False
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a call may be made again when nobody knows what came of it."""
+        return self.read_only or self.idempotent
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    """A name that can be called, with everything that a caller needs to call it well."""
+
+    name: str
+    title: str
+    description: str
+    input_schema: Mapping[str, object]
+    output_schema: Mapping[str, object] | None = None
+    """Always of an object; None where a result has no fixed form."""
+    hints: Hints
+    meta: MetaFacts | None = None
+    """None for everything that is about data and not about the application."""
+    action: Action | None = None
+    """What a policy is asked about; None for what anybody may do."""
+
+    @property
+    def kind(self) -> Kind:
+        """Whether it works on data or on the application itself."""
+        return "runtime" if self.meta is None else "meta"
+
+    @property
+    def scope(self) -> Scope:
+        """What a credential must permit."""
+        return "runtime" if self.meta is None else self.meta.scope
+
+
+class ToolList(msgspec.Struct, frozen=True):
+    """The tools that an actor may use, in name order."""
+
+    version: str
+    """Changes whenever the tools do; what is encoded from them is kept under it."""
+    tools: tuple[Tool, ...]

@@ -2,15 +2,20 @@
 
 A delta is two sets of RDF statements, removed and added, as N-Quads text in
 the engine's canonical form: opaque here, readable with any RDF tool.
+
+What history says: branches, pages of commits, and differences per node and field.
+
+What a merge says: its outcome, and every conflict with both sides and what caused it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
 
-from trails.model.digests import digest_of
+from trails.model.iris import digest_of
 
 LOG_FORMAT: Final = 1
 GENESIS: Final = ""
@@ -49,7 +54,7 @@ class Commit(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, idempotency_key=None, nonce="")
 
 
-class Draft(msgspec.Struct, frozen=True):
+class CommitDraft(msgspec.Struct, frozen=True):
     """A commit before the log has given it a place and a digest."""
 
     branch: str
@@ -130,7 +135,9 @@ class ActivityArchive(msgspec.Struct, frozen=True):
     newest: str
 
 
-def chain_digest(parent_digests: tuple[str, ...], draft: Draft, payload: str, counts: str) -> str:
+def chain_digest(
+    parent_digests: tuple[str, ...], draft: CommitDraft, payload: str, counts: str
+) -> str:
     """The digest of a commit: of its content and of everything before it."""
     content = msgspec.to_builtins(draft)
     if not draft.nonce:
@@ -145,7 +152,7 @@ def commit_id(digest: str) -> str:
 
 def is_chained(commit: Commit, parent_digests: tuple[str, ...]) -> bool:
     """Whether a commit's digest and id follow from its content and its parents."""
-    draft = Draft(
+    draft = CommitDraft(
         commit.branch,
         commit.actor,
         commit.time,
@@ -158,3 +165,167 @@ def is_chained(commit: Commit, parent_digests: tuple[str, ...]) -> bool:
     counts = f"{commit.removed} {commit.added}"
     digest = chain_digest(parent_digests, draft, commit.payload, counts)
     return digest == commit.digest and commit_id(digest) == commit.id
+
+
+class BranchInfo(msgspec.Struct, frozen=True):
+    """A branch as a listing shows it."""
+
+    name: str
+    commit: str
+    seq: int
+    time: str
+    """When its newest commit was made; empty before the first."""
+    message: str
+    actor: str
+
+
+class BranchFilter(msgspec.Struct, frozen=True):
+    """Which branches are listed."""
+
+    prefix: str = ""
+    after: str | None = None
+    """The name of the last branch of the page before."""
+    limit: int | None = None
+
+
+ALL_BRANCHES: Final = BranchFilter()
+
+
+class BranchPage(msgspec.Struct, frozen=True):
+    """Some branches."""
+
+    branches: list[BranchInfo]
+    next: str | None = None
+    """After which name the next page begins; None at the end."""
+
+
+class FieldChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A field before and after; of a set, what went and what came."""
+
+    field: str
+    before: object = None
+    after: object = None
+    removed: tuple[object, ...] = ()
+    added: tuple[object, ...] = ()
+
+
+class NodeChange(msgspec.Struct, frozen=True):
+    """A node that was created, updated or deleted, field by field."""
+
+    handle: str
+    change: str
+    fields: tuple[FieldChange, ...]
+
+
+class CommitFilter(msgspec.Struct, frozen=True):
+    """Which commits to list; everything, where nothing is said."""
+
+    branch: str | None = None
+    """A branch, or a commit: what lies behind it."""
+    actor: str | None = None
+    node: str | None = None
+    """A node's handle or IRI."""
+
+
+class CommitPage(msgspec.Struct, frozen=True):
+    """Commits, newest first, and where the next page begins."""
+
+    commits: tuple[Commit, ...]
+    next: str | None
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """What is different between two states, node by node and field by field."""
+
+    start: str
+    end: str
+    created: int
+    updated: int
+    deleted: int
+    changes: tuple[NodeChange, ...]
+    truncated: bool
+    """Whether there are more changes than are shown."""
+
+
+class CommitDetail(msgspec.Struct, frozen=True):
+    """A commit and what it changed, seen from its first parent."""
+
+    commit: Commit
+    difference: Difference
+
+
+Outcome = Literal["already_up_to_date", "fast_forward", "merged", "conflicts"]
+ConflictKind = Literal[
+    "divergent_field",
+    "divergent_insert",
+    "delete_update",
+    "dangling_reference",
+    "uniqueness",
+    "constraint",
+    "schema",
+]
+
+
+Side = Literal["ours", "theirs"]
+Take = Literal["ours", "theirs", "value"]
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """A place where two sides do not fit together; ``id`` is what a resolution names."""
+
+    id: str
+    kind: ConflictKind
+    handle: str
+    field: str
+    base: object
+    ours: object
+    theirs: object
+    ours_commits: tuple[str, ...]
+    theirs_commits: tuple[str, ...]
+    message: str
+    takes: tuple[Take, ...] = ("ours", "theirs")
+    """The resolutions that settle it."""
+
+
+class Resolution(msgspec.Struct, frozen=True):
+    """How a conflict is settled: with our side, with theirs, or with another value."""
+
+    take: Take
+    value: object = None
+
+
+class MergeRequest(msgspec.Struct, frozen=True):
+    """Merge ``source``, a branch or commit, into branch ``target``."""
+
+    source: str
+    target: str = "main"
+    message: str = ""
+    resolutions: Mapping[str, Resolution] = {}
+    """Conflict id → how to settle it."""
+    dry_run: bool = False
+    expected_head: str | None = None
+    idempotency_key: str | None = None
+    resolve_all: Side | None = None
+    """The side that settles every conflict without a resolution of its own, where it can."""
+
+
+class MergeResult(msgspec.Struct, frozen=True):
+    """How a merge went. With conflicts, and on a dry run, nothing was written."""
+
+    outcome: Outcome
+    source: str
+    target: str
+    commit: str | None
+    """Where the target is now; of a dry run, where it would be moved to, if that is known."""
+    bases: tuple[str, ...] = ()
+    created: int = 0
+    updated: int = 0
+    deleted: int = 0
+    conflicts: tuple[Conflict, ...] = ()
+    dry_run: bool = False
+    suggested: Mapping[str, Side] = {}
+    """With conflicts: resolutions that settle all of them, and what settling them brings about."""
+    unused: tuple[str, ...] = ()
+    """Resolutions of conflicts that did not arise."""
+    replayed: bool = False
+    """The idempotency key was known: this is the first outcome, nothing was done now."""

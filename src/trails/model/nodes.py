@@ -2,12 +2,16 @@
 
 A *handle* is ``Type/id`` with the id percent-encoded: the part of a node's IRI
 that follows the base. References between nodes are stored as handles.
+
+What to read: a tree of conditions, an order, a page.
+
+Values only; the engine compiles them, the authoring layer builds them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -44,3 +48,42 @@ class NodeState(msgspec.Struct, frozen=True, gc=False):
     def handle(self) -> str:
         """``Type/id``."""
         return make_handle(self.type, self.id)
+
+
+LOOKUPS: Final = frozenset(
+    {"exact", "icontains", "startswith", "gt", "gte", "lt", "lte", "in", "isnull"}
+)
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """One test: a path of fields (hops over references), a lookup, a value."""
+
+    path: tuple[str, ...]
+    lookup: str
+    value: object
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Conditions joined by and, or; or one negated."""
+
+    op: Literal["and", "or", "not"]
+    parts: tuple[Condition | Group, ...]
+
+
+class Order(msgspec.Struct, frozen=True):
+    """One sort field; missing values come last either way."""
+
+    field: str
+    descending: bool = False
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """Which instances of a type, in which order, how many."""
+
+    type: str
+    where: Condition | Group | None = None
+    order: tuple[Order, ...] = ()
+    limit: int | None = None
+    offset: int = 0
+    after: str | None = None
+    """A cursor that an earlier page returned."""

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import msgspec
 
-from trails.model.digests import digest_of
+from trails.model.iris import digest_of
 from trails.model.kinds import KINDS, Kind
 
 LIST = "List"

@@ -1,4 +1,9 @@
-"""What upkeep of a graph did: cleaned, compacted, copied."""
+"""What upkeep of a graph did: cleaned, compacted, copied.
+
+What a check of a project or graph found.
+
+What is said about programs that speak MCP and their configuration.
+"""
 
 from __future__ import annotations
 
@@ -107,3 +112,73 @@ class RestoreRequest(msgspec.Struct, frozen=True):
     """None: all that the backup has."""
     at: str | None = None
     """As of a commit, a place in the log or a time; None: as of the last backup."""
+
+
+Status = Literal["ok", "note", "problem"]
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that was looked at: how it is and, if it is wrong, what to do."""
+
+    name: str
+    status: Status
+    detail: str
+    fix: str = ""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """All findings of one check."""
+
+    subject: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether there is no problem."""
+        return all(finding.status != "problem" for finding in self.findings)
+
+
+Scope = Literal["user", "project"]
+Outcome = Literal["installed", "replaced", "present", "removed", "absent", "shown"]
+
+
+class ClientPlace(msgspec.Struct, frozen=True):
+    """A file in which a client looks for servers."""
+
+    client: str
+    title: str
+    scope: Scope
+    file: str
+    exists: bool
+
+
+class InstallRequest(msgspec.Struct, frozen=True):
+    """Which graph goes into which client's configuration, and how it is reached there."""
+
+    client: str
+    graph: str | None = None
+    name: str | None = None
+    scope: Scope = "user"
+    http: bool = False
+    force: bool = False
+
+
+class Installation(msgspec.Struct, frozen=True):
+    """What became of a request, and what the entry is."""
+
+    client: str
+    title: str
+    outcome: Outcome
+    name: str
+    scope: Scope
+    file: str
+    snippet: str
+    """What one would paste into the file by hand."""
+    backup: str | None = None
+    """The copy of the file as it was."""
+    difference: str = ""
+    """How an entry that was there differed, line by line."""
+    after: str = ""
+    """What makes the client notice."""
+    lacks: str = ""
+    """What must be added to the entry by hand, because it is not for files that others read."""

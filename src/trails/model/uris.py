@@ -13,6 +13,8 @@
 Pure: a text becomes a frozen value or an error that says what would be right. Whether the
 thing exists is for others to find out. A text that is no URI of this grammar is a
 ValidationError; one that names something that Trails has no word for, a NotFoundError.
+
+What can be read by URI, and what reading gives.
 """
 
 from __future__ import annotations
@@ -64,14 +66,14 @@ _REFUSED: Final = {
 _JOINS: Final = frozenset({"and", "or", "&&", "||"})
 
 
-class Place(msgspec.Struct, frozen=True):
+class ReadPoint(msgspec.Struct, frozen=True):
     """Where to read: ``main``, a branch that is named, or the past as of a commit."""
 
     branch: str | None = None
     commit: str | None = None
 
 
-HERE: Final = Place()
+HERE: Final = ReadPoint()
 """``main``, as it is now."""
 
 
@@ -86,7 +88,7 @@ class DocumentAddress(msgspec.Struct, frozen=True):
     """A built-in document."""
 
     name: Document
-    place: Place = HERE
+    place: ReadPoint = HERE
 
 
 class QueryAddress(msgspec.Struct, frozen=True):
@@ -99,7 +101,7 @@ class ListAddress(msgspec.Struct, frozen=True):
     """A page of the instances of a type."""
 
     type: str
-    place: Place = HERE
+    place: ReadPoint = HERE
     where: Clause | None = None
     limit: int | None = None
     offset: int | None = None
@@ -116,7 +118,7 @@ class InstanceAddress(msgspec.Struct, frozen=True):
 
     type: str
     id: str
-    place: Place = HERE
+    place: ReadPoint = HERE
 
 
 Address = DocumentAddress | QueryAddress | ListAddress | InstanceAddress
@@ -198,11 +200,11 @@ def _parse_placed(uri: str, segments: list[str], roots: Roots) -> Address:
             f"{{{name}}}/ comes schema, stats or kg/…{hint}"
         )
     given = _part(segments[1])
-    place = Place(branch=given) if root == "branch" else Place(commit=given)
+    place = ReadPoint(branch=given) if root == "branch" else ReadPoint(commit=given)
     return _parse_local(uri, inner, place, roots)
 
 
-def _parse_local(uri: str, segments: list[str], place: Place, roots: Roots) -> Address:
+def _parse_local(uri: str, segments: list[str], place: ReadPoint, roots: Roots) -> Address:
     document = _DOCUMENTS.get(tuple(segments))
     if document is not None:
         return DocumentAddress(document, place)
@@ -409,7 +411,7 @@ def format_address(address: Address) -> str:
             return f"{start}?{query}" if query else start
 
 
-def _format_place(place: Place) -> str:
+def _format_place(place: ReadPoint) -> str:
     if place.branch is not None:
         return f"branch/{encode_id(place.branch)}/"
     return "" if place.commit is None else f"at/{encode_id(place.commit)}/"
@@ -424,3 +426,49 @@ def _parameters(address: ListAddress) -> Iterator[tuple[str, str]]:
             yield name, str(value)
     if address.cursor is not None:
         yield "cursor", quote(address.cursor, safe=_QUERY_SAFE)
+
+
+class ListedResource(msgspec.Struct, frozen=True, kw_only=True):
+    """A URI that is listed."""
+
+    uri: str
+    name: str
+    title: str
+    description: str
+    mime_type: str
+
+
+class ResourceTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """A family of URIs (RFC 6570)."""
+
+    uri_template: str
+    name: str
+    title: str
+    description: str
+    mime_type: str
+
+
+class ResourceList(msgspec.Struct, frozen=True):
+    """What an actor may read."""
+
+    version: str
+    """Changes whenever the lists do; what is encoded from them is kept under it."""
+    resources: tuple[ListedResource, ...]
+    templates: tuple[ResourceTemplate, ...]
+
+
+class Content(msgspec.Struct, frozen=True):
+    """A document, as text."""
+
+    uri: str
+    mime_type: str
+    text: str
+
+
+class Completions(msgspec.Struct, frozen=True):
+    """Values that may stand in a template, nearest first."""
+
+    values: tuple[str, ...]
+    """At most 100."""
+    total: int | None = None
+    more: bool = False

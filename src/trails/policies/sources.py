@@ -16,7 +16,7 @@ _COMMENT: Final = re.compile(r'//[^\n]*|"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BLANK: Final = re.compile(r"(?:\s+|//[^\n]*)*")
 
 
-class Source(msgspec.Struct, frozen=True):
+class PolicyFile(msgspec.Struct, frozen=True):
     """A file with policies, by the name that people know it by."""
 
     name: str
@@ -48,7 +48,7 @@ def _blanked(texts: bool, found: re.Match[str]) -> str:  # noqa: FBT001 - given 
     return whole if texts and whole.startswith('"') else re.sub(r"[^\n]", " ", whole)
 
 
-def split_source(source: Source) -> Iterator[Statement]:
+def split_source(source: PolicyFile) -> Iterator[Statement]:
     """The policies of a file, in order; what is left after the last ``;`` counts as one."""
     begin = number = 0
     text = source.text

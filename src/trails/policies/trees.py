@@ -1,10 +1,14 @@
-"""Walk the syntax trees of policies."""
+"""Walk the syntax trees of policies.
+
+The heads of policies: whom, what and which things each is about, before any condition.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import fields, is_dataclass
 
+import msgspec
 from cedarpy import pst
 
 
@@ -67,3 +71,62 @@ def scope_texts(template: pst.Template) -> Iterator[str]:
             ):
                 texts = right.elements if isinstance(right, pst.Set) else (right,)
                 yield from (each.value for each in texts if isinstance(each, pst.StringLit))
+
+
+Uid = tuple[str, str]
+"""The kind and the id of a thing."""
+
+
+class Constraint(msgspec.Struct, frozen=True):
+    """Which principals or resources a policy is about; all, unless it says."""
+
+    kind: str = ""
+    uid: Uid | None = None
+    within: bool = False
+    """Whether what is part of ``uid`` counts as well."""
+
+    def fits(self, uid: Uid, above: Collection[Uid]) -> bool:
+        """Whether something is meant; ``above`` is all that it is part of."""
+        if self.kind and self.kind != uid[0]:
+            return False
+        return self.uid is None or self.uid == uid or (self.within and self.uid in above)
+
+    def __str__(self) -> str:
+        """As people read it."""
+        named = "" if self.uid is None else spell_uid(self.uid)
+        if self.within:
+            return f"{f'each {self.kind}' if self.kind else 'all'} in {named}"
+        return named or (f"each {self.kind}" if self.kind else "everything")
+
+
+def spell_uid(uid: Uid) -> str:
+    """``Type::"Person"``."""
+    return f"{uid[0]}::{msgspec.json.encode(uid[1]).decode()}"
+
+
+def read_constraint(given: pst.PrincipalOrResourceConstraint) -> Constraint:
+    """What a head says; policies with slots were refused, so an entity has a name."""
+    match given:
+        case pst.ScopeEq(entity=pst.EntityUid() as entity):
+            return Constraint(uid=_uid(entity))
+        case pst.ScopeIn(entity=pst.EntityUid() as entity):
+            return Constraint(uid=_uid(entity), within=True)
+        case pst.ScopeIs(entity_type=kind):
+            return Constraint(str(kind))
+        case pst.ScopeIsIn(entity_type=kind, entity=pst.EntityUid() as entity):
+            return Constraint(str(kind), _uid(entity), within=True)
+    return Constraint()
+
+
+def read_actions(given: pst.ActionConstraint) -> frozenset[str] | None:
+    """The actions that a policy names; None if it is about all."""
+    match given:
+        case pst.ActionEq(entity=entity):
+            return frozenset({entity.id})
+        case pst.ActionIn(entities=entities):
+            return frozenset(each.id for each in entities)
+    return None
+
+
+def _uid(entity: pst.EntityUid) -> Uid:
+    return str(entity.type), entity.id

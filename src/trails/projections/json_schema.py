@@ -30,7 +30,7 @@ Document = dict[str, object]
 Declared = TypeDescriptor | ShapeDescriptor
 
 
-class Declarations(Protocol):
+class TypeLookup(Protocol):
     """The part of a registry that types are looked up in."""
 
     @property
@@ -49,7 +49,7 @@ class _Nothing:
     shapes: Mapping[str, ShapeDescriptor] = {}
 
 
-NOTHING: Final[Declarations] = _Nothing()
+NOTHING: Final[TypeLookup] = _Nothing()
 
 _JUDGES: Final[Mapping[str, frozenset[str]]] = {
     "minLength": frozenset({"string"}),
@@ -64,18 +64,18 @@ _TIGHTER: Final[Mapping[str, Callable[..., object]]] = {"minimum": max, "maximum
 
 
 def project_fields(
-    fields: Iterable[PredicateDescriptor], declared: Declarations = NOTHING
+    fields: Iterable[PredicateDescriptor], declared: TypeLookup = NOTHING
 ) -> Document:
     """The schema of an object of some fields."""
     return _project_object(fields, declared, ())
 
 
-def project_type(descriptor: Declared, declared: Declarations = NOTHING) -> Document:
+def project_type(descriptor: Declared, declared: TypeLookup = NOTHING) -> Document:
     """The schema of an object with the fields of a node type, edge type or shape."""
     return _project_declared(descriptor, declared, ())
 
 
-def project_value(value_type: ValueType, declared: Declarations = NOTHING) -> Document:
+def project_value(value_type: ValueType, declared: TypeLookup = NOTHING) -> Document:
     """The schema of a value of a type, without a field's constraints."""
     document = _project_value(value_type, declared, ())
     return _with_null(document) if value_type.nullable else document
@@ -85,7 +85,7 @@ def project_value(value_type: ValueType, declared: Declarations = NOTHING) -> Do
 
 
 def _project_object(
-    fields: Iterable[PredicateDescriptor], declared: Declarations, inside: tuple[str, ...]
+    fields: Iterable[PredicateDescriptor], declared: TypeLookup, inside: tuple[str, ...]
 ) -> Document:
     fields = tuple(fields)
     document: Document = {
@@ -99,7 +99,7 @@ def _project_object(
 
 
 def _project_declared(
-    descriptor: Declared, declared: Declarations, inside: tuple[str, ...]
+    descriptor: Declared, declared: TypeLookup, inside: tuple[str, ...]
 ) -> Document:
     document = _project_object(descriptor.fields, declared, (*inside, descriptor.name))
     if isinstance(descriptor, TypeDescriptor):
@@ -127,7 +127,7 @@ def _tell_stored_fields(document: Document, fields: Iterable[PredicateDescriptor
         _tell(properties[field.name], notes)
 
 
-def _tell_type(descriptor: TypeDescriptor, declared: Declarations) -> Iterable[str]:
+def _tell_type(descriptor: TypeDescriptor, declared: TypeLookup) -> Iterable[str]:
     for group in descriptor.unique:
         yield f"Unique together: {', '.join(group)}."
     if edge := descriptor.edge:
@@ -165,7 +165,7 @@ def is_omissible(field: PredicateDescriptor) -> bool:
 
 
 def _project_field(
-    field: PredicateDescriptor, declared: Declarations, inside: tuple[str, ...]
+    field: PredicateDescriptor, declared: TypeLookup, inside: tuple[str, ...]
 ) -> Document:
     document = _project_value(field.type.scalar, declared, inside)
     _tell(document, _apply_rules(document, field))
@@ -225,15 +225,13 @@ def _can_say(keyword: str, document: Document, value_type: ValueType) -> bool:
 
 
 def _project_value(
-    value_type: ValueType, declared: Declarations, inside: tuple[str, ...]
+    value_type: ValueType, declared: TypeLookup, inside: tuple[str, ...]
 ) -> Document:
     project = _FORMS.get(value_type.kind, _project_kind)
     return project(value_type, declared, inside)
 
 
-def _project_kind(
-    value_type: ValueType, declared: Declarations, inside: tuple[str, ...]
-) -> Document:
+def _project_kind(value_type: ValueType, declared: TypeLookup, inside: tuple[str, ...]) -> Document:
     del declared, inside
     row = value_type.row
     if row is None:
@@ -244,14 +242,12 @@ def _project_kind(
     return document
 
 
-def _project_list(
-    value_type: ValueType, declared: Declarations, inside: tuple[str, ...]
-) -> Document:
+def _project_list(value_type: ValueType, declared: TypeLookup, inside: tuple[str, ...]) -> Document:
     return {"type": "array", "items": _project_value(value_type.scalar, declared, inside)}
 
 
 def _project_reference(
-    value_type: ValueType, declared: Declarations, inside: tuple[str, ...]
+    value_type: ValueType, declared: TypeLookup, inside: tuple[str, ...]
 ) -> Document:
     del declared, inside
     name = value_type.target
@@ -263,22 +259,18 @@ def _project_reference(
     }
 
 
-def _project_json(
-    value_type: ValueType, declared: Declarations, inside: tuple[str, ...]
-) -> Document:
+def _project_json(value_type: ValueType, declared: TypeLookup, inside: tuple[str, ...]) -> Document:
     del value_type, declared, inside
     return {}
 
 
-def _project_map(
-    value_type: ValueType, declared: Declarations, inside: tuple[str, ...]
-) -> Document:
+def _project_map(value_type: ValueType, declared: TypeLookup, inside: tuple[str, ...]) -> Document:
     del value_type, declared, inside
     return {"type": "object"}
 
 
 def _project_target(
-    value_type: ValueType, declared: Declarations, inside: tuple[str, ...]
+    value_type: ValueType, declared: TypeLookup, inside: tuple[str, ...]
 ) -> Document:
     name = value_type.target or ""
     if name in inside:
@@ -288,7 +280,7 @@ def _project_target(
     return _project_declared(descriptor, declared, inside)
 
 
-_FORMS: Final[Mapping[str, Callable[[ValueType, Declarations, tuple[str, ...]], Document]]] = {
+_FORMS: Final[Mapping[str, Callable[[ValueType, TypeLookup, tuple[str, ...]], Document]]] = {
     LIST: _project_list,
     REF: _project_reference,
     OBJECT: _project_target,

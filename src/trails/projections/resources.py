@@ -10,10 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from trails.model.resources import Resource, ResourceList, ResourceTemplate
+from trails.model.texts import with_article
 from trails.model.types import Schema, TypeDescriptor
-from trails.model.uris import DEFAULT_LIMIT, MAX_LIMIT, Document
-from trails.model.wording import with_article
+from trails.model.uris import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    Document,
+    ListedResource,
+    ResourceList,
+    ResourceTemplate,
+)
 
 JSON: Final = "application/json"
 LD_JSON: Final = "application/ld+json"
@@ -98,9 +104,9 @@ def project_resources(schema: Schema) -> ResourceList:
     )
 
 
-def _documents() -> Iterator[Resource]:
+def _documents() -> Iterator[ListedResource]:
     for path, title, description in _DOCUMENTS:
-        yield Resource(
+        yield ListedResource(
             uri=f"trails://{path}",
             name=path.removeprefix("kg/").replace("/", "_"),
             title=title,
@@ -109,9 +115,9 @@ def _documents() -> Iterator[Resource]:
         )
 
 
-def _umbrella(descriptor: TypeDescriptor) -> Resource:
+def _umbrella(descriptor: TypeDescriptor) -> ListedResource:
     name = descriptor.name
-    return Resource(
+    return ListedResource(
         uri=f"trails://kg/{name}",
         name=name,
         title=f"All {name} instances",

@@ -1,22 +1,41 @@
 """Project capabilities and stored queries into tools.
 
 Pure: same registry, same tools. Knows nothing of actors or of how a call is made.
+
+Project stored queries into tools: parameters in ``params``, beside the control arguments.
+
+What of a registry's tools would trouble an MCP client or its user.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from trails.model.capabilities import Capability
-from trails.model.tools import Hints, Tool
-from trails.model.types import JSON, LIST, OBJECT, REF, PredicateDescriptor, ValueType
+import msgspec
+
+from trails.model.capabilities import Capability, Hints, StoredQuery, Tool
+from trails.model.names import portable_name
+from trails.model.types import (
+    JSON,
+    LIST,
+    OBJECT,
+    REF,
+    PredicateDescriptor,
+    Schema,
+    ShapeDescriptor,
+    ValueType,
+)
+from trails.model.upkeep import Finding
 from trails.projections.json_schema import (
-    Declarations,
     Document,
+    TypeLookup,
+    is_omissible,
     project_fields,
     project_value,
 )
+from trails.registry.registry import Registry
 
 RESULT: Final = "result"
 """The key under which a result that is no object is put."""
@@ -34,7 +53,7 @@ SNAPSHOT: Final = PredicateDescriptor(
 )
 
 
-def project_capability(capability: Capability, declared: Declarations) -> Tool:
+def project_capability(capability: Capability, declared: TypeLookup) -> Tool:
     """A capability, or a meta-capability, as a tool."""
     given = capability.descriptor
     return Tool(
@@ -73,7 +92,7 @@ def is_wrapped(output: ValueType | None) -> bool:
     return output is None or output.nullable or output.kind not in {OBJECT, REF, JSON}
 
 
-def project_output(output: ValueType | None, declared: Declarations) -> Document:
+def project_output(output: ValueType | None, declared: TypeLookup) -> Document:
     """The schema of a result: always of an object."""
     if output is not None and output.kind == JSON and not output.nullable:
         return {"type": "object"}
@@ -86,7 +105,7 @@ def project_output(output: ValueType | None, declared: Declarations) -> Document
     return {"type": "object", "properties": {RESULT: inner}, "required": [RESULT]}
 
 
-def _project_result(output: ValueType, declared: Declarations, inside: tuple[str, ...]) -> Document:
+def _project_result(output: ValueType, declared: TypeLookup, inside: tuple[str, ...]) -> Document:
     document: Document
     if output.kind == LIST:
         document = {"type": "array", "items": _project_result(output.scalar, declared, inside)}
@@ -99,7 +118,7 @@ def _project_result(output: ValueType, declared: Declarations, inside: tuple[str
     return document
 
 
-def _project_instance(name: str, declared: Declarations, inside: tuple[str, ...]) -> Document:
+def _project_instance(name: str, declared: TypeLookup, inside: tuple[str, ...]) -> Document:
     """An instance as results show it: with its IRI once it is stored, references as IRIs."""
     if name in inside:
         # Inline, a shape that holds itself would never end.
@@ -123,7 +142,7 @@ def _project_instance(name: str, declared: Declarations, inside: tuple[str, ...]
 
 
 def _project_shown(
-    field: PredicateDescriptor, declared: Declarations, inside: tuple[str, ...]
+    field: PredicateDescriptor, declared: TypeLookup, inside: tuple[str, ...]
 ) -> Document:
     scalar = field.type.scalar
     if scalar.kind == OBJECT:
@@ -139,3 +158,116 @@ def _project_shown(
     if field.description:
         document["description"] = field.description
     return document
+
+
+PARAMS = "params"
+
+
+class _WithParams(msgspec.Struct, frozen=True):
+    """Declarations of a query's tool."""
+
+    shapes: Mapping[str, ShapeDescriptor]
+    schema: Schema
+
+
+def project_query(query: StoredQuery, declared: TypeLookup, output: Mapping[str, object]) -> Tool:
+    """A stored query as a tool."""
+    return Tool(
+        name=query.effective_tool_name,
+        title=spell_title(query.name),
+        description=query.description,
+        input_schema=project_query_input(query, declared),
+        output_schema=output,
+        hints=Hints(
+            read_only=not query.mutation,
+            destructive=query.mutation,
+            idempotent=not query.mutation,
+        ),
+        action="InvokeQuery",
+    )
+
+
+def project_query_input(query: StoredQuery, declared: TypeLookup) -> Document:
+    """The schema of a query's arguments."""
+    fields = (params_field(query), *query_controls(query))
+    return project_fields(fields, with_params(query, declared))
+
+
+def with_params(query: StoredQuery, declared: TypeLookup) -> TypeLookup:
+    """Declarations beside which the parameters of a query are a shape."""
+    shape = ShapeDescriptor(PARAMS, query.params)
+    return _WithParams({**declared.shapes, PARAMS: shape}, declared.schema)
+
+
+def params_field(query: StoredQuery) -> PredicateDescriptor:
+    """``params`` as a field; it may be left out when all parameters may be."""
+    required = not all(is_omissible(param) for param in query.params)
+    return PredicateDescriptor(
+        name=PARAMS,
+        type=ValueType(OBJECT, target=PARAMS, nullable=not required),
+        description="The query's parameters, by name." if query.params else "It has none.",
+        min_count=int(required),
+        default=None if required else {},
+    )
+
+
+def query_controls(query: StoredQuery) -> tuple[PredicateDescriptor, ...]:
+    """The control arguments; a query that changes data can't change the past."""
+    return (BRANCH,) if query.mutation else (BRANCH, SNAPSHOT)
+
+
+_COMMON: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What every common client takes as it is."""
+_SECRET: Final = re.compile(
+    r"(^|_)(password|passwd|passphrase|secret|token|api_?key|credentials?|private_?key)($|_)"
+)
+_SHOWN: Final = 5
+
+
+def examine_tools(registry: Registry) -> Iterator[Finding]:
+    """Names that some client refuses, and arguments that ask for secrets."""
+    names = list(registry.tools)
+    long = [name for name in names if len(name) > 64]
+    dotted = [name for name in names if len(name) <= 64 and not _COMMON.fullmatch(name)]
+    if long:
+        yield Finding(
+            "tool names",
+            "note",
+            f"{_several(long)} longer than 64 characters, which common clients refuse",
+            "choose shorter names, or set tool_name in the header of a stored query",
+        )
+    if dotted:
+        yield Finding(
+            "tool names",
+            "note",
+            f"{_several(dotted)} written with dots, which some clients refuse; a call spelled "
+            f"{portable_name(dotted[0])!r} works as well",
+        )
+    if not long and not dotted:
+        yield Finding("tool names", "ok", f"{len(names)} that every common client takes")
+    for capability in (*registry.capabilities.values(), *registry.metas.values()):
+        yield from _examine_arguments(capability)
+
+
+def _examine_arguments(capability: Capability) -> Iterator[Finding]:
+    asked = [
+        field.name
+        for field in capability.descriptor.input_shape
+        if _SECRET.search(field.name.lower())
+    ]
+    if asked:
+        yield Finding(
+            "secrets",
+            "note",
+            f"{capability.id} takes {', '.join(asked)}: what a model is given ends up in its "
+            "context and in logs",
+            "let the server read the secret from its environment, and take a name for it instead",
+        )
+
+
+def _several(names: Iterable[str]) -> str:
+    """Some names, and how many more there are."""
+    names = list(names)
+    shown, more = ", ".join(names[:_SHOWN]), len(names) - _SHOWN
+    listed = f"{shown} and {more} more" if more > 0 else shown
+    return f"{listed} {'is' if len(names) == 1 else 'are'}"

@@ -2,17 +2,29 @@
 
 Read strictly and as plain values: no tags, no anchors, no key twice. Every key
 and value knows its line, so that each mistake can be shown where it is.
+
+The keys of a stored query's header, one by one.
+
+The parameters that a stored query's header declares, as descriptors.
+
+A parameter is a type (``req_id: String``) or an object with a type and the
+constraints of ``predicate()`` that apply to an argument.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 import yaml
 
-from trails.model.names import suggest
+from trails.authoring.predicates import UNSET, Predicate, describe
+from trails.errors import DeclarationError
+from trails.model.capabilities import StoredQuery
+from trails.model.kinds import KINDS
+from trails.model.names import check_parameter_name, check_tool_name, suggest
+from trails.model.types import LIST, REF, PredicateDescriptor, ValueType
 
 MAX_HEADER: Final = 16 * 1024
 MAX_DEPTH: Final = 8
@@ -41,14 +53,14 @@ class ProblemsError(Exception):
         self.problems = problems
 
 
-class Entry(msgspec.Struct, frozen=True):
+class HeaderEntry(msgspec.Struct, frozen=True):
     """A value of the header and its line; a mapping holds entries by key."""
 
     line: int
     value: object
 
     @property
-    def mapping(self) -> Mapping[str, Entry] | None:
+    def mapping(self) -> Mapping[str, HeaderEntry] | None:
         """The entries of a mapping, or None for other values."""
         return self.value if isinstance(self.value, dict) else None
 
@@ -62,7 +74,7 @@ class Entry(msgspec.Struct, frozen=True):
         return self.value
 
 
-class Source(msgspec.Struct, frozen=True):
+class QueryFile(msgspec.Struct, frozen=True):
     """A file cut in two; ``body`` has an empty line for each of the header's."""
 
     header: str
@@ -70,7 +82,7 @@ class Source(msgspec.Struct, frozen=True):
     lines: int
 
 
-def split_source(text: str) -> Source:
+def split_source(text: str) -> QueryFile:
     """Separate the header from the query, keeping every line's number."""
     lines = text.replace("\r\n", "\n").split("\n")
     count = 0
@@ -81,10 +93,10 @@ def split_source(text: str) -> Source:
             Problem("it has no header; begin the file with '#+ description: <what it answers>'")
         )
     header = [line.removeprefix(MARK).removeprefix(" ") for line in lines[:count]]
-    return Source("\n".join(header), "\n" * count + "\n".join(lines[count:]), count)
+    return QueryFile("\n".join(header), "\n" * count + "\n".join(lines[count:]), count)
 
 
-def read_header(header: str) -> Mapping[str, Entry]:
+def read_header(header: str) -> Mapping[str, HeaderEntry]:
     """The header's keys and values."""
     if len(header.encode("utf-8", "surrogatepass")) > MAX_HEADER:
         raise ProblemsError(
@@ -94,7 +106,7 @@ def read_header(header: str) -> Mapping[str, Entry]:
         _refuse_excess(header)
         loader = yaml.SafeLoader(header)
         node = loader.get_single_node()
-        entry = _entry(loader, node, "") if node is not None else Entry(1, {})
+        entry = _entry(loader, node, "") if node is not None else HeaderEntry(1, {})
     except yaml.MarkedYAMLError as error:
         line = 1 if error.problem_mark is None else error.problem_mark.line + 1
         raise ProblemsError(
@@ -115,14 +127,14 @@ def read_header(header: str) -> Mapping[str, Entry]:
     return entry.mapping
 
 
-def _entry(loader: yaml.SafeLoader, node: yaml.Node, path: str) -> Entry:
+def _entry(loader: yaml.SafeLoader, node: yaml.Node, path: str) -> HeaderEntry:
     line = node.start_mark.line + 1
     if isinstance(node, yaml.MappingNode):
-        return Entry(line, dict(_items(loader, node, path)))
+        return HeaderEntry(line, dict(_items(loader, node, path)))
     if isinstance(node, yaml.SequenceNode):
-        return Entry(line, [_entry(loader, each, path) for each in node.value])
+        return HeaderEntry(line, [_entry(loader, each, path) for each in node.value])
     try:
-        return Entry(line, loader.construct_object(node, deep=True))
+        return HeaderEntry(line, loader.construct_object(node, deep=True))
     except (ValueError, ArithmeticError):
         raise ProblemsError(
             Problem(f"{node.value[:60]!r} can't be read; put it in quotes", line, path)
@@ -131,7 +143,7 @@ def _entry(loader: yaml.SafeLoader, node: yaml.Node, path: str) -> Entry:
 
 def _items(
     loader: yaml.SafeLoader, node: yaml.MappingNode, path: str
-) -> Iterator[tuple[str, Entry]]:
+) -> Iterator[tuple[str, HeaderEntry]]:
     seen: set[str] = set()
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
@@ -143,7 +155,7 @@ def _items(
             raise ProblemsError(Problem("is there twice; remove one", line, inner))
         seen.add(key)
         value = _entry(loader, value_node, inner)
-        yield key, Entry(line, value.value)
+        yield key, HeaderEntry(line, value.value)
 
 
 def _refuse_excess(header: str) -> None:
@@ -169,7 +181,7 @@ def _refuse_excess(header: str) -> None:
 
 
 def unknown_keys(
-    entries: Mapping[str, Entry], known: tuple[str, ...], path: str = ""
+    entries: Mapping[str, HeaderEntry], known: tuple[str, ...], path: str = ""
 ) -> Iterator[Problem]:
     """A problem for each key that means nothing, with the nearest that does."""
     for key, entry in entries.items():
@@ -177,3 +189,240 @@ def unknown_keys(
             inner = f"{path}.{key}" if path else key
             hint = suggest(key, known).replace("it has", "known keys are")
             yield Problem(f"is not a key of {path or 'the header'}; {hint}", entry.line, inner)
+
+
+MAX_PARAMS: Final = 64
+_RULES: Final = (
+    "one_of",
+    "min_value",
+    "max_value",
+    "min_length",
+    "max_length",
+    "pattern",
+    "min_count",
+    "max_count",
+)
+PARAM_KEYS: Final = ("type", "of", "dimension", "nullable", "default", "description", *_RULES)
+
+
+def read_params(
+    declared: HeaderEntry, types: Iterable[str], problems: list[Problem]
+) -> tuple[PredicateDescriptor, ...]:
+    """The descriptors of all parameters; what is wrong is added to ``problems``."""
+    entries = declared.mapping
+    if entries is None:
+        if declared.value is not None:
+            problems.append(
+                Problem(
+                    "must be names with types, like '{ since: DateTime }'", declared.line, "params"
+                )
+            )
+        return ()
+    if len(entries) > MAX_PARAMS:
+        problems.append(
+            Problem(f"at most {MAX_PARAMS} parameters are allowed", declared.line, "params")
+        )
+        return ()
+    known = tuple(types)
+    found = []
+    for name, entry in entries.items():
+        key = f"params.{name}"
+        try:
+            found.append(_read_param(name, key, entry, known))
+        except ProblemsError as error:
+            problems.extend(error.problems)
+        except DeclarationError as error:
+            message = error.message.removeprefix(f"params.{name}: ").removeprefix("params: ")
+            problems.append(Problem(message, entry.line, key))
+    return tuple(found)
+
+
+def _read_param(
+    name: str, key: str, entry: HeaderEntry, types: tuple[str, ...]
+) -> PredicateDescriptor:
+    check_parameter_name("params", name)
+    said = entry.mapping
+    if said is None:
+        said = {"type": entry}
+    if wrong := tuple(unknown_keys(said, PARAM_KEYS, key)):
+        raise ProblemsError(*wrong)
+    value_type = _read_type(key, entry.line, said, types)
+    nullable = _flag(key, said, "nullable")
+    default = said["default"].plain if "default" in said else None
+    if default is not None and nullable:
+        raise ProblemsError(
+            Problem(
+                "has a default, so it is never null; drop 'nullable' or the default",
+                said["default"].line,
+                key,
+            )
+        )
+    constraints = {rule: said[rule].plain for rule in _RULES if rule in said}
+    required: bool | None = not nullable and default is None
+    if value_type.kind == LIST and "min_count" in constraints:
+        if nullable:
+            raise ProblemsError(
+                Problem("min_count and nullable contradict each other; drop one", entry.line, key)
+            )
+        required = None
+    predicate = Predicate(
+        default=UNSET if default is None else default,
+        required=required,
+        description=_text(key, said, "description"),
+        **constraints,  # type: ignore[arg-type]
+    )
+    value_type = msgspec.structs.replace(
+        value_type, nullable=not required and value_type.kind != LIST
+    )
+    try:
+        return describe("params", name, value_type, predicate, stored=False)
+    except (TypeError, ValueError):  # a limit of a type that can't be compared or hashed
+        raise ProblemsError(
+            Problem("its limits are not values of its type; correct them", entry.line, key)
+        ) from None
+
+
+def _read_type(
+    key: str, line: int, said: Mapping[str, HeaderEntry], types: tuple[str, ...]
+) -> ValueType:
+    entry = said.get("type")
+    if entry is None or entry.value is None:
+        raise ProblemsError(Problem("has no type; write 'type: String'", line, key))
+    item: object = None
+    given = entry.plain
+    if isinstance(given, list):
+        if len(given) != 1:
+            raise ProblemsError(
+                Problem("a list has one type of items, like [String]", entry.line, key)
+            )
+        given, item = LIST, given[0]
+    if given == LIST:
+        item = said["of"].plain if "of" in said else item
+        if item is None:
+            raise ProblemsError(
+                Problem("a list needs the type of its items; write [String]", entry.line, key)
+            )
+        inner = _scalar(key, entry.line, item, types)
+        if inner.kind == "Vector":
+            raise ProblemsError(Problem("a list can't hold vectors", entry.line, key))
+        if "dimension" in said:
+            raise ProblemsError(Problem("dimension belongs to Vector; remove it", entry.line, key))
+        return ValueType(LIST, item=inner)
+    if "of" in said:
+        raise ProblemsError(Problem("'of' belongs to type List; remove it", said["of"].line, key))
+    scalar = _scalar(key, entry.line, given, types)
+    dimension = said["dimension"].plain if "dimension" in said else None
+    if scalar.kind != "Vector":
+        if "dimension" in said:
+            raise ProblemsError(Problem("dimension belongs to Vector; remove it", entry.line, key))
+        return scalar
+    if type(dimension) is not int:
+        raise ProblemsError(
+            Problem("a Vector needs its dimension, like 'dimension: 384'", entry.line, key)
+        )
+    return msgspec.structs.replace(scalar, dimension=dimension)
+
+
+def _scalar(key: str, line: int, given: object, types: tuple[str, ...]) -> ValueType:
+    if isinstance(given, str):
+        if given in KINDS:
+            return ValueType(given)
+        if given in types:
+            return ValueType(REF, target=given)
+        if given != LIST:
+            known = (*KINDS, LIST, *types)
+            hint = suggest(given, known).replace("it has", "there are")
+            raise ProblemsError(Problem(f"{given[:60]!r} is no type; {hint}", line, key))
+    raise ProblemsError(
+        Problem("a type is the name of a kind or node type, or a list of one", line, key)
+    )
+
+
+def _flag(key: str, said: Mapping[str, HeaderEntry], name: str) -> bool:
+    entry = said.get(name)
+    if entry is None:
+        return False
+    if not isinstance(entry.value, bool):
+        raise ProblemsError(Problem(f"{name} must be true or false", entry.line, key))
+    return entry.value
+
+
+def _text(key: str, said: Mapping[str, HeaderEntry], name: str) -> str:
+    entry = said.get(name)
+    if entry is None:
+        return ""
+    if not isinstance(entry.value, str):
+        raise ProblemsError(Problem(f"{name} must be a text", entry.line, key))
+    return entry.value
+
+
+HEADER_KEYS: Final = ("name", "description", "params", "expose", "tool_name")
+
+
+def read_keys(
+    header: Mapping[str, HeaderEntry], stem: str, types: Iterable[str], problems: list[Problem]
+) -> StoredQuery:
+    """The query as far as its header tells; what is wrong is added to ``problems``."""
+    problems += unknown_keys(header, HEADER_KEYS)
+    return StoredQuery(
+        name=_read_name(header, stem, problems),
+        description=_read_description(header, problems),
+        text="",
+        params=read_params(header.get("params", HeaderEntry(1, None)), types, problems),
+        tool_name=_read_tool_name(header, problems),
+        expose=_read_expose(header, problems),
+    )
+
+
+def _read_name(header: Mapping[str, HeaderEntry], stem: str, problems: list[Problem]) -> str:
+    entry = header.get("name", HeaderEntry(1, stem))
+    try:
+        check_tool_name(stem)
+    except DeclarationError as error:
+        problems.append(Problem(f"{error.message}; rename the file", 1, "name"))
+        return stem
+    if entry.value != stem:
+        problems.append(
+            Problem(
+                f"must be the file's name, {stem!r}; correct it, leave it out, or rename the file",
+                entry.line,
+                "name",
+            )
+        )
+    return stem
+
+
+def _read_description(header: Mapping[str, HeaderEntry], problems: list[Problem]) -> str:
+    entry = header.get("description")
+    if entry is None:
+        told = "is missing; say in a sentence what the query answers, for those who choose by it"
+        problems.append(Problem(told, 1, "description"))
+        return ""
+    if not isinstance(entry.value, str) or not entry.value.strip():
+        problems.append(
+            Problem("must be a text that says what the query answers", entry.line, "description")
+        )
+        return ""
+    return entry.value.strip()
+
+
+def _read_tool_name(header: Mapping[str, HeaderEntry], problems: list[Problem]) -> str:
+    entry = header.get("tool_name")
+    if entry is None:
+        return ""
+    if not isinstance(entry.value, str):
+        problems.append(Problem("must be a text", entry.line, "tool_name"))
+        return ""
+    try:
+        check_tool_name(entry.value)
+    except DeclarationError as error:
+        problems.append(Problem(error.message, entry.line, "tool_name"))
+    return entry.value
+
+
+def _read_expose(header: Mapping[str, HeaderEntry], problems: list[Problem]) -> bool:
+    entry = header.get("expose", HeaderEntry(1, True))
+    if not isinstance(entry.value, bool):
+        problems.append(Problem("must be true or false", entry.line, "expose"))
+        return True
+    return entry.value

@@ -2,29 +2,37 @@
 
 A request pins the snapshot it started with; registering makes a new snapshot.
 Declaration order leaves no trace: populations are kept in id order.
+
+Declared: the types and shapes of a registry as a sight shows them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 from types import MappingProxyType
 from typing import TypeVar, cast
+from weakref import WeakKeyDictionary
+
+import msgspec
 
 from trails.errors import RegistryError
-from trails.model.capabilities import Capability, StoredQuery
-from trails.model.digests import digest_of
+from trails.model.caches import LRUCache
+from trails.model.capabilities import Capability, PolicyRule, StoredQuery
+from trails.model.iris import digest_of
 from trails.model.names import BUILTIN_TOOLS, check_tool_name, portable_name, suggest
-from trails.model.policy_rules import PolicyRule
 from trails.model.types import (
     OBJECT,
     REF,
+    PredicateDescriptor,
     Schema,
     ShapeDescriptor,
     TypeDescriptor,
     ValueType,
     can_constrain,
 )
+from trails.model.visibility import Visibility
 
 T = TypeVar("T")
 
@@ -268,3 +276,68 @@ def _sorted_by(key: Callable[[T], str], items: Iterable[T]) -> Mapping[str, T]:
         if found.setdefault(name, item) is not item:
             raise RegistryError(f"{name!r} is declared twice; rename or remove one")
     return MappingProxyType(dict(sorted(found.items())))
+
+
+_SIGHTS = 64
+"""Sights on one registry that are ready to be used."""
+
+
+class Declared(msgspec.Struct, frozen=True, eq=False, weakref=True):
+    """What is left of a registry's declarations."""
+
+    schema: Schema
+    shapes: Mapping[str, ShapeDescriptor]
+
+    def knows(self, called: Capability | StoredQuery) -> bool:
+        """Whether all types exist that a capability or query takes and gives."""
+        if isinstance(called, StoredQuery):
+            return all(self._has(field.type) for field in called.params)
+        given = called.descriptor
+        output = () if given.output_shape is None else (given.output_shape,)
+        return all(map(self._has, (*(field.type for field in given.input_shape), *output)))
+
+    def _has(self, value_type: ValueType) -> bool:
+        return _exists(value_type, self.schema.by_name.keys() | self.shapes.keys())
+
+
+def _exists(value_type: ValueType, known: AbstractSet[str]) -> bool:
+    scalar = value_type.scalar
+    return scalar.kind not in {REF, OBJECT} or scalar.target in known
+
+
+_seen: WeakKeyDictionary[Registry, LRUCache[object, Declared]] = WeakKeyDictionary()
+
+
+def see_declared(registry: Registry, sight: Visibility) -> Declared:
+    """The declarations of a registry as if what is hidden had never been declared."""
+    kept = _seen.get(registry)
+    if kept is None:
+        kept = _seen.setdefault(registry, LRUCache(_SIGHTS))
+    return kept.get(sight.key, lambda: _see(registry, sight))
+
+
+def _see(registry: Registry, sight: Visibility) -> Declared:
+    lens = sight.lens(registry.schema)
+    shapes = {
+        name: shape for name, shape in registry.shapes.items() if shape.target not in lens.hidden
+    }
+    while True:
+        known = lens.schema.by_name.keys() | shapes.keys()
+        left = {
+            name: _restrict(shape, known, lens.hidden_fields.get(shape.target or "", frozenset()))
+            for name, shape in shapes.items()
+        }
+        # A shape without any field can't be given, so nothing can have it as a field.
+        found = {name: shape for name, shape in left.items() if shape.fields}
+        if found.keys() == shapes.keys():
+            return Declared(lens.schema, found)
+        shapes = found
+
+
+def _restrict(
+    shape: ShapeDescriptor, known: AbstractSet[str], hidden: frozenset[str]
+) -> ShapeDescriptor:
+    def is_left(field: PredicateDescriptor) -> bool:
+        return field.name not in hidden and _exists(field.type, known)
+
+    return msgspec.structs.replace(shape, fields=tuple(filter(is_left, shape.fields)))

@@ -9,21 +9,26 @@ can't keep up refuses calls at once instead of letting them wait without end.
 
 Safe in threads without a lock, which would take longer than all the rest: calls under way are
 the items of a list, and adding or taking one is a single step.
+
+What a kernel is told about the project it serves.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar, Token
 from sys import maxsize
 from time import monotonic
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 import msgspec
 
 from trails.errors import BudgetError
 from trails.model.actors import OPERATOR, Actor
-from trails.model.meters import Clock, Excess, Meter
-from trails.model.outcomes import Failure
+from trails.model.decisions import EVERYTHING, Judge
+from trails.model.fairness import Clock, Excess, Meter
+from trails.model.results import Failure
+from trails.model.upkeep import Report
 from trails.request.failures import failure_of
 
 _SOON: Final = 1
@@ -69,7 +74,7 @@ class Account:
         self._all.pop()
 
 
-class Slot:
+class AdmissionSlot:
     """The place of a call that goes on after its answer: of a file that is sent, of a thread.
 
     Given back once: when told so or, at the latest, when nobody has it any more.
@@ -187,9 +192,9 @@ class Admission:
             return account
         return Reservation(self, actor.name, account)
 
-    def hold(self, name: str) -> Slot:
+    def hold(self, name: str) -> AdmissionSlot:
         """Keep a place for a call that goes on after its answer; it was admitted before."""
-        return Slot(self._accounts.get(name) or self._open(name))
+        return AdmissionSlot(self._accounts.get(name) or self._open(name))
 
     def __len__(self) -> int:
         """How many calls are under way, of all actors."""
@@ -242,3 +247,19 @@ def _too_many_lately(name: str, over: Excess, allowed: int) -> Failure:
 
 def _failure(message: str, **data: object) -> Failure:
     return failure_of(BudgetError(message, **data), "")
+
+
+class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of one graph, and names of the project around it."""
+
+    project: str = "app"
+    version: str = "0"
+    env: Literal["development", "production"] = "development"
+    stored_query_mode: Literal["auto", "per_query", "meta"] = "auto"
+    stored_query_threshold: int = 24
+    judge: Judge = EVERYTHING
+    """Decides what each actor may do on the graph."""
+    budget: Budget = Budget()
+    """What each actor may use."""
+    doctor: Callable[[], Report] | None = None
+    """Examines the graph; without one, what can be seen from the graph itself is examined."""

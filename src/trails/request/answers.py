@@ -1,13 +1,22 @@
-"""Answers of queries, as results show them: columns, rows, and whether that is all."""
+"""Answers of queries, as results show them: columns, rows, and whether that is all.
+
+Results as the JSON text of an object: what every surface hands on.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from trails.model.answers import Answer
+from trails.engine.session.results import conformer, encoded
+from trails.errors import TrailsError
+from trails.model.iris import Names
 from trails.model.kinds import KINDS, BigInt
+from trails.model.results import QueryAnswer
+from trails.model.types import JSON, ValueType
+from trails.projections.tools import RESULT, is_wrapped
+from trails.registry.registry import Declared
 
 ANSWER: Final[Mapping[str, object]] = {
     "type": "object",
@@ -49,7 +58,7 @@ CHANGED: Final[Mapping[str, object]] = {
 """The schema of what ``show_change`` gives."""
 
 
-def show_answer(answer: Answer) -> dict[str, object]:
+def show_answer(answer: QueryAnswer) -> dict[str, object]:
     """The answer of a query that reads."""
     body: dict[str, object] = {
         "columns": answer.variables,
@@ -68,7 +77,7 @@ def show_answer(answer: Answer) -> dict[str, object]:
     return body
 
 
-def plain_rows(answer: Answer) -> list[dict[str, object]]:
+def plain_rows(answer: QueryAnswer) -> list[dict[str, object]]:
     """Its rows as JSON values."""
     return [{name: _cell(value) for name, value in row.items()} for row in answer.rows]
 
@@ -95,3 +104,33 @@ def _cell(value: object) -> object:
 
 
 _SPELLED: Final = [kind for kind in KINDS.values() if kind.plain is not None]
+
+
+Shape = Callable[[object, Declared | None], bytes]
+"""(result, what may be shown of instances) → text; None where all may be shown."""
+
+
+def shape_of(name: str, output: ValueType | None, names: Names) -> Shape:
+    """How the results of a capability are written; what is no object is put into one."""
+    loose = output is not None and output.kind == JSON and not output.nullable
+    wrapped = is_wrapped(output)
+
+    conform = conformer(name, output)
+
+    def shape(result: object, declared: Declared | None) -> bytes:
+        body = encoded(names, conform(result), declared)
+        if wrapped or (loose and body[:1] != b"{"):
+            return b'{"%s":%s}' % (RESULT.encode(), body)
+        if body[:1] != b"{":
+            found = body[:60].decode(errors="replace")
+            raise TrailsError(
+                f"{name} says that it returns {output}, but returned {found}; correct it"
+            )
+        return body
+
+    return shape
+
+
+def shape_object(names: Names) -> Shape:
+    """How an object that a built-in makes is written."""
+    return lambda result, declared: encoded(names, result, declared)

@@ -12,13 +12,11 @@ from typing import Final, Protocol
 
 import msgspec
 
-from trails.identity.oauth.credentials import is_vouched_for
-from trails.identity.token_book import TokenBook
-from trails.identity.tokens import split_token
-from trails.model.actors import OPERATOR, Actor
+from trails.identity.oauth.challenges import is_vouched_for
+from trails.identity.tokens import TokenBook, split_token
+from trails.model.actors import OPERATOR, Actor, Secret
 from trails.model.capabilities import SCOPES, Scope
-from trails.model.outcomes import Failure
-from trails.model.secrets import Secret
+from trails.model.results import Failure
 
 STATIC: Final = "static"
 """The credential of whoever presents the token that the process was started with."""

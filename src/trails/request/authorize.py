@@ -3,30 +3,72 @@
 An Authority, one a kernel, is asked about everything that has a gate: tools, records,
 resources, stored queries. First comes the policy, and what it denies is answered as what
 does not exist; then the scope of the credential, which is told.
+
+Entries as a sight shows them: a tool speaks of no type or field that its caller can't see.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
+from weakref import WeakKeyDictionary
 
-from trails.engine.access import OPEN, Access
-from trails.engine.graph import Graph
+import msgspec
+
+from trails.engine.graph.graph import Graph
+from trails.engine.session.arguments import checks_of
+from trails.engine.visibility.access import OPEN, Access
 from trails.model.actors import OPERATOR, Actor
-from trails.model.capabilities import Scope
+from trails.model.capabilities import Scope, StoredQuery, Tool
 from trails.model.decisions import EVERYTHING, SERVER, Judge
-from trails.model.outcomes import Failure
-from trails.model.tools import Tool
-from trails.registry.registry import Registry
+from trails.model.results import Failure
+from trails.projections.tools import project_capability, project_query, with_params
+from trails.registry.registry import Declared, Registry
 from trails.request.entries import Entry
 from trails.request.rights import ActorAccess, Branches
-from trails.request.sighted import see_entry
+
+_kept: Final[WeakKeyDictionary[Declared, dict[Entry, Entry | None]]] = WeakKeyDictionary()
+
+
+def see_entry(entry: Entry, registry: Registry, declared: Registry | Declared) -> Entry | None:
+    """An entry with what is left of its types; None when one that it names does not exist.
+
+    ``declared`` is what is left of the registry; each entry is made once for it.
+    """
+    if entry.source is None or not isinstance(declared, Declared):
+        return entry
+    made = _kept.setdefault(declared, {})
+    if entry not in made:
+        made[entry] = _see(entry, registry, declared)
+    return made[entry]
+
+
+def _see(entry: Entry, registry: Registry, declared: Declared) -> Entry | None:
+    source = entry.source
+    assert source is not None  # noqa: S101 - the caller has looked
+    if not declared.knows(source):
+        return None
+    checks = checks_of(registry, declared)
+    if isinstance(source, StoredQuery):
+        return msgspec.structs.replace(
+            entry,
+            tool=project_query(source, declared, entry.tool.output_schema or {}),
+            arguments=checks.of_query(source),
+            declared=with_params(source, declared),
+        )
+    return msgspec.structs.replace(
+        entry,
+        tool=project_capability(source, declared),
+        arguments=checks.of_capability(source),
+        declared=declared,
+    )
+
 
 _ACTORS: Final = 1024
 """Actors whose rights are remembered."""
 
 
-class Authority:
+class Authorizer:
     """Answers for every actor on one graph."""
 
     def __init__(self, graph: Graph, judge: Judge) -> None:

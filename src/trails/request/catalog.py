@@ -12,31 +12,33 @@ from collections.abc import Hashable, Iterable
 from functools import partial
 from typing import Final
 
-from trails.engine.arguments import Arguments, checks_of, named
-from trails.engine.graph import MAIN
-from trails.engine.invoke import kind_of
-from trails.engine.service import GraphService
+from trails.engine.graph.graph import MAIN
+from trails.engine.session.arguments import Arguments, checks_of, named
+from trails.engine.session.invoke import kind_of
+from trails.engine.session.service import GraphService
 from trails.model.actors import Actor
-from trails.model.capabilities import Capability, StoredQuery
-from trails.model.digests import digest_of
-from trails.model.latest import Latest
+from trails.model.caches import VersionedCache
+from trails.model.capabilities import Capability, StoredQuery, Tool, ToolList
+from trails.model.iris import digest_of
 from trails.model.names import portable_name
-from trails.model.tools import Tool, ToolList
 from trails.model.types import PredicateDescriptor
 from trails.projections.json_schema import project_fields
-from trails.projections.queries import project_query, query_controls, with_params
-from trails.projections.tools import controls_of, project_capability
+from trails.projections.tools import (
+    controls_of,
+    project_capability,
+    project_query,
+    query_controls,
+    with_params,
+)
 from trails.registry.registry import Registry
-from trails.request.answers import ANSWER, CHANGED
-from trails.request.authorize import Authority, refuse_scope, see
+from trails.request.admission import KernelOptions
+from trails.request.answers import ANSWER, CHANGED, shape_object, shape_of
+from trails.request.authorize import Authorizer, refuse_scope, see
 from trails.request.builtins import BUILTINS
-from trails.request.builtins.declare import Builtin, Desk, OwnShapes
-from trails.request.builtins.stored import BY_NAME, exposed, run_stored
+from trails.request.builtins.declare import Builtin, OwnShapes, ToolContext
+from trails.request.builtins.queries import BY_NAME, exposed, run_stored
 from trails.request.entries import Entry
-from trails.request.gates import Gate, of_capability, of_graph, of_queries, of_query
-from trails.request.options import KernelOptions
-from trails.request.rights import ActorAccess
-from trails.request.shapes import shape_object, shape_of
+from trails.request.rights import ActorAccess, Gate, of_capability, of_graph, of_queries, of_query
 
 _LISTS: Final = 1024
 """Lists that are remembered, one an actor."""
@@ -51,7 +53,7 @@ class Catalog:
         registry: Registry,
         service: GraphService,
         options: KernelOptions,
-        authority: Authority,
+        authority: Authorizer,
     ) -> None:
         self.registry = registry
         self._authority = authority
@@ -61,7 +63,7 @@ class Catalog:
         made = sorted(maker.entries(), key=lambda entry: entry.tool.name)
         self.entries = {entry.tool.name: entry for entry in made}
         self._portable = {portable_name(name): entry for name, entry in self.entries.items()}
-        self._lists: Latest[Hashable, ToolList] = Latest(_LISTS)
+        self._lists: VersionedCache[Hashable, ToolList] = VersionedCache(_LISTS)
         self._digests: dict[Entry, str] = {}
 
     def find(self, name: str) -> Entry | None:
@@ -109,7 +111,7 @@ class _Maker:
         self._registry = registry
         self._checks = checks_of(registry)
         self._names = service.graph.names
-        self._desk = Desk(service, options)
+        self._desk = ToolContext(service, options)
         self._queries = exposed(registry)
         mode, threshold = options.stored_query_mode, options.stored_query_threshold
         self.queries_by_name = mode == "meta" or (
@@ -172,7 +174,7 @@ def builtin_gate(builtin: Builtin, graph: str) -> Gate:
     return of_graph(graph, (*action, *builtin.also), whole=builtin.whole)
 
 
-def builtin_entry(builtin: Builtin, desk: Desk, gate: Gate) -> Entry:
+def builtin_entry(builtin: Builtin, desk: ToolContext, gate: Gate) -> Entry:
     """A built-in as an entry."""
     shapes = OwnShapes.of(*builtin.shapes)
     return Entry(

@@ -13,23 +13,22 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar, cast
 
-from trails.engine.access import OPEN
-from trails.engine.activities import Call
-from trails.engine.arguments import Arguments
-from trails.engine.containment import Permits
-from trails.engine.context import GraphContext
-from trails.engine.costs import describe_cost
-from trails.engine.graph import MAIN
-from trails.engine.policy_rules import judge
-from trails.engine.service import GraphService
-from trails.engine.unknown import unknown_commit
+from trails.engine.graph.activities import CallRecord
+from trails.engine.graph.ancestry import Permits
+from trails.engine.graph.checkouts import unknown_commit
+from trails.engine.graph.graph import MAIN
+from trails.engine.session.arguments import Arguments, check_rules
+from trails.engine.session.context import GraphContext
+from trails.engine.session.costs import describe_cost
+from trails.engine.session.service import GraphService
+from trails.engine.visibility.access import OPEN
 from trails.errors import FieldError, LimitError, StorageError, ValidationError
 from trails.model.capabilities import Capability
-from trails.model.outcomes import Failure, Outcome, Success
+from trails.model.results import Failure, Outcome, Success
+from trails.request.entries import Request
 from trails.request.failures import failure_of, invalid
-from trails.request.gates import OPEN_GATE
-from trails.request.mending import mend
-from trails.request.requests import Request
+from trails.request.repair import mend
+from trails.request.rights import OPEN_GATE
 from trails.request.threads import Threads
 
 T = TypeVar("T")
@@ -92,7 +91,7 @@ class Dispatch:
                 return await self._in_thread(call, self._fail, request, error)
             return self._fail(request, error)
 
-    async def _in_thread(self, call: Call, work: Callable[..., T], *arguments: object) -> T:
+    async def _in_thread(self, call: CallRecord, work: Callable[..., T], *arguments: object) -> T:
         dropped = partial(self._activities.end, call, "cancelled")
         try:
             return await self._threads.run(call.actor, work, *arguments, dropped=dropped)
@@ -149,7 +148,7 @@ class Dispatch:
         request.prepared = True
         judged = entry.judged
         if judged is not None:
-            judge(ctx, judged, prepared)
+            check_rules(ctx, judged, prepared)
         return prepared
 
     def _succeed(self, request: Request, result: object) -> Outcome:

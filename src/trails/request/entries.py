@@ -1,18 +1,22 @@
-"""An entry: a tool with all that is needed to call it, whatever population it is of."""
+"""An entry: a tool with all that is needed to call it, whatever population it is of.
+
+A request: one call of one entry, on its way.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import msgspec
 
-from trails.engine.arguments import Arguments
-from trails.model.capabilities import Capability, StoredQuery
-from trails.model.tools import Tool
-from trails.projections.json_schema import Declarations
-from trails.registry.declared import Declared
-from trails.request.gates import Gate
+from trails.engine.graph.activities import CallRecord
+from trails.engine.session.arguments import Arguments
+from trails.engine.session.context import GraphContext
+from trails.model.capabilities import Capability, StoredQuery, Tool
+from trails.projections.json_schema import TypeLookup
+from trails.registry.registry import Declared, Registry
+from trails.request.rights import ActorAccess, Gate
 
 Place = Literal["loop", "inline", "thread"]
 """Where a handler runs: awaited, called at once, or called in a thread since it may wait."""
@@ -27,7 +31,7 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     arguments: Arguments
     controls: Arguments
     """``branch`` and ``snapshot``, where it takes them: they say where it works."""
-    declared: Declarations
+    declared: TypeLookup
     """Where the objects in its arguments are declared."""
     place: Place
     handler: Callable[..., object]
@@ -42,3 +46,28 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     """What it was made from; None for what is built in."""
     judged: Capability | None = None
     """The capability whose policy rules look at the arguments, where there are any."""
+
+
+class Request:
+    """One call of one entry, with the registry it began with."""
+
+    __slots__ = ("arguments", "call", "ctx", "entry", "prepared", "registry", "rights")
+
+    def __init__(
+        self,
+        registry: Registry,
+        entry: Entry,
+        call: CallRecord,
+        arguments: Mapping[str, object],
+        rights: ActorAccess | None = None,
+    ) -> None:
+        self.registry = registry
+        self.entry = entry
+        self.call = call
+        self.arguments = arguments
+        self.rights = rights
+        """What its actor may do; None where nothing is denied."""
+        self.ctx: GraphContext | None = None
+        """Where it works, once that is known."""
+        self.prepared = False
+        """Whether its arguments were found good."""

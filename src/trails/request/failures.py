@@ -22,7 +22,7 @@ from trails.errors import (
 )
 from trails.model.constraints import showable
 from trails.model.history import Activity
-from trails.model.outcomes import Failure, FailureKind
+from trails.model.results import Failure, FailureKind
 from trails.request.repair import Repaired, suggest_each
 
 _KINDS: Final[Mapping[FailureKind, type[TrailsError]]] = {

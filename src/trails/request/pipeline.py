@@ -10,26 +10,23 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from trails.engine.activities import Call
-from trails.engine.graph import MAIN
-from trails.engine.service import GraphService
+from trails.engine.graph.activities import CallRecord
+from trails.engine.graph.graph import MAIN
+from trails.engine.session.service import GraphService
 from trails.model.actors import Actor
-from trails.model.outcomes import Failure, Outcome
-from trails.model.read_only import Status
-from trails.model.resources import Completions, Content, ResourceList
-from trails.model.tools import ToolList
-from trails.projections.instructions import project_instructions
+from trails.model.capabilities import ToolList
+from trails.model.results import Failure, Outcome, Status
+from trails.model.uris import Completions, Content, ResourceList
+from trails.projections.documents import project_instructions
 from trails.registry.registry import Registry
-from trails.request.admission import Admission, Reservation
-from trails.request.authorize import Authority, refuse_scope, see
+from trails.request.admission import Admission, KernelOptions, Reservation
+from trails.request.authorize import Authorizer, refuse_scope, see
 from trails.request.catalog import Catalog
 from trails.request.dispatch import Dispatch
-from trails.request.entries import Entry
+from trails.request.entries import Entry, Request
 from trails.request.failures import MASKED, unknown_tool
-from trails.request.lists import listen_to_lists
-from trails.request.options import KernelOptions
-from trails.request.reading import Reader
-from trails.request.requests import Request
+from trails.request.resources.pages import listen_to_lists
+from trails.request.resources.reader import Reader
 from trails.request.threads import Threads
 from trails.request.transfers import Transfers
 from trails.request.watches import Watcher, Watches
@@ -43,7 +40,7 @@ class Kernel:
     def __init__(self, service: GraphService, options: KernelOptions) -> None:
         self._service = service
         self._options = options
-        self._authority = Authority(service.graph, options.judge)
+        self._authority = Authorizer(service.graph, options.judge)
         self._admission = Admission(options.budget)
         self._threads = Threads(service.graph.name, self._admission)
         self._dispatch = Dispatch(service, self._threads)
@@ -52,7 +49,7 @@ class Kernel:
         )
         self._watches = Watches(service, self._authority, options.budget.watches)
         self._catalog: Catalog | None = None
-        self._running: set[Call] = set()
+        self._running: set[CallRecord] = set()
         self.transfers = Transfers(service, options, self._perform, self._admission, self._threads)
 
     @property
@@ -119,7 +116,7 @@ class Kernel:
         if seen is None:
             return self._masked(actor, name or entry.tool.name)
         reads = seen.tool.hints.read_only
-        call = Call(actor.name, seen.tool.name, seen.kind, reads=reads, caller=actor)
+        call = CallRecord(actor.name, seen.tool.name, seen.kind, reads=reads, caller=actor)
         admitted = refuse_scope(actor, seen.tool) or self._admission.enter(actor)
         if isinstance(admitted, Failure):
             return self._refused(call, admitted)
@@ -156,7 +153,7 @@ class Kernel:
         self._service.graph.activities.refuse(call, MASKED, "denied by policy", told=told.code)
         return told
 
-    def _refused(self, call: Call, failure: Failure) -> Failure:
+    def _refused(self, call: CallRecord, failure: Failure) -> Failure:
         code = failure.code
         self._service.graph.activities.refuse(call, code, failure.message, told=code)
         return failure
@@ -213,5 +210,5 @@ class Kernel:
         self._threads.close()
 
 
-def _unknown_call(actor: Actor, name: str) -> Call:
-    return Call(actor.name, name[:200], "runtime")
+def _unknown_call(actor: Actor, name: str) -> CallRecord:
+    return CallRecord(actor.name, name[:200], "runtime")

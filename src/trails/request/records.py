@@ -11,51 +11,56 @@ from typing import Final, cast
 
 import msgspec
 
-from trails.engine.context import GraphContext
-from trails.engine.versions import Versions
+from trails.engine.history.branches import Versions
+from trails.engine.session.context import GraphContext
 from trails.errors import ConflictError, QueryError
-from trails.model.answers import Answer
-from trails.model.texts import read_texts
-from trails.model.versions import BranchFilter
-from trails.model.wording import count
+from trails.model.history import BranchFilter
+from trails.model.results import QueryAnswer
+from trails.model.texts import count, read_texts
 from trails.request.answers import plain_rows
-from trails.request.builtins.branches import BRANCH_CREATE, BRANCH_DELETE, BRANCH_LIST
+from trails.request.builtins.branches import (
+    BRANCH_CREATE,
+    BRANCH_DELETE,
+    BRANCH_LIST,
+    BRANCH_MERGE,
+    merge_request,
+)
 from trails.request.builtins.commits import COMMIT_GET, COMMIT_LIST, MOST
-from trails.request.builtins.declare import READER, Builtin, Desk, field
-from trails.request.builtins.merges import BRANCH_MERGE, merge_request
-from trails.request.builtins.mutations import GRAPH_MUTATE, mutate
-from trails.request.builtins.queries import GRAPH_QUERY, bound_params
-from trails.request.builtins.stored import (
+from trails.request.builtins.declare import READER, Builtin, ToolContext, field
+from trails.request.builtins.queries import (
+    GRAPH_QUERY,
     STORED_QUERY_LIST,
     STORED_QUERY_RUN,
     admitted_queries,
+    bound_params,
     run_by_name,
 )
+from trails.request.builtins.writes import GRAPH_MUTATE, mutate
 
 LINK: Final = "stored_query_link"
 _ANYTHING: Final[Mapping[str, object]] = {"type": "object"}
 
 
-def _versions(desk: Desk, ctx: GraphContext) -> Versions:
+def _versions(desk: ToolContext, ctx: GraphContext) -> Versions:
     return desk.service.versions(ctx.actor, ctx.call, ctx.access)
 
 
 # --- branches ---------------------------------------------------------------------
 
 
-def _list_branches(desk: Desk, ctx: GraphContext, **given: object) -> object:
+def _list_branches(desk: ToolContext, ctx: GraphContext, **given: object) -> object:
     return _versions(desk, ctx).branch_page(msgspec.convert(given, BranchFilter))
 
 
-def _create_branch(desk: Desk, ctx: GraphContext, **given: str) -> object:
+def _create_branch(desk: ToolContext, ctx: GraphContext, **given: str) -> object:
     return {"branch": _versions(desk, ctx).create_branch(given["name"], given["from"])}
 
 
-def _delete_branch(desk: Desk, ctx: GraphContext, name: str, *, force: bool) -> object:
+def _delete_branch(desk: ToolContext, ctx: GraphContext, name: str, *, force: bool) -> object:
     return {"branch": _versions(desk, ctx).delete_branch(name, force=force), "deleted": True}
 
 
-def _merge(desk: Desk, ctx: GraphContext, **given: object) -> object:
+def _merge(desk: ToolContext, ctx: GraphContext, **given: object) -> object:
     request = merge_request(**given)  # type: ignore[arg-type]
     result = _versions(desk, ctx).merge(request)
     if result.conflicts and not request.dry_run:
@@ -71,7 +76,7 @@ def _merge(desk: Desk, ctx: GraphContext, **given: object) -> object:
 # --- history ----------------------------------------------------------------------
 
 
-def _list_commits(desk: Desk, ctx: GraphContext, **given: object) -> object:
+def _list_commits(desk: ToolContext, ctx: GraphContext, **given: object) -> object:
     return _versions(desk, ctx).commits(
         None if given["all_branches"] else cast(str, given["branch"]),
         actor=cast(str | None, given["actor"]),
@@ -81,11 +86,11 @@ def _list_commits(desk: Desk, ctx: GraphContext, **given: object) -> object:
     )
 
 
-def _get_commit(desk: Desk, ctx: GraphContext, commit: str, limit: int) -> object:
+def _get_commit(desk: ToolContext, ctx: GraphContext, commit: str, limit: int) -> object:
     return _versions(desk, ctx).commit(commit, limit=limit)
 
 
-def _diff(desk: Desk, ctx: GraphContext, **given: object) -> object:
+def _diff(desk: ToolContext, ctx: GraphContext, **given: object) -> object:
     start, end = str(given["from"]), str(given["to"])
     return _versions(desk, ctx).diff(start, end, limit=cast(int, given["limit"]))
 
@@ -110,28 +115,28 @@ _DIFF: Final = Builtin(
 
 
 def _query(
-    desk: Desk, ctx: GraphContext, query: str, params: Mapping[str, object] | None
+    desk: ToolContext, ctx: GraphContext, query: str, params: Mapping[str, object] | None
 ) -> object:
     return _plain(desk.service.ask(ctx, query, bound_params(params)))
 
 
-def _plain(answer: Answer) -> Answer:
+def _plain(answer: QueryAnswer) -> QueryAnswer:
     """An answer whose rows have JSON values."""
     return msgspec.structs.replace(answer, rows=tuple(plain_rows(answer)))
 
 
-def _list_queries(desk: Desk, ctx: GraphContext) -> object:
+def _list_queries(desk: ToolContext, ctx: GraphContext) -> object:
     del desk
     found = admitted_queries(ctx, ctx.registry.queries)
     return {"queries": [found[name] for name in sorted(found)]}
 
 
-def _run_query(desk: Desk, ctx: GraphContext, name: str, params: object) -> object:
+def _run_query(desk: ToolContext, ctx: GraphContext, name: str, params: object) -> object:
     found = run_by_name(desk, ctx, ctx.registry.queries, name, params)
-    return _plain(found) if isinstance(found, Answer) else {"commit": found}
+    return _plain(found) if isinstance(found, QueryAnswer) else {"commit": found}
 
 
-def _run_link(desk: Desk, ctx: GraphContext, name: str, params: object) -> object:
+def _run_link(desk: ToolContext, ctx: GraphContext, name: str, params: object) -> object:
     """With parameters as texts, several of each: the query's declaration says what they mean."""
     query = admitted_queries(ctx, ctx.registry.queries).get(name)
     if query is not None and query.mutation:

@@ -3,6 +3,8 @@
 Pure. Nothing is guessed that loses what the caller said: a text is never cut, a value
 never dropped, a reference never turned to another record. Corrected arguments are given only
 when they pass the very check that refused the first ones: when every violation could be repaired.
+
+Mend a request whose arguments were refused: ``repair`` with a look into the graph.
 """
 
 from __future__ import annotations
@@ -10,15 +12,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from trails.errors import FieldError
+from trails.engine.session.arguments import check_rules
+from trails.engine.session.context import GraphContext
+from trails.errors import FieldError, TrailsError, ValidationError
+from trails.model.capabilities import StoredQuery
 from trails.model.constraints import Coerce, compile_field
 from trails.model.kinds import KindError
 from trails.model.types import JSON, LIST, MAP, OBJECT, REF, PredicateDescriptor, ValueType
-from trails.projections.json_schema import Declarations
+from trails.projections.json_schema import TypeLookup
+from trails.request.entries import Entry, Request
 
 Exists = Callable[[str, object], bool]
 """(node type, reference) → whether it means a node."""
@@ -39,7 +46,7 @@ class Parameters(msgspec.Struct, frozen=True):
     """What was to be given: the fields, and the declarations of the objects in them."""
 
     fields: tuple[PredicateDescriptor, ...]
-    declared: Declarations
+    declared: TypeLookup
 
 
 class Repaired(msgspec.Struct, frozen=True):
@@ -134,7 +141,7 @@ class _Place:
         """Give something else."""
         self._holder[self._key] = value  # type: ignore[index]
 
-    def enclose(self, declared: Declarations) -> str | None:
+    def enclose(self, declared: TypeLookup) -> str | None:
         """Move the value into the object beside it that has a member of this name."""
         holder, name = self._holder, str(self._key)
         if not isinstance(holder, dict) or name not in holder:
@@ -216,7 +223,7 @@ def _item_of(field: PredicateDescriptor) -> PredicateDescriptor:
 
 
 def _members(
-    field: PredicateDescriptor | None, declared: Declarations
+    field: PredicateDescriptor | None, declared: TypeLookup
 ) -> Sequence[PredicateDescriptor]:
     scalar = None if field is None else field.type.scalar
     if scalar is None or scalar.kind != OBJECT:
@@ -338,3 +345,56 @@ def _nearest_member(given: object, members: Sequence[object]) -> object:
     if _is_number(given):
         return min(numbers, key=lambda each: abs(each - given), default=None)  # type: ignore[operator]
     return None
+
+
+def mend(request: Request, error: ValidationError) -> Repaired:
+    """What can be suggested for refused arguments; none of it is done."""
+    entry, ctx = request.entry, request.ctx
+    wanted = Parameters((*entry.arguments.fields, *entry.controls.fields), entry.declared)
+    if ctx is None:
+        return repair(error.fields, request.arguments, wanted, _unknown, None)
+    exists, accepts = partial(_exists, ctx), partial(_accepts, request, ctx)
+    repaired = repair(error.fields, request.arguments, wanted, exists, accepts)
+    return msgspec.structs.replace(repaired, certain=_is_certain(request.entry))
+
+
+def _is_certain(entry: Entry) -> bool:
+    """Whether the checks of a call's arguments are all that can refuse them.
+
+    A built-in reads texts and operations, a query that changes breaks rules or does not, and a
+    new node meets those of the graph: whether they pass is known when they are run.
+    """
+    if entry.source is None or (isinstance(entry.source, StoredQuery) and entry.source.mutation):
+        return False
+    scalars = [field.type.scalar for field in entry.arguments.fields]
+    types = entry.declared.schema.by_name
+    return not any(each.kind == OBJECT and each.target in types for each in scalars)
+
+
+def _accepts(request: Request, ctx: GraphContext, arguments: Mapping[str, object]) -> bool:
+    controls = request.entry.controls.names
+    if any(arguments.get(name) != request.arguments.get(name) for name in controls):
+        return False  # another branch would have to be looked at
+    own = {name: value for name, value in arguments.items() if name not in controls}
+    try:
+        prepared = request.entry.arguments.prepare(ctx, own)
+        if request.entry.judged is not None:
+            check_rules(ctx, request.entry.judged, prepared)
+    except TrailsError:
+        return False
+    return True
+
+
+def _unknown(target: str, value: object) -> bool:
+    """Without a context no reference can be looked up."""
+    del target, value
+    return False
+
+
+def _exists(ctx: GraphContext, target: str, value: object) -> bool:
+    if not isinstance(value, str) or target not in ctx.kg.schema.by_name:
+        return False
+    try:
+        return ctx.kg.find(target, value) is not None
+    except TrailsError:
+        return False

@@ -2,6 +2,10 @@
 
 The engine asks them as its Access, listing and calling as gates: there is no other place
 where an actor meets a policy.
+
+Gates: what a policy is asked before something is used.
+
+An entry has one gate, and whoever lists it and whoever calls it ask the same one.
 """
 
 from __future__ import annotations
@@ -9,21 +13,101 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from trails.engine.context import GraphContext
-from trails.engine.graph import MAIN, Graph
-from trails.engine.query_reach import reach_of, touches_hidden
-from trails.engine.seen import Seen, reader
-from trails.engine.unknown import unknown_commit
+import msgspec
+
+from trails.engine.graph.checkouts import unknown_commit
+from trails.engine.graph.graph import MAIN, Graph
+from trails.engine.session.context import GraphContext
+from trails.engine.sparql.reach import reach_of, touches_hidden
+from trails.engine.visibility.refs import RefResolver, reader
 from trails.model.actors import Actor
-from trails.model.capabilities import StoredQuery
+from trails.model.caches import LRUCache
+from trails.model.capabilities import Action, Capability, StoredQuery
 from trails.model.decisions import Judge, Resource
-from trails.model.kept import Kept
-from trails.model.sights import Sight
-from trails.model.tools import Action
 from trails.model.types import Schema
-from trails.registry.declared import Declared, see_declared
-from trails.registry.registry import Registry
-from trails.request.gates import Gate, Need, of_graph
+from trails.model.visibility import Visibility
+from trails.registry.registry import Declared, Registry, see_declared
+
+
+class Need(msgspec.Struct, frozen=True, cache_hash=True):
+    """One question: an action on a resource."""
+
+    action: Action
+    resource: Resource
+
+
+_INVOKING: Final[frozenset[Action]] = frozenset({"InvokeCapability", "InvokeQuery", "Export"})
+
+
+class Gate(msgspec.Struct, frozen=True, cache_hash=True):
+    """What has to be allowed on some branch; where a call names one, on that one."""
+
+    needs: tuple[Need, ...] = ()
+    """All of these."""
+    among: tuple[Need, ...] | None = None
+    """And one of these; None where there is nothing to choose from."""
+    whole: bool = False
+    """Whether nothing may be hidden from the caller, because a text can name anything."""
+    text: str = ""
+    """A query that may touch nothing that is hidden from a caller who reads the graph."""
+    takes: tuple[str, ...] = ()
+    """The types of its parameters."""
+    branch: str | None = None
+    """The one branch that it works on, where a call can't name another."""
+
+    @property
+    def invokes(self) -> bool:
+        """Whether it leads to something that is called or exported, and not to the graph."""
+        needs = (*self.needs, *(self.among or ()))
+        return any(each.action in _INVOKING for each in needs)
+
+
+OPEN_GATE: Final = Gate()
+"""The gate of what anybody may use who reached the server."""
+
+
+def of_graph(graph: str, actions: Iterable[Action], *, whole: bool = False) -> Gate:
+    """The gate of what is done to a graph."""
+    resource = Resource("Graph", graph)
+    return Gate(tuple(Need(each, resource) for each in actions), whole=whole)
+
+
+def of_capability(capability: Capability, graph: str, branch: str) -> Gate:
+    """The gate of a capability, or of an operation on the application: that works on ``branch``."""
+    if capability.meta is None:
+        return Gate((Need("InvokeCapability", Resource("Capability", capability.id)),))
+    if capability.id == PING:
+        return OPEN_GATE
+    action = _meta_action(capability)
+    return Gate((Need(action, Resource("Graph", graph)),), branch=branch)
+
+
+PING = "trails.meta.ping"
+"""Anybody who reached the server may ask whether it is there."""
+
+
+def _meta_action(capability: Capability) -> Action:
+    if capability.descriptor.reads_only:
+        return "Read"
+    assert capability.meta is not None  # noqa: S101 - the caller has looked
+    return "SchemaApply" if capability.meta.scope == "builder" else "Admin"
+
+
+def of_query(query: StoredQuery) -> Gate:
+    """The gate of a stored query."""
+    targets = (each.type.scalar.target for each in query.params)
+    takes = tuple(each for each in targets if each is not None)
+    return Gate((_invoking(query),), text=query.text, takes=takes)
+
+
+def of_queries(queries: Iterable[StoredQuery], graph: str) -> Gate:
+    """The gate of what lists or runs any of some stored queries; readers learn of none."""
+    return Gate(among=tuple(map(_invoking, queries)) or (Need("Read", Resource("Graph", graph)),))
+
+
+def _invoking(query: StoredQuery) -> Need:
+    return Need("InvokeQuery", Resource("Query", query.name))
+
 
 _SIGHTS: Final = 256
 """Sights that are remembered for an actor: of branches, and of schemas of the past."""
@@ -62,8 +146,8 @@ class ActorAccess:
         self._gates: tuple[int, dict[Gate, bool]] = (-1, {})
         """Replaced as a whole when the branches change."""
         self._declared: tuple[Registry, int, Registry | Declared] | None = None
-        self._sights: Kept[tuple[str, frozenset[str]], Sight] = Kept(_SIGHTS)
-        self._last_sight: tuple[tuple[str, frozenset[str]], Sight] | None = None
+        self._sights: LRUCache[tuple[str, frozenset[str]], Visibility] = LRUCache(_SIGHTS)
+        self._last_sight: tuple[tuple[str, frozenset[str]], Visibility] | None = None
 
     # --- the engine's questions ----------------------------------------------------------
 
@@ -71,7 +155,7 @@ class ActorAccess:
         """Whether an action on the graph is allowed on a branch."""
         return self._judge.allows(self.actor, action, self._resource, branch, target)
 
-    def sight(self, schema: Schema, branches: Iterable[str]) -> Sight:
+    def sight(self, schema: Schema, branches: Iterable[str]) -> Visibility:
         """What is seen of some types on a branch; of a snapshot, on any branch that has it."""
         where = frozenset(branches)
         key = schema.digest, where
@@ -81,7 +165,7 @@ class ActorAccess:
             self._last_sight = found = key, sight
         return found[1]
 
-    def _look(self, schema: Schema, where: frozenset[str]) -> Sight:
+    def _look(self, schema: Schema, where: frozenset[str]) -> Visibility:
         hidden: set[str] = set()
         fixed: set[str] = set()
         fields: dict[str, frozenset[str]] = {}
@@ -99,7 +183,7 @@ class ActorAccess:
             ]
             if gone:
                 fields[each.name] = frozenset(gone)
-        return Sight(frozenset(hidden), fields, frozenset(fixed))
+        return Visibility(frozenset(hidden), fields, frozenset(fixed))
 
     def _allows(self, action: Action, resource: Resource, branches: Collection[str]) -> bool:
         return self._judge.allows_somewhere(self.actor, action, resource, branches)
@@ -238,7 +322,7 @@ def check_here(graph: Graph, ctx: GraphContext, gate: Gate) -> None:
     if not any(map(permits, ctx.branches)):
         if ctx.snapshot is not None:
             raise unknown_commit(ctx.snapshot)
-        raise Seen(graph, permits, tells=reader(rights)).unknown(ctx.branch)
+        raise RefResolver(graph, permits, tells=reader(rights)).unknown(ctx.branch)
 
 
 def _field(type_name: str, field: str) -> Resource:

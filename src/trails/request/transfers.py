@@ -2,32 +2,153 @@
 
 Whole records, and whole files in and out. Each is an entry as a tool is, so it goes down the
 same path: authorize, check the arguments, dispatch, leave an activity.
+
+Whole files in and out: what a load and an export take, and what they do with streams.
+
+Streams between the event loop and the engine: taken to disk, or made in a thread.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from functools import partial
-from typing import Final
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO, Final
 
 import msgspec
 
-from trails.engine.service import GraphService
+from trails.engine.session.context import GraphContext
+from trails.engine.session.service import GraphService
 from trails.errors import BudgetError
+from trails.log.storage import storage_errors
 from trails.model.actors import Actor, is_limited
-from trails.model.outcomes import Failure, Outcome
-from trails.request.admission import Admission, Slot
-from trails.request.builtins.declare import Desk
+from trails.model.results import Failure, Outcome
+from trails.projections.tools import BRANCH, SNAPSHOT
+from trails.request.admission import Admission, AdmissionSlot, KernelOptions
+from trails.request.builtins.declare import READER, Builtin, ToolContext, field
+from trails.request.builtins.writes import GRAPH_LOAD, load_file
 from trails.request.catalog import builtin_entry, builtin_gate
 from trails.request.entries import Entry
-from trails.request.files import EXPORT, LOAD, Blocks
-from trails.request.gates import of_queries
-from trails.request.options import KernelOptions
 from trails.request.records import RECORDS
-from trails.request.spooling import stream
+from trails.request.rights import of_queries
 from trails.request.threads import Threads
+
+_BLOCK: Final = 1 << 20
+
+
+async def spool(body: AsyncIterator[bytes], suffix: str, folder: Path | None) -> Path:
+    """What is sent, in a file that the caller removes; memory holds one block of it.
+
+    ``folder`` is where, so that what a killed process leaves is found; None: with the system's.
+    """
+    with storage_errors("keep what is sent"):
+        file = NamedTemporaryFile(  # noqa: SIM115 - closed below
+            prefix="trails-", suffix=suffix, dir=folder, delete=False
+        )
+    path = Path(file.name)
+    try:
+        with file:
+            waiting = bytearray()
+            async for block in body:
+                waiting += block
+                if len(waiting) >= _BLOCK:
+                    await asyncio.to_thread(_write, file, waiting)
+                    waiting.clear()
+            await asyncio.to_thread(_write, file, waiting)
+    except BaseException:
+        drop(path)
+        raise
+    return path
+
+
+def drop(path: Path) -> None:
+    """Remove a file that was kept."""
+    path.unlink(missing_ok=True)
+
+
+def _write(file: IO[bytes], data: bytearray) -> None:
+    with storage_errors("keep what is sent"):
+        file.write(data)
+        file.flush()
+
+
+async def stream(blocks: Generator[bytes, None, None]) -> AsyncGenerator[bytes, None]:
+    """Blocks that are made in a thread of their own, until nobody reads on."""
+    loop = asyncio.get_running_loop()
+    thread = ThreadPoolExecutor(1, "trails-export")
+    try:
+        while block := await loop.run_in_executor(thread, partial(next, blocks, b"")):
+            yield block
+    finally:
+        # In the same thread, so after the block that may just be being made.
+        await asyncio.shield(loop.run_in_executor(thread, blocks.close))
+        thread.shutdown(wait=False)
+
+
+Blocks = Generator[bytes, None, None]
+
+
+def _export(
+    desk: ToolContext, ctx: GraphContext, *, opened: list[Blocks], format: str, type: list[str]
+) -> object:
+    opened.append(desk.service.export(ctx, format, type))
+    return {}
+
+
+EXPORT: Final = Builtin(
+    name="graph_export",
+    title="Export",
+    description="A branch or snapshot as a file.",
+    fields=(
+        field("format", "ndjson, turtle, nquads or jsonld.", default="ndjson"),
+        field("type", "Only these types and what extends them.", many=True),
+    ),
+    controls=(BRANCH, SNAPSHOT),
+    output={"type": "object"},
+    hints=READER,
+    action="Export",
+    kind="export",
+    run=_export,
+)
+
+
+async def _load(
+    desk: ToolContext,
+    ctx: GraphContext,
+    *,
+    body: AsyncIterator[bytes],
+    suffix: str,
+    threads: Threads,
+    **given: str | None,
+) -> object:
+    file = await spool(body, suffix, desk.service.graph.temporary())
+    return await threads.run(
+        ctx.actor, _load_and_drop, desk, ctx, file, given, dropped=partial(drop, file)
+    )
+
+
+def _load_and_drop(
+    desk: ToolContext, ctx: GraphContext, file: Path, given: Mapping[str, str | None]
+) -> object:
+    try:
+        return load_file(desk, ctx, file, given)
+    finally:
+        drop(file)
+
+
+LOAD: Final = msgspec.structs.replace(
+    GRAPH_LOAD,
+    fields=tuple(each for each in GRAPH_LOAD.fields if each.name != "data"),
+    output={"type": "object"},
+    place="loop",
+    run=_load,
+)
+
 
 Perform = Callable[[Actor, Entry, Mapping[str, object]], Awaitable[Outcome]]
 """The path of a request, once it is known what it is for."""
@@ -55,7 +176,7 @@ class Transfers:
         self._threads = threads
         self._spooled: Counter[str] = Counter()
         self._most_spooled = options.budget.spool
-        desk, graph = Desk(service, options), service.graph.name
+        desk, graph = ToolContext(service, options), service.graph.name
         self._perform = perform
         self._records = {
             name: _replace(builtin_entry(each, desk, builtin_gate(each, graph)), largest=_LARGEST)
@@ -144,7 +265,9 @@ class Spooled:
             del self._of_all[self._actor.name]
 
 
-async def _held(slot: Slot, blocks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+async def _held(
+    slot: AdmissionSlot, blocks: AsyncGenerator[bytes, None]
+) -> AsyncGenerator[bytes, None]:
     """Blocks of a call that goes on until the last of them, or until nobody reads on."""
     try:
         async with aclosing(blocks):

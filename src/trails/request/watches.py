@@ -5,6 +5,11 @@ write, and wake the event loop once. There, rounds carry the notes to those who 
 a round costs what its watchers cost, in steps between which others have their turn,
 and the next one waits the longer the more it told. Each watcher has a set of URIs that
 are due, never more than it watches: a slow one hears of all changes, once each.
+
+News: changes of one branch that nobody was told of yet, put together.
+
+Whoever does not see everything is told of what it sees, and by that alone: changes of types,
+fields and nodes that are hidden from it are not heard, however many they are.
 """
 
 from __future__ import annotations
@@ -19,22 +24,80 @@ from typing import Final
 
 import msgspec
 
-from trails.engine.feed import Change
-from trails.engine.graph import MAIN
-from trails.engine.seen import Seen, reader
-from trails.engine.service import GraphService
+from trails.engine.graph.feed import MANY, BranchChange, ChangeIndex
+from trails.engine.graph.graph import MAIN
+from trails.engine.session.service import GraphService
+from trails.engine.visibility.refs import RefResolver, reader
 from trails.errors import NotFoundError, TrailsError
 from trails.model.actors import Actor, is_limited
 from trails.model.decisions import EVERYTHING
 from trails.model.iris import encode_id, id_problem
 from trails.model.names import suggest
-from trails.model.outcomes import Failure
+from trails.model.results import Failure
 from trails.model.types import Schema
-from trails.model.uris import HERE, InstanceAddress, ListAddress, Place, parse_address
-from trails.request.authorize import Authority, refuse_reading
-from trails.request.news import Note
-from trails.request.offers import NO_TYPES
+from trails.model.uris import HERE, InstanceAddress, ListAddress, ReadPoint, parse_address
+from trails.model.visibility import ChangeKey, SchemaFilter
+from trails.request.authorize import Authorizer, refuse_reading
+from trails.request.resources.visible_resources import NO_TYPES
 from trails.request.rights import ActorAccess
+
+
+class PendingChanges:
+    """What changed on a branch."""
+
+    __slots__ = ("_seen", "_vague", "crowded", "everything", "handles", "traces", "turns", "types")
+
+    def __init__(self) -> None:
+        self.everything = False
+        self.types: set[str] = set()
+        """Types of changed nodes and what these extend."""
+        self.crowded: set[str] = set()
+        """Those of which so many nodes changed that each may have."""
+        self.handles: set[str] = set()
+        self.traces = ChangeIndex()
+        """The changes, for those who do not see everything."""
+        self.turns: set[tuple[str | None, str | None]] = set()
+        """Schemas that followed on each other."""
+        self._vague = False
+        """Whether nobody asked what exactly changed: rights are decided since a moment ago."""
+        self._seen: dict[tuple[int, str], tuple[SchemaFilter, list[ChangeKey]]] = {}
+
+    def add(self, change: BranchChange) -> None:
+        """Put another change to it."""
+        if change.turn is not None:
+            self.turns.add(change.turn)
+        if change.traces is None:
+            self._vague = True
+        else:
+            self.traces.update(change.traces)
+        if change.types is None:
+            self.everything = True
+            return
+        self.types |= change.types
+        if change.handles is None:
+            self.crowded |= change.types
+            return
+        self.handles |= change.handles
+        if len(self.handles) > MANY:
+            self.crowded |= self.types
+            self.handles.clear()
+
+    def shows(
+        self, lens: SchemaFilter, schema: Schema, type_name: str, segment: str | None
+    ) -> bool:
+        """Whether somebody who looks through a lens sees a change of a type, or of one node."""
+        if self._vague:
+            return True
+        key = id(lens), type_name
+        found = self._seen.get(key)
+        if found is None:
+            family = set(schema.family(type_name))
+            facets = [each for each in self.traces if each.type in family and lens.shows(each)]
+            found = self._seen[key] = lens, facets
+        if segment is None:
+            return bool(found[1])
+        return any(self.traces.may_be_at(each, f"{each.type}/{segment}") for each in found[1])
+
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +117,7 @@ _PAUSE: Final = 0.0004
 _LONGEST_PAUSE: Final = 0.5
 
 
-class Target(msgspec.Struct, frozen=True):
+class WatchTarget(msgspec.Struct, frozen=True):
     """What a URI watches: a type or, where an id is given, one instance of it."""
 
     branch: str
@@ -67,7 +130,7 @@ class Watches:
     """All watches on one graph. Belongs to the event loop on which the first was opened."""
 
     def __init__(
-        self, service: GraphService, authority: Authority | None = None, most: int = 0
+        self, service: GraphService, authority: Authorizer | None = None, most: int = 0
     ) -> None:
         """``most`` is how many an actor with a credential may have; 0 is no limit."""
         self._service = service
@@ -75,7 +138,7 @@ class Watches:
         self._by_actor: Counter[str] = Counter()
         self._uris_by_actor: Counter[str] = Counter()
         self._graph = service.graph
-        self._authority = authority or Authority(service.graph, EVERYTHING)
+        self._authority = authority or Authorizer(service.graph, EVERYTHING)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: Callable[[], None] = _do_nothing
         self._watchers: set[Watcher] = set()
@@ -83,7 +146,7 @@ class Watches:
         """Branch → type → who watches."""
         self._count = 0
         self._lock = threading.Lock()
-        self._notes: dict[str, Note] = {}
+        self._notes: dict[str, PendingChanges] = {}
         self._awake = False
         """Whether a round is under way or due, so that nobody needs to wake the loop."""
         self._telling: Iterator[tuple[Watcher, str]] = iter(())
@@ -132,7 +195,7 @@ class Watches:
             self._notes.clear()
             self._awake = False
 
-    def add(self, watcher: Watcher, uri: str) -> Target | Failure:
+    def add(self, watcher: Watcher, uri: str) -> WatchTarget | Failure:
         """Let a watcher be told of a URI."""
         found = self._resolve(watcher.actor, uri)
         if isinstance(found, Failure):
@@ -147,7 +210,7 @@ class Watches:
         self._count += 1
         return found
 
-    def remove(self, watcher: Watcher, uri: str, target: Target) -> None:
+    def remove(self, watcher: Watcher, uri: str, target: WatchTarget) -> None:
         """Undo ``add``."""
         types = self._topics[target.branch]
         topic = types[target.type]
@@ -180,14 +243,14 @@ class Watches:
         """Whether somebody watches a branch who may not see everything on it."""
         return branch in self._topics and self._authority.decides
 
-    def _note(self, change: Change) -> None:
+    def _note(self, change: BranchChange) -> None:
         """Take a note of a change, on the writer's thread."""
         if change.branch not in self._topics or self._loop is None:
             return
         with self._lock:
             note = self._notes.get(change.branch)
             if note is None:
-                note = self._notes[change.branch] = Note()
+                note = self._notes[change.branch] = PendingChanges()
             note.add(change)
             if self._awake:
                 return
@@ -231,14 +294,14 @@ class Watches:
             self._rest_until = loop.time() + min(self._told * _PAUSE, _LONGEST_PAUSE)
             loop.call_soon(self._begin_round)
 
-    def _audible(self, notes: dict[str, Note]) -> Iterator[tuple[Watcher, str]]:
+    def _audible(self, notes: dict[str, PendingChanges]) -> Iterator[tuple[Watcher, str]]:
         """Who is told of what: those whose URIs a change is about, if they see it."""
         for branch, note in notes.items():
             for watcher, uri in self._due(branch, note):
                 if self._may_hear(watcher, uri, note):
                     yield watcher, uri
 
-    def _due(self, branch: str, note: Note) -> Iterator[tuple[Watcher, str]]:
+    def _due(self, branch: str, note: PendingChanges) -> Iterator[tuple[Watcher, str]]:
         topics = self._topics.get(branch, {})
         if note.everything:
             for topic in list(topics.values()):
@@ -272,7 +335,7 @@ class Watches:
 
     # --- URIs --------------------------------------------------------------------------------
 
-    def _resolve(self, actor: Actor, uri: str) -> Target | Failure:
+    def _resolve(self, actor: Actor, uri: str) -> WatchTarget | Failure:
         """What a URI watches, or why it can't be watched."""
         try:
             address = parse_address(uri, self._graph.names.nodes, _watched_roots)
@@ -293,14 +356,14 @@ class Watches:
             segment = None
         else:
             return _unwatchable(uri, "parameters can't be watched; watch the type, or an instance")
-        target = Target(address.place.branch or MAIN, address.type, segment)
+        target = WatchTarget(address.place.branch or MAIN, address.type, segment)
         unknown = self._unknown(actor, address.place, target)
         return target if unknown is None else _unknown(uri, unknown)
 
-    def _unknown(self, actor: Actor, place: Place, target: Target) -> str | None:
+    def _unknown(self, actor: Actor, place: ReadPoint, target: WatchTarget) -> str | None:
         """Why there is nothing to watch for an actor; an instance may come later."""
         rights = self._authority.rights(actor)
-        seen = Seen(self._graph, None if rights is None else reader(rights))
+        seen = RefResolver(self._graph, None if rights is None else reader(rights))
         if place is not HERE and not seen.has(target.branch):
             return seen.unknown(target.branch).message
         known = self._types(rights, target.branch)
@@ -314,7 +377,7 @@ class Watches:
         schema = self._schema(branch) if rights is None else rights.schema(branch)
         return {} if schema is None else schema.by_name
 
-    def _may_hear(self, watcher: Watcher, uri: str, note: Note) -> bool:
+    def _may_hear(self, watcher: Watcher, uri: str, note: PendingChanges) -> bool:
         """Whether a watcher may read what it watches, as policies are now, and sees the change."""
         rights, target = self._authority.rights(watcher.actor), watcher.target(uri)
         if rights is None or target is None:
@@ -336,7 +399,7 @@ class Watches:
         return note.shows(lens, schema, target.type, target.segment)
 
     def _sees_turn(
-        self, rights: ActorAccess, target: Target, before: str | None, after: str | None
+        self, rights: ActorAccess, target: WatchTarget, before: str | None, after: str | None
     ) -> bool:
         """Whether other types are seen on a branch than before, or it came or went."""
         old, new = (
@@ -363,7 +426,7 @@ class Watcher:
     def __init__(self, watches: Watches, actor: Actor) -> None:
         self._watches = watches
         self.actor = actor
-        self._targets: dict[str, Target] = {}
+        self._targets: dict[str, WatchTarget] = {}
         self._due: dict[str, None] = {}
         self._closed = False
         self.wake: Callable[[], None] = _do_nothing
@@ -378,7 +441,7 @@ class Watcher:
         self._due.clear()
         return due
 
-    def target(self, uri: str) -> Target | None:
+    def target(self, uri: str) -> WatchTarget | None:
         """What a URI watches."""
         return self._targets.get(uri)
 

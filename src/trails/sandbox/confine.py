@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from trails.sandbox import landlock, seccomp
-from trails.sandbox.syscalls import MACHINES
+from trails.sandbox.seccomp import MACHINES
 
 NOBODY: Final = 65534
 MAX_FILE: Final = 1 << 30

@@ -13,16 +13,16 @@ from typing import Final
 
 from trails.errors import LimitError, QueryError
 from trails.sandbox.limits import MIB, Limits
-from trails.sandbox.processes import DeathError, Worker
+from trails.sandbox.processes import DeathError, WorkerHandle
 from trails.sandbox.results import check_nesting
-from trails.sandbox.wire import HEADER, MAX_FRAME, PIECE, Job, Reply, encode, frame
+from trails.sandbox.wire import HEADER, MAX_FRAME, PIECE, Job, WorkerReply, encode, frame
 from trails.sandbox.worker import FORMATS
 
 _FREE: Final = 64 * MIB
 
 
 def convert(
-    worker: Worker, chunks: Iterable[bytes], name: str, base_iri: str | None, limits: Limits
+    worker: WorkerHandle, chunks: Iterable[bytes], name: str, base_iri: str | None, limits: Limits
 ) -> Iterator[bytes]:
     """The statements of a file in a format, as N-Quads."""
     if name not in FORMATS:
@@ -34,7 +34,7 @@ def convert(
 class _Stream:
     """One file on its way."""
 
-    def __init__(self, worker: Worker, chunks: Iterable[bytes], limits: Limits) -> None:
+    def __init__(self, worker: WorkerHandle, chunks: Iterable[bytes], limits: Limits) -> None:
         self._worker = worker
         self._frames = _framed(chunks)
         self._limits = limits
@@ -67,7 +67,7 @@ class _Stream:
                         self._check_begun()
                         return
 
-    def _replies(self, received: bytearray) -> Iterator[Reply]:
+    def _replies(self, received: bytearray) -> Iterator[WorkerReply]:
         while len(received) >= HEADER:
             end = HEADER + int.from_bytes(received[:HEADER], "little")
             if end > MAX_FRAME:
@@ -111,7 +111,7 @@ def _framed(chunks: Iterable[bytes]) -> Iterator[bytes]:
     yield frame(b"")
 
 
-def _refusal(reply: Reply) -> QueryError | DeathError:
+def _refusal(reply: WorkerReply) -> QueryError | DeathError:
     if reply.outcome == "refused":
         return QueryError(f"the file can't be read: {reply.note[:1000]}")
     return DeathError(0, reply.note)

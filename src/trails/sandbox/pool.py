@@ -21,17 +21,15 @@ import msgspec
 from trails.errors import BudgetError, LimitError, QueryError, TrailsError, UnavailableError
 from trails.log.storage import full, says_full
 from trails.model.actors import LOCAL
-from trails.model.fair_queue import FairQueue
-from trails.model.meters import Meter
+from trails.model.fairness import FairQueue, Meter
 from trails.sandbox.confine import Confinement
 from trails.sandbox.limits import DEFAULTS, MIB, Limits
-from trails.sandbox.lines import Keeper, Line, Step
 from trails.sandbox.parsing import convert
 from trails.sandbox.processes import DeathError, LateError, Nursery
 from trails.sandbox.results import Effect, Result, check_nesting
 from trails.sandbox.scratch import Scratch
-from trails.sandbox.sources import Source
-from trails.sandbox.wire import Job, Reply, Task
+from trails.sandbox.wire import Job, Task, WorkerReply
+from trails.sandbox.workers import CommitSource, Keeper, Step, WorkerGroup
 
 _MANY: Final = 1 << 30
 _SOON: Final = 1
@@ -62,7 +60,7 @@ class Sandbox:
         self._scratch = Scratch(folder)
         self._keeper = Keeper()
         self._lock = threading.Lock()
-        self._lines: OrderedDict[str, Line] = OrderedDict()
+        self._lines: OrderedDict[str, WorkerGroup] = OrderedDict()
         self._turns = FairQueue(_MANY, limits.per_caller)
         self._spent = Meter(limits.per_minute)
         self._recent = Meter(_HEAVY)
@@ -77,7 +75,7 @@ class Sandbox:
 
     def query(
         self,
-        source: Source,
+        source: CommitSource,
         text: str,
         *,
         caller: str,
@@ -95,7 +93,7 @@ class Sandbox:
 
     def update(
         self,
-        source: Source,
+        source: CommitSource,
         text: str,
         *,
         caller: str,
@@ -152,13 +150,13 @@ class Sandbox:
     def _on_line(
         self,
         task: Task,
-        source: Source,
+        source: CommitSource,
         text: str,
         caller: str,
         prefixes: Mapping[str, str],
         base_iri: str | None,
         limits: Limits,
-    ) -> tuple[Reply, Step]:
+    ) -> tuple[WorkerReply, Step]:
         job = self._job(task, text, prefixes, base_iri, limits)
         self._check_time(caller)
         with (
@@ -171,8 +169,13 @@ class Sandbox:
         return reply, step
 
     def _ask(
-        self, line: Line, source: Source | None, job: Job, caller: str | None, limits: Limits
-    ) -> tuple[Reply, Step]:
+        self,
+        line: WorkerGroup,
+        source: CommitSource | None,
+        job: Job,
+        caller: str | None,
+        limits: Limits,
+    ) -> tuple[WorkerReply, Step]:
         """Have a job done; by a new worker, if an idle one ended before it had read the job."""
         try:
             return self._try(line, source, job, caller, limits, new=False)
@@ -183,14 +186,14 @@ class Sandbox:
 
     def _try(
         self,
-        line: Line,
-        source: Source | None,
+        line: WorkerGroup,
+        source: CommitSource | None,
         job: Job,
         caller: str | None,
         limits: Limits,
         *,
         new: bool,
-    ) -> tuple[Reply, Step]:
+    ) -> tuple[WorkerReply, Step]:
         spending = contextlib.nullcontext() if caller is None else self.spending(caller)
         with line.borrow(source, limits.patience, caller or "", new=new) as step, spending:
             return _do(step, job, limits), step
@@ -266,7 +269,7 @@ class Sandbox:
             self._turns.release(caller)
 
     @contextlib.contextmanager
-    def _line(self, key: str, source: Source | None) -> Iterator[Line]:
+    def _line(self, key: str, source: CommitSource | None) -> Iterator[WorkerGroup]:
         """The workers of a line, which are not stopped meanwhile."""
         with self._lock:
             if self._closed:
@@ -275,7 +278,7 @@ class Sandbox:
         with self._lock:
             line = self._lines.get(key)
             if line is None:
-                line = self._lines[key] = Line(
+                line = self._lines[key] = WorkerGroup(
                     self._nursery,
                     self._scratch,
                     self._keeper,
@@ -294,7 +297,7 @@ class Sandbox:
             with self._lock:
                 line.users -= 1
 
-    def _surplus(self) -> list[Line]:
+    def _surplus(self) -> list[WorkerGroup]:
         """Forget the lines that were not used for the longest time."""
         surplus = len(self._lines) - (_PARSERS in self._lines) - self.limits.lines
         keys = [key for key, line in self._lines.items() if key != _PARSERS and not line.users]
@@ -326,7 +329,7 @@ class Sandbox:
         self._scratch.close()
 
 
-def _do(step: Step, job: Job, limits: Limits) -> Reply:
+def _do(step: Step, job: Job, limits: Limits) -> WorkerReply:
     """Have a job done, deltas first."""
     if step.deltas:
         job = msgspec.structs.replace(job, deltas=step.deltas)
@@ -337,7 +340,7 @@ def _do(step: Step, job: Job, limits: Limits) -> Reply:
     return reply
 
 
-def _accept(reply: Reply, what: str) -> None:
+def _accept(reply: WorkerReply, what: str) -> None:
     if reply.outcome == "refused":
         if says_full(reply.note):
             raise full(f"run the {what}")

@@ -23,7 +23,7 @@ from trails.sandbox.wire import (
     MAX_FRAME,
     PIECE,
     Job,
-    Reply,
+    WorkerReply,
     decode_reply,
     encode,
     frame,
@@ -111,7 +111,7 @@ class Nursery:
             self._confinement = msgspec.msgpack.decode(said, type=Confinement)
         return ours
 
-    def spawn(self, folder: Path | None) -> Worker:
+    def spawn(self, folder: Path | None) -> WorkerHandle:
         """A new worker that has opened the store of its folder."""
         ours, theirs = socket.socketpair()
         reader, writer = os.pipe()
@@ -130,7 +130,9 @@ class Nursery:
             theirs.close()
             for descriptor in sent[1:]:
                 os.close(descriptor)
-        worker = Worker(self, told, descriptors[0] if descriptors else None, ours, reader, folder)
+        worker = WorkerHandle(
+            self, told, descriptors[0] if descriptors else None, ours, reader, folder
+        )
         try:
             worker.receive(monotonic() + _START)
         except BaseException:
@@ -180,7 +182,7 @@ class Nursery:
         self._control = self._process = None
 
 
-class Worker:
+class WorkerHandle:
     """One worker, as its owner sees it."""
 
     def __init__(
@@ -213,7 +215,7 @@ class Worker:
         self._poller = select.poll()
         self._poller.register(link, select.POLLIN)
 
-    def ask(self, job: Job, deadline: float) -> Reply:
+    def ask(self, job: Job, deadline: float) -> WorkerReply:
         """One job, done by the deadline; LateError and DeathError leave the worker dead."""
         self.send(frame(encode(job)), deadline)
         if not self._poller.poll(min(_LONG, max(0, (deadline - monotonic()) * 1000))):
@@ -241,7 +243,7 @@ class Worker:
         except OSError:
             raise self._death(unread=True) from None
 
-    def receive(self, deadline: float) -> Reply:
+    def receive(self, deadline: float) -> WorkerReply:
         """Wait for one reply."""
         self._wait(deadline)
         data = self.take()
@@ -259,7 +261,7 @@ class Worker:
             data = bytes(buffer)
         return self.read(data[HEADER:])
 
-    def read(self, payload: bytes) -> Reply:
+    def read(self, payload: bytes) -> WorkerReply:
         """A reply from its bytes."""
         try:
             reply = decode_reply(payload)

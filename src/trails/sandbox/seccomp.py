@@ -2,6 +2,11 @@
 
 Allowed calls pass, deadly ones kill the process, all others fail with EPERM: a library
 that asks for a socket then reports an ordinary error.
+
+System calls of a worker, by number on each machine.
+
+Everything a worker needs to read its socket, to run Oxigraph on a folder and to start
+threads; nothing that makes sockets or processes, and nothing that changes permissions.
 """
 
 from __future__ import annotations
@@ -13,7 +18,139 @@ import os
 import struct
 from typing import Final
 
-from trails.sandbox.syscalls import ALLOWED, CONDITIONAL, DEADLY, MACHINES
+MACHINES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+"""By the name that ``uname`` gives: the column below, and the architecture's audit number."""
+
+ALLOWED: Final[dict[str, tuple[int | None, int | None]]] = {
+    "access": (21, None),
+    "brk": (12, 214),
+    "clock_getres": (229, 114),
+    "clock_gettime": (228, 113),
+    "clock_nanosleep": (230, 115),
+    "close": (3, 57),
+    "close_range": (436, 436),
+    "dup": (32, 23),
+    "exit": (60, 93),
+    "exit_group": (231, 94),
+    "faccessat": (269, 48),
+    "faccessat2": (439, 439),
+    "fadvise64": (221, 223),
+    "fallocate": (285, 47),
+    "fcntl": (72, 25),
+    "fdatasync": (75, 83),
+    "flock": (73, 32),
+    "fstat": (5, 80),
+    "fstatfs": (138, 44),
+    "fsync": (74, 82),
+    "ftruncate": (77, 46),
+    "futex": (202, 98),
+    "get_robust_list": (274, 100),
+    "getcwd": (79, 17),
+    "getdents64": (217, 61),
+    "getegid": (108, 177),
+    "geteuid": (107, 175),
+    "getgid": (104, 176),
+    "getpid": (39, 172),
+    "getppid": (110, 173),
+    "getpriority": (140, 141),
+    "getrandom": (318, 278),
+    "getresgid": (120, 150),
+    "getresuid": (118, 148),
+    "getrlimit": (97, 163),
+    "getrusage": (98, 165),
+    "gettid": (186, 178),
+    "gettimeofday": (96, 169),
+    "getuid": (102, 174),
+    "link": (86, None),
+    "linkat": (265, 37),
+    "lseek": (8, 62),
+    "lstat": (6, None),
+    "madvise": (28, 233),
+    "membarrier": (324, 283),
+    "mkdir": (83, None),
+    "mkdirat": (258, 34),
+    "mremap": (25, 216),
+    "msync": (26, 227),
+    "munmap": (11, 215),
+    "nanosleep": (35, 101),
+    "newfstatat": (262, 79),
+    "open": (2, None),
+    "openat": (257, 56),
+    "pipe2": (293, 59),
+    "poll": (7, None),
+    "ppoll": (271, 73),
+    "pread64": (17, 67),
+    "preadv": (295, 69),
+    "pwrite64": (18, 68),
+    "pwritev": (296, 70),
+    "read": (0, 63),
+    "readahead": (187, 213),
+    "readlink": (89, None),
+    "readlinkat": (267, 78),
+    "readv": (19, 65),
+    "rename": (82, None),
+    "renameat": (264, 38),
+    "renameat2": (316, 276),
+    "restart_syscall": (219, 128),
+    "rmdir": (84, None),
+    "rseq": (334, 293),
+    "rt_sigaction": (13, 134),
+    "rt_sigprocmask": (14, 135),
+    "rt_sigreturn": (15, 139),
+    "rt_sigtimedwait": (128, 137),
+    "sched_get_priority_max": (146, 125),
+    "sched_get_priority_min": (147, 126),
+    "sched_getaffinity": (204, 123),
+    "sched_getparam": (143, 121),
+    "sched_getscheduler": (145, 120),
+    "sched_yield": (24, 124),
+    "set_robust_list": (273, 99),
+    "set_tid_address": (218, 96),
+    "sigaltstack": (131, 132),
+    "stat": (4, None),
+    "statfs": (137, 43),
+    "statx": (332, 291),
+    "sync_file_range": (277, 84),
+    "sysinfo": (99, 179),
+    "time": (201, None),
+    "times": (100, 153),
+    "truncate": (76, 45),
+    "uname": (63, 160),
+    "unlink": (87, None),
+    "unlinkat": (263, 35),
+    "write": (1, 64),
+    "writev": (20, 66),
+}
+
+CONDITIONAL: Final[dict[str, tuple[int | None, int | None]]] = {
+    "clone": (56, 220),
+    "clone3": (435, 435),
+    "ioctl": (16, 29),
+    "mmap": (9, 222),
+    "mprotect": (10, 226),
+    "prctl": (157, 167),
+    "prlimit64": (302, 261),
+    "setpriority": (141, 140),
+    "tgkill": (234, 131),
+}
+"""Allowed for some arguments: the filter says which."""
+
+DEADLY: Final[dict[str, tuple[int | None, int | None]]] = {
+    "bpf": (321, 280),
+    "execve": (59, 221),
+    "execveat": (322, 281),
+    "io_uring_setup": (425, 425),
+    "keyctl": (250, 219),
+    "mount": (165, 40),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "ptrace": (101, 117),
+    "setns": (308, 268),
+    "unshare": (272, 97),
+    "userfaultfd": (323, 282),
+}
+"""What no query leads to: who asks for one of these has broken out, and is killed."""
+
 
 _PR_SET_SECCOMP: Final = 22
 _MODE_FILTER: Final = 2

@@ -20,8 +20,7 @@ from uuid import uuid4
 import pyoxigraph as ox
 
 from trails.errors import QueryError
-from trails.model.sparql import Token, text_of, tokenize
-from trails.model.updates import Operation, update_form
+from trails.model.sparql import Token, UpdateOperation, text_of, tokenize, update_form
 
 GENID: Final = "/.well-known/genid/"
 """RDF 1.1, section 3.5: where IRIs that replace blank nodes live."""
@@ -98,7 +97,7 @@ class _Step:
 
     def __init__(
         self,
-        operation: Operation,
+        operation: UpdateOperation,
         prefixes: Mapping[str, str],
         base: str,
         skolem: Callable[[ox.BlankNode], ox.NamedNode],

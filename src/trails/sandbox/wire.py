@@ -33,7 +33,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     base_iri: str | None = None
 
 
-class Reply(msgspec.Struct, frozen=True, array_like=True):
+class WorkerReply(msgspec.Struct, frozen=True, array_like=True):
     """An answer. ``note`` is an error's message, or the name of the limit that cut a result."""
 
     outcome: Outcome
@@ -48,7 +48,7 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
 
 encode = msgspec.msgpack.Encoder().encode
 decode_job = msgspec.msgpack.Decoder(Job).decode
-decode_reply = msgspec.msgpack.Decoder(Reply).decode
+decode_reply = msgspec.msgpack.Decoder(WorkerReply).decode
 
 
 def frame(payload: bytes) -> bytes:

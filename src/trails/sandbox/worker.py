@@ -20,8 +20,8 @@ from trails.errors import TrailsError
 from trails.model.iris import TRAILS
 from trails.sandbox.confine import confine
 from trails.sandbox.updates import DEFAULT_BASE, effect_of
-from trails.sandbox.wire import PIECE, Channel, Job, Outcome, Reply, decode_job, encode
-from trails.views.statements import load_statements, long_token, read_statements
+from trails.sandbox.wire import PIECE, Channel, Job, Outcome, WorkerReply, decode_job, encode
+from trails.views.terms import load_statements, long_token, read_statements
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 PATIENCE: Final = 10
@@ -51,7 +51,7 @@ def serve(descriptor: int, folder: int | None, memory: int) -> None:
         if worker.store is None:
             return
     gc.disable()
-    worker.pending = Reply("ready", body=encode(held))
+    worker.pending = WorkerReply("ready", body=encode(held))
     while worker.pending is not None:
         _in_thread(worker.run)
 
@@ -75,7 +75,7 @@ class Worker:
         with contextlib.suppress(OSError):
             self._usage = os.open("/proc/self/statm", os.O_RDONLY)
         self.store: ox.Store | None = None
-        self.pending: Reply | None = None
+        self.pending: WorkerReply | None = None
         """What the next thread is to send."""
 
     def open(self) -> None:
@@ -103,29 +103,29 @@ class Worker:
                 self.pending = reply
                 return
 
-    def _give_up(self, reply: Reply) -> None:
+    def _give_up(self, reply: WorkerReply) -> None:
         """Say why, and take the rest of a file until the owner has heard it and kills us."""
         self._answer(reply)
         while self._channel.read() is not None:
             pass
 
-    def _step(self, job: Job) -> Reply:
+    def _step(self, job: Job) -> WorkerReply:
         self._limit(job.memory)
         try:
             return self._run(job)
         except MemoryError:
             os.abort()  # as the engine does when it gets no memory
         except BaseException as error:  # noqa: BLE001 - a panic of the engine is not an Exception
-            return Reply("broken", f"{type(error).__name__}: {error}")
+            return WorkerReply("broken", f"{type(error).__name__}: {error}")
 
-    def _answer(self, reply: Reply) -> None:
+    def _answer(self, reply: WorkerReply) -> None:
         """Send a reply, with the memory in use."""
         held = 0
         if self._usage is not None:
             held = int(os.pread(self._usage, 32, 0).split(None, 1)[0]) * _PAGE
         self._channel.write(
             encode(
-                Reply(
+                WorkerReply(
                     reply.outcome,
                     reply.note,
                     reply.body,
@@ -144,7 +144,7 @@ class Worker:
             resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
             self._memory = memory
 
-    def _run(self, job: Job) -> Reply:
+    def _run(self, job: Job) -> WorkerReply:
         store = self.store
         if store is None:
             store = ox.Store()
@@ -153,14 +153,14 @@ class Worker:
         try:
             return self._tasks[job.task](self, store, job)
         except TrailsError as error:
-            return Reply("refused", error.message)
+            return WorkerReply("refused", error.message)
         except _REFUSALS as error:
-            return Reply("refused", str(error))
+            return WorkerReply("refused", str(error))
 
-    def _query(self, store: ox.Store, job: Job) -> Reply:
+    def _query(self, store: ox.Store, job: Job) -> WorkerReply:
         found = store.query(job.text, base_iri=job.base_iri, prefixes=job.prefixes, named_graphs=[])
         if isinstance(found, ox.QueryBoolean):
-            return Reply("ask", body=b"1" if found else b"")
+            return WorkerReply("ask", body=b"1" if found else b"")
         form: Outcome
         cut = Cut(job.rows, job.size)
         with contextlib.suppress(CutError):
@@ -171,23 +171,23 @@ class Worker:
             else:
                 form = "graph"
                 found.serialize(cast(IO[bytes], cut), ox.RdfFormat.N_TRIPLES)
-        return Reply(form, cut.by, cut.taken())
+        return WorkerReply(form, cut.by, cut.taken())
 
-    def _update(self, store: ox.Store, job: Job) -> Reply:
+    def _update(self, store: ox.Store, job: Job) -> WorkerReply:
         removed, added = effect_of(store, job.text, job.prefixes, base=job.base_iri or DEFAULT_BASE)
         if len(removed) + len(added) > job.size:
-            return Reply("effect", "effect_bytes")
-        return Reply("effect", "", removed, added)
+            return WorkerReply("effect", "effect_bytes")
+        return WorkerReply("effect", "", removed, added)
 
-    def _check_query(self, store: ox.Store, job: Job) -> Reply:
+    def _check_query(self, store: ox.Store, job: Job) -> WorkerReply:
         store.query(job.text, base_iri=job.base_iri, prefixes=job.prefixes)
-        return Reply("done")
+        return WorkerReply("done")
 
-    def _check_update(self, store: ox.Store, job: Job) -> Reply:
+    def _check_update(self, store: ox.Store, job: Job) -> WorkerReply:
         store.update(job.text, base_iri=job.base_iri, prefixes=job.prefixes)
-        return Reply("done")
+        return WorkerReply("done")
 
-    def _parse(self, store: ox.Store, job: Job) -> Reply:  # noqa: ARG002 - as the others
+    def _parse(self, store: ox.Store, job: Job) -> WorkerReply:  # noqa: ARG002 - as the others
         source, output = Input(self._channel), Pieces(self._channel)
         quads = ox.parse(cast(IO[bytes], source), FORMATS[job.text], base_iri=job.base_iri)
         try:
@@ -196,13 +196,13 @@ class Worker:
             told = long_token(error)
             if told is None:
                 raise
-            return Reply("refused", told)
+            return WorkerReply("refused", told)
         output.send()
         source.finish()
-        return Reply("done")
+        return WorkerReply("done")
 
-    def _follow(self, store: ox.Store, job: Job) -> Reply:  # noqa: ARG002 - as the others
-        return Reply("done")
+    def _follow(self, store: ox.Store, job: Job) -> WorkerReply:  # noqa: ARG002 - as the others
+        return WorkerReply("done")
 
     _tasks: Final = {
         "query": _query,
@@ -318,5 +318,5 @@ class Pieces:
     def send(self) -> None:
         """Send what is there."""
         if self._buffer:
-            self._channel.write(encode(Reply("piece", body=bytes(self._buffer))))
+            self._channel.write(encode(WorkerReply("piece", body=bytes(self._buffer))))
             self._buffer.clear()

@@ -1,16 +1,115 @@
-"""The clients that can be configured: what each reads, and where."""
+"""The clients that can be configured: what each reads, and where.
+
+Where programs keep their configuration, on each system, as the environment says.
+
+What is written about a server: one entry, in the words of the client that reads it.
+
+How a client reaches a graph of a project: by starting a server, or at an address.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
-from trails.app.clients.entries import Dialect
-from trails.app.clients.places import Places
-from trails.errors import NotFoundError
+from trails.app.settings import Settings
+from trails.errors import InstallError, NotFoundError
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The folders of one user on one system."""
+
+    system: str
+    """``linux``, ``darwin`` or ``win32``; other systems are like ``linux``."""
+    environment: Mapping[str, str]
+
+    @classmethod
+    def here(cls) -> Self:
+        """Of this process."""
+        return cls(sys.platform, os.environ)
+
+    @property
+    def home(self) -> Path:
+        """The user's own folder."""
+        name = "USERPROFILE" if self.system == "win32" else "HOME"
+        return self._folder(name) or Path.home()
+
+    @property
+    def config(self) -> Path:
+        """Where programs that follow the XDG rules look, on every system."""
+        return self._folder("XDG_CONFIG_HOME") or self.home / ".config"
+
+    @property
+    def programs(self) -> Path:
+        """Where programs with a window keep their settings."""
+        if self.system == "win32":
+            return self._folder("APPDATA") or self.home / "AppData" / "Roaming"
+        if self.system == "darwin":
+            return self.home / "Library" / "Application Support"
+        return self.config
+
+    def folder(self, variable: str, fallback: Path) -> Path:
+        """A folder that a program lets a variable name."""
+        return self._folder(variable) or fallback
+
+    def _folder(self, variable: str) -> Path | None:
+        given = self.environment.get(variable, "")
+        return Path(given) if given else None
+
+
+Dialect = Literal["typed", "plain", "windsurf", "gemini", "opencode"]
+Entry = dict[str, object]
+
+WAYS: Final = frozenset({"type", "command", "args", "url", "httpUrl", "serverUrl"})
+"""The keys that say how a server is reached; the others are the user's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A server that the client starts and talks to over its standard streams."""
+
+    command: str
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A server that runs already."""
+
+    url: str
+
+
+def make_entry(dialect: Dialect, server: Launch | RunningServer) -> Entry:
+    """The entry for a server in a client's words."""
+    if isinstance(server, RunningServer):
+        return _ADDRESSES[dialect](server.url)
+    if dialect == "opencode":
+        return {"type": "local", "command": [server.command, *server.arguments], "enabled": True}
+    plain: Entry = {"command": server.command, "args": list(server.arguments)}
+    return {"type": "stdio", **plain} if dialect == "typed" else plain
+
+
+def same_server(present: object, entry: Mapping[str, object]) -> bool:
+    """Whether an entry reaches the same server; what the user added to it does not matter."""
+    if not isinstance(present, dict) or any(present.get(key) != entry[key] for key in entry):
+        return False
+    return not (present.keys() - entry.keys()) & WAYS
+
+
+_ADDRESSES: Final = {
+    "typed": lambda url: {"type": "http", "url": url},
+    "plain": lambda url: {"url": url},
+    "windsurf": lambda url: {"serverUrl": url},
+    "gemini": lambda url: {"httpUrl": url},
+    "opencode": lambda url: {"type": "remote", "url": url, "enabled": True},
+}
+
 
 Syntax = Literal["json", "toml"]
 
@@ -144,3 +243,40 @@ _ALL: Final = (
     ),
 )
 CLIENTS: Final = {each.name: each for each in _ALL}
+
+
+def entry_name(settings: Settings, graph: str) -> str:
+    """What the entry is called if nobody says: after the project, and its graph if not main."""
+    project = settings.project.name
+    return project if graph == "main" else f"{project}-{graph}"
+
+
+def launch_server(folder: Path, graph: str) -> Launch:
+    """A server over standard streams, by paths that hold wherever the client starts it."""
+    where = str(folder.resolve())
+    try:
+        where.encode()
+    except UnicodeEncodeError:
+        raise InstallError(f"the folder {where!r} has a name that is not text") from None
+    command, *start = trails_command()
+    return Launch(command, (*start, "serve", "--stdio", "--graph", graph, "--project", where))
+
+
+def server_address(settings: Settings, graph: str) -> RunningServer:
+    """Where ``trails serve`` listens for this graph."""
+    server = settings.server
+    if server.port == 0:
+        raise InstallError(
+            "[server] port = 0 lets the system choose another port at every start, so no "
+            "address can be written down; give a port in trails.toml, or leave --http out"
+        )
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)  # noqa: S104 - a comparison
+    shown = f"[{host}]" if ":" in host else host
+    return RunningServer(f"http://{shown}:{server.port}/graphs/{graph}/mcp")
+
+
+def trails_command() -> tuple[str, ...]:
+    """The command that runs this very installation, whatever the search path says."""
+    python = Path(os.path.abspath(sys.executable))  # noqa: PTH100 - links are kept: they lead to the environment
+    script = python.with_name("trails.exe" if sys.platform == "win32" else "trails")
+    return (str(script),) if script.is_file() else (str(python), "-m", "trails")

@@ -3,6 +3,8 @@
 The file is changed in one spot, its former state is kept beside it, and what the new
 text says is compared with what it should say before anything is written. Whatever can't
 be done like that is refused, with the text to paste by hand.
+
+Carry out what the command line asks for about clients.
 """
 
 from __future__ import annotations
@@ -14,18 +16,31 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
 
-from trails.app.clients.catalog import Client
+import msgspec
+
+from trails.app.clients.catalog import (
+    CLIENTS,
+    Client,
+    Entry,
+    Places,
+    entry_name,
+    find_client,
+    launch_server,
+    make_entry,
+    same_server,
+    server_address,
+)
 from trails.app.clients.configuration import Configuration, spell_entry
-from trails.app.clients.entries import Entry, same_server
-from trails.app.clients.places import Places
+from trails.app.settings import DATA_FOLDER, Settings, choose_graph, read_settings
 from trails.errors import InstallError
-from trails.model.clients import Installation, Outcome, Scope
+from trails.identity.tokens import TokenFile
+from trails.model.upkeep import ClientPlace, Installation, InstallRequest, Outcome, Scope
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class EntryTarget:
     """The spot of one entry: a client's file and a name in it."""
 
     client: Client
@@ -34,25 +49,25 @@ class Target:
     name: str
 
 
-def aim(client: Client, scope: Scope, name: str, folder: Path, places: Places) -> Target:
+def aim(client: Client, scope: Scope, name: str, folder: Path, places: Places) -> EntryTarget:
     """The spot that a request means."""
     if _NAME.fullmatch(name) is None:
         raise InstallError(
             f"{name!r} can't be the name of a server: it takes 1 to 64 letters, digits, - and _"
         )
     if scope == "user":
-        return Target(client, scope, client.user(places), name)
+        return EntryTarget(client, scope, client.user(places), name)
     if client.project is None:
         raise InstallError(f"{client.title} has no configuration per project; use --scope user")
-    return Target(client, scope, folder.resolve() / client.project, name)
+    return EntryTarget(client, scope, folder.resolve() / client.project, name)
 
 
-def show(target: Target, entry: Entry) -> Installation:
+def show(target: EntryTarget, entry: Entry) -> Installation:
     """What would be written where; nothing is."""
     return _tell(target, "shown", entry)
 
 
-def install(target: Target, entry: Entry, *, force: bool) -> Installation:
+def install(target: EntryTarget, entry: Entry, *, force: bool) -> Installation:
     """Write an entry, unless it is there already or another one has its name."""
     try:
         file = Configuration.read(target.client, target.file)
@@ -75,7 +90,7 @@ def install(target: Target, entry: Entry, *, force: bool) -> Installation:
     return _tell(target, "replaced" if difference else "installed", entry, backup, difference)
 
 
-def uninstall(target: Target, entries: Sequence[Entry]) -> Installation:
+def uninstall(target: EntryTarget, entries: Sequence[Entry]) -> Installation:
     """Take an entry out that is one of these; if none are given, whatever it is."""
     file = Configuration.read(target.client, target.file)
     present = file.entry(target.name)
@@ -89,7 +104,7 @@ def uninstall(target: Target, entries: Sequence[Entry]) -> Installation:
     return _tell(target, "removed", backup=file.write(file.drop(target.name)))
 
 
-def _taken(target: Target, difference: str) -> InstallError:
+def _taken(target: EntryTarget, difference: str) -> InstallError:
     return InstallError(
         f"{target.file} has another server called {target.name!r}; --force replaces it, "
         f"--name gives this one another name. The difference:\n{difference}",
@@ -105,7 +120,7 @@ def _differences(present: object, entry: Entry) -> str:
 
 
 def _tell(
-    target: Target,
+    target: EntryTarget,
     outcome: Outcome,
     entry: Entry | None = None,
     backup: Path | None = None,
@@ -124,3 +139,72 @@ def _tell(
         difference=difference,
         after=client.after if outcome in {"installed", "replaced", "removed"} else "",
     )
+
+
+def list_clients(folder: Path) -> list[ClientPlace]:
+    """Every client, and every file in which it looks for servers."""
+    places = Places.here()
+    found = []
+    for client in CLIENTS.values():
+        user = client.user(places)
+        found.append(ClientPlace(client.name, client.title, "user", str(user), user.exists()))
+        if client.project is not None:
+            file = folder.resolve() / client.project
+            found.append(
+                ClientPlace(client.name, client.title, "project", str(file), file.exists())
+            )
+    return found
+
+
+def install_client(folder: Path, request: InstallRequest, *, dry: bool) -> Installation:
+    """Write a graph into a client's configuration; ``dry``: only say what would be written."""
+    client = find_client(request.client)
+    settings = read_settings(folder)
+    graph = choose_graph(settings.graphs, request.graph)
+    name = request.name or entry_name(settings, graph)
+    target = aim(client, request.scope, name, folder, Places.here())
+    entry = _entry(client, folder, settings, graph, http=request.http)
+    done = show(target, entry) if dry else install(target, entry, force=request.force)
+    return msgspec.structs.replace(done, lacks=_lacks(folder, settings, http=request.http))
+
+
+def uninstall_client(folder: Path, request: InstallRequest) -> Installation:
+    """Take a graph out of a client's configuration.
+
+    With a name and ``force`` the project is not asked: it may be gone.
+    """
+    client = find_client(request.client)
+    if request.name is not None and request.force:
+        return uninstall(aim(client, request.scope, request.name, folder, Places.here()), ())
+    settings = read_settings(folder)
+    graph = choose_graph(settings.graphs, request.graph)
+    name = request.name or entry_name(settings, graph)
+    target = aim(client, request.scope, name, folder, Places.here())
+    entries = [_entry(client, folder, settings, graph, http=False)]
+    if client.http and settings.server.port:
+        entries.append(_entry(client, folder, settings, graph, http=True))
+    return uninstall(target, () if request.force else entries)
+
+
+def _lacks(folder: Path, settings: Settings, *, http: bool) -> str:
+    """The token, where the project asks for one: it is known to nobody but who has it."""
+    oauth = settings.auth.oauth
+    if (http and oauth is not None and oauth.advertise) or not (
+        oauth is not None or TokenFile(folder / DATA_FOLDER).read()
+    ):
+        return ""
+    told = "This project asks for a token ('trails token new' makes one): add it to the entry's "
+    if http:
+        return told + "header 'Authorization: Bearer <token>'"
+    return told + "environment as TRAILS_TOKEN=<token>"
+
+
+def _entry(client: Client, folder: Path, settings: Settings, graph: str, *, http: bool) -> Entry:
+    if not http:
+        return make_entry(client.dialect, launch_server(folder, graph))
+    if not client.http:
+        raise InstallError(
+            f"{client.title} can't be given an address in its file, only a server that it "
+            "starts itself; leave --http out"
+        )
+    return make_entry(client.dialect, server_address(settings, graph))

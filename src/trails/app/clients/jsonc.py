@@ -3,12 +3,18 @@
 Comments and a comma after the last member are let pass, because the clients whose
 files these are let them pass. Nothing is ever written from what is read here: the
 places are what :mod:`trails.app.clients.splice` needs to change a text in one spot.
+
+Put one member into a JSON text, change it, or take it out, and touch nothing else.
+
+The text is never written anew: comments, the order of keys, blanks and line ends stay
+as their owner left them. What was inserted can be seen, and taken out again.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,11 +36,11 @@ class Member:
     key: str
     start: int
     """Where the key begins."""
-    value: Node
+    value: JsonValue
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class JsonValue:
     """A value, and the part of the text that it is."""
 
     start: int
@@ -76,7 +82,7 @@ class _Reader:
         self.place = found.end()
         return str(json.loads(found[0]))
 
-    def node(self) -> Node:
+    def node(self) -> JsonValue:
         """Pass over any value."""
         self.skip()
         start = self.place
@@ -89,14 +95,14 @@ class _Reader:
             return made
         if self.text.startswith('"', start):
             text = self.string()
-            return Node(start, self.place, text)
+            return JsonValue(start, self.place, text)
         found = _SCALAR.match(self.text, start)
         if found is None:
             raise self.wrong("a value")
         self.place = found.end()
-        return Node(start, self.place, _scalar(found[0]))
+        return JsonValue(start, self.place, _scalar(found[0]))
 
-    def object(self, start: int) -> Node:
+    def object(self, start: int) -> JsonValue:
         """Pass over an object."""
         self.place += 1
         members: list[Member] = []
@@ -112,9 +118,9 @@ class _Reader:
             members.append(Member(key, place, self.node()))
             comma = self.take(",")
         value = {each.key: each.value.value for each in members}
-        return Node(start, self.place, value, tuple(members))
+        return JsonValue(start, self.place, value, tuple(members))
 
-    def array(self, start: int) -> Node:
+    def array(self, start: int) -> JsonValue:
         """Pass over an array."""
         self.place += 1
         items: list[object] = []
@@ -124,7 +130,7 @@ class _Reader:
                 raise self.wrong("a comma or ]")
             items.append(self.node().value)
             comma = self.take(",")
-        return Node(start, self.place, items)
+        return JsonValue(start, self.place, items)
 
     def wrong(self, wanted: str) -> JsoncError:
         """What stands here is not what must."""
@@ -147,7 +153,7 @@ def skip_blank(text: str, place: int) -> int:
     return found.end() if found else place
 
 
-def parse_jsonc(text: str) -> Node | None:
+def parse_jsonc(text: str) -> JsonValue | None:
     """The value of a text; ``None`` if it has nothing but blanks and comments."""
     reader = _Reader(text, len(BOM) if text.startswith(BOM) else 0)
     reader.skip()
@@ -158,3 +164,164 @@ def parse_jsonc(text: str) -> Node | None:
     if reader.place != len(text):
         raise reader.wrong("the end of the file")
     return found
+
+
+_INDENT = re.compile(r"\n([ \t]+)\S")
+_TAIL = re.compile(r"(?:[ \t]+|/\*[^\r\n]*?\*/)*(?://[^\r\n]*)?")
+_LINE_END = re.compile(r"[ \t]*\r?\n")
+_BLANKS = re.compile(r"[ \t]*")
+_PLAIN: Final = "  "
+
+
+def read_entry(text: str, path: Sequence[str], name: str) -> object:
+    """The entry of this name below ``path``; ``None`` if there is none."""
+    found = _find(text, path)
+    members = found.find(name) if found is not None else []
+    if len(members) > 1:
+        raise JsoncError(f"{name!r} stands there twice")
+    return members[0].value.value if members else None
+
+
+def put_entry(text: str, path: Sequence[str], name: str, entry: Mapping[str, object]) -> str:
+    """The text with this entry below ``path``, in place of one of the same name."""
+    end = "\r\n" if "\r\n" in text else "\n"
+    root = parse_jsonc(text)
+    if root is None:
+        whole = _spell({path[0]: _nest(path[1:], name, entry)}, "", _PLAIN, end)
+        gap = end if text.removeprefix(BOM) and not text.endswith("\n") else ""
+        return f"{text}{gap}{whole}{end}"
+    node, rest = _descend(root, path)
+    value: object = _nest(rest[1:], name, entry) if rest else entry
+    key = rest[0] if rest else name
+    unit = _unit(text)
+    present = node.find(key)
+    if present:
+        old = present[0].value
+        new = _spell(value, _margin(text, present[0].start), unit, end)
+        return text[: old.start] + new + text[old.end :]
+    return _insert(text, node, key, value, unit, end)
+
+
+def drop_entry(text: str, path: Sequence[str], name: str) -> str:
+    """The text without the entry of this name, which must be there."""
+    node = _find(text, path)
+    if node is None or node.members is None:
+        raise JsoncError(f"{name!r} does not stand there")
+    place = [each.key for each in node.members].index(name)
+    member = node.members[place]
+    start, end = member.start, member.value.end
+    following = _comma(text, end)
+    if following is not None:
+        end = following + 1
+    elif place:
+        before = _comma(text, node.members[place - 1].value.end)
+        if before is not None:
+            text = text[:before] + text[before + 1 :]
+            start, end = start - 1, end - 1
+    return _cut(text, start, end)
+
+
+def _comma(text: str, place: int) -> int | None:
+    """Where the comma after a value is, behind blanks and comments."""
+    place = skip_blank(text, place)
+    return place if text.startswith(",", place) else None
+
+
+def _find(text: str, path: Sequence[str]) -> JsonValue | None:
+    root = parse_jsonc(text)
+    if root is None:
+        return None
+    node, rest = _descend(root, path)
+    return None if rest else node
+
+
+def _descend(root: JsonValue, path: Sequence[str]) -> tuple[JsonValue, Sequence[str]]:
+    """Follow a path as far as it goes: the last object, and what of the path is missing."""
+    node, way = root, "the file"
+    for index, key in enumerate(path):
+        _check_object(node, way)
+        found = node.find(key)
+        if not found:
+            return node, path[index:]
+        if len(found) > 1:
+            raise JsoncError(f"{key!r} stands there twice")
+        node, way = found[0].value, repr(key)
+    _check_object(node, way)
+    return node, ()
+
+
+def _check_object(node: JsonValue, way: str) -> None:
+    if node.members is None:
+        raise JsoncError(f"{way} is not an object")
+
+
+def _insert(text: str, node: JsonValue, key: str, value: object, unit: str, end: str) -> str:
+    """A new last member of an object."""
+    if not node.members:
+        margin = _margin(text, node.start)
+        body = end + margin + unit + _member(key, value, margin + unit, unit, end)
+        closed = "\n" in text[node.start : node.end]
+        place = node.start + 1
+        return text[:place] + body + ("" if closed else end + margin) + text[place:]
+    last = node.members[-1]
+    if "\n" not in text[node.start : last.start]:
+        spelled = f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
+        comma = _comma(text, last.value.end)
+        place = last.value.end if comma is None else comma + 1
+        return text[:place] + ("," if comma is None else "") + spelled + text[place:]
+    margin = _margin(text, last.start)
+    spelled = end + margin + _member(key, value, margin, unit, end)
+    return _append(text, last, spelled)
+
+
+def _append(text: str, last: Member, spelled: str) -> str:
+    """After the last member and the comment on its line; the comma stays with the member."""
+    comma = _comma(text, last.value.end)
+    after = last.value.end if comma is None else comma + 1
+    tail = _TAIL.match(text, after)
+    place = tail.end() if tail else after
+    separator = "," if comma is None else ""
+    return text[:after] + separator + text[after:place] + spelled + text[place:]
+
+
+def _cut(text: str, start: int, end: int) -> str:
+    """Take a part out: the whole line if nothing else is on it, else the blanks beside it."""
+    line = text.rfind("\n", 0, start) + 1
+    rest = _LINE_END.match(text, end)
+    if rest is not None and not text[line:start].strip(" \t"):
+        return text[:line] + text[rest.end() :]
+    if text[end - 1] == ",":
+        return text[:start] + text[end:].lstrip(" \t")
+    return text[:start].rstrip(" \t") + text[end:]
+
+
+def _member(key: str, value: object, margin: str, unit: str, end: str) -> str:
+    return f"{json.dumps(key)}: {_spell(value, margin, unit, end)}"
+
+
+def _spell(value: object, margin: str, unit: str, end: str) -> str:
+    """JSON over several lines, all but the first moved in by ``margin``."""
+    lines = json.dumps(value, indent=unit, ensure_ascii=False).split("\n")
+    return (end + margin).join(lines)
+
+
+def _nest(path: Sequence[str], name: str, entry: Mapping[str, object]) -> dict[str, object]:
+    made: dict[str, object] = {name: dict(entry)}
+    for key in reversed(path):
+        made = {key: made}
+    return made
+
+
+def _margin(text: str, place: int) -> str:
+    """What the line of a place begins with."""
+    line = text.rfind("\n", 0, place) + 1
+    found = _BLANKS.match(text, line)
+    return found[0] if found else ""
+
+
+def _unit(text: str) -> str:
+    """By how much the text moves its first level in."""
+    found = _INDENT.search(text)
+    if found is None:
+        return _PLAIN
+    return "\t" if found[1].startswith("\t") else found[1]

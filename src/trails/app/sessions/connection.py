@@ -1,9 +1,12 @@
-"""HTTP requests to a Trails server: over TCP, or over the Unix socket of a folder's owner."""
+"""HTTP requests to a Trails server: over TCP, or over the Unix socket of a folder's owner.
+
+Failures that were told by a kernel, as the errors that they were.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
@@ -13,13 +16,43 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from trails.app.serving.entrances import Arrival
-from trails.app.serving.socket_folders import connect_socket
-from trails.app.sessions.failures import error_of
-from trails.errors import UnreachableError
-from trails.model.actors import OPERATOR
-from trails.model.outcomes import Failure
-from trails.model.secrets import Secret
+from trails.app.serve.relay.links import Preamble
+from trails.app.serve.relay.socket_folders import connect_socket
+from trails.errors import FieldError, TrailsError, UnreachableError, ValidationError
+from trails.model.actors import OPERATOR, Secret
+from trails.model.results import Failure
+
+
+def error_of(failure: Failure) -> TrailsError:
+    """The error that a failure tells of, with its code, its message and its data."""
+    fields = _fields(failure.data)
+    if failure.kind == "validation" or (failure.code == ValidationError.code and fields):
+        error: TrailsError = ValidationError(fields)
+    else:
+        kind = _CLASSES.get(failure.code, TrailsError)
+        error = TrailsError.__new__(kind)
+        TrailsError.__init__(error, failure.message)
+    error.code = failure.code
+    error.message = failure.message
+    error.data = failure.data
+    return error
+
+
+def _fields(data: Mapping[str, object]) -> tuple[FieldError, ...]:
+    try:
+        return msgspec.convert(data.get("fields", ()), tuple[FieldError, ...])
+    except msgspec.ValidationError:
+        return ()
+
+
+def _all(kind: type[TrailsError]) -> Iterator[type[TrailsError]]:
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _all(each)
+
+
+_CLASSES = {each.code: each for each in _all(TrailsError)}
+
 
 _PATIENCE: Final = 10.0
 """Seconds to wait for a connection; an answer may take as long as its work takes."""
@@ -29,7 +62,7 @@ _SERVERS: Final = "TRAILS_MCP_TOKEN"
 """What a server elsewhere was started with, for those who started it."""
 
 
-class Address(msgspec.Struct, frozen=True):
+class ServerAddress(msgspec.Struct, frozen=True):
     """Where a server listens."""
 
     name: str
@@ -44,7 +77,7 @@ class Address(msgspec.Struct, frozen=True):
     """What makes whoever shows it there the operator."""
 
 
-def parse_address(url: str) -> Address:
+def parse_address(url: str) -> ServerAddress:
     """The address that ``--server`` gives."""
     parts = urlsplit(url)
     try:
@@ -55,13 +88,13 @@ def parse_address(url: str) -> Address:
         raise UnreachableError(
             f"{url[:200]!r} is not the address of a server; write it as http://127.0.0.1:8321"
         )
-    return Address(url, host, port, parts.scheme == "https", parts.path.rstrip("/"))
+    return ServerAddress(url, host, port, parts.scheme == "https", parts.path.rstrip("/"))
 
 
-class Connection:
+class ServerConnection:
     """Requests to one server, each on a connection of its own."""
 
-    def __init__(self, address: Address, *, operator: bool = False) -> None:
+    def __init__(self, address: ServerAddress, *, operator: bool = False) -> None:
         """``operator``: act as the operator, whatever token the environment has."""
         self._address = address
         self._token = None if operator else chosen_token()
@@ -163,7 +196,7 @@ def _send(
         connection.request(method, target, body=blocks, headers=given, encode_chunked=True)
 
 
-def _failure(response: HTTPResponse, address: Address) -> Failure:
+def _failure(response: HTTPResponse, address: ServerAddress) -> Failure:
     body = response.read()
     try:
         error = msgspec.json.decode(body)["error"]
@@ -178,7 +211,7 @@ def _failure(response: HTTPResponse, address: Address) -> Failure:
 class _UnixConnection(HTTPConnection):
     """HTTP over a Unix socket."""
 
-    def __init__(self, path: Path, arrival: Arrival) -> None:
+    def __init__(self, path: Path, arrival: Preamble) -> None:
         super().__init__("localhost", timeout=_PATIENCE)
         self._path = path
         self._arrival = arrival.line()
@@ -189,11 +222,11 @@ class _UnixConnection(HTTPConnection):
         self.sock.sendall(self._arrival)
 
 
-def _open(address: Address, *, operator: bool) -> HTTPConnection:
+def _open(address: ServerAddress, *, operator: bool) -> HTTPConnection:
     connection: HTTPConnection
     if address.path is not None:
         key = address.key.reveal() if operator else ""
-        arrival = Arrival(scopes=OPERATOR.scopes, operator=key)
+        arrival = Preamble(scopes=OPERATOR.scopes, operator=key)
         connection = _UnixConnection(address.path, arrival)
     elif address.tls:
         connection = HTTPSConnection(address.host, address.port, timeout=_PATIENCE)

@@ -2,25 +2,31 @@
 
 They go into the log's payload as they come. Where they turn out to be many, they are also
 loaded beside main's store while the rest of the write is still being checked.
+
+Bring the views to a commit that the log has.
+
+The commit is a fact by then: what fails here is a view that lags.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trails.engine.graph import Graph
-from trails.engine.lines import Line
+from trails.engine.graph.checkouts import Checkout
+from trails.engine.graph.graph import Graph
+from trails.errors import StorageError
 from trails.log.payloads import Payload, PayloadWriter
+from trails.model.history import Commit, Position
 from trails.model.nodes import NodeState
-from trails.views.quads import BULK
-from trails.views.staging import StagedLoad
+from trails.views.quads.staging import StagedLoad
+from trails.views.quads.view import BULK
 from trails.views.terms import Terms
 
 
-class Delta:
+class WriteDelta:
     """What one write removes and adds."""
 
-    def __init__(self, graph: Graph, line: Line) -> None:
+    def __init__(self, graph: Graph, line: Checkout) -> None:
         self._graph = graph
         self._line = line
         self._payload: PayloadWriter | None = None
@@ -100,3 +106,42 @@ class Delta:
             self._payload.discard()
         if self.staged is not None:
             self.staged.discard()
+
+
+def land(
+    graph: Graph, line: Checkout, commit: Commit, payload: Payload, staged: StagedLoad | None
+) -> None:
+    """Apply a commit to the views of its branch.
+
+    A branch's quads view follows when it is next read: many branches never are.
+    """
+    step = graph.on_step
+    try:
+        step("after_append")
+        position = Position(commit.seq, commit.id)
+        line.nodes.commit(position)
+        step("mid_apply")
+        if staged is not None:
+            graph.stores.main().swap(staged, position)
+        elif line is graph.main:
+            graph.folding.apply_quads(graph.stores.main(), commit, payload)
+    except StorageError as error:
+        graph.file.rollback()
+        try:
+            graph.catch_up()  # the cause may have passed, and only opening again shows it
+        except StorageError:
+            raise _landed(error, commit) from error
+    finally:
+        graph.file.rollback()
+        if staged is not None:
+            staged.discard()  # nothing is left of it once it was swapped in
+    step("after_apply")
+
+
+def _landed(error: StorageError, commit: Commit) -> StorageError:
+    """The log has the commit; a view could not follow yet."""
+    return type(error)(
+        f"commit {commit.id} is written and safe, but a view could not follow it: "
+        f"{error.message}. Views catch up by themselves when they can; do not repeat the write",
+        commit=commit.id,
+    )

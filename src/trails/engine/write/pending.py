@@ -2,6 +2,16 @@
 
 They are in the node index's open transaction. Whoever reads here reads as the write's
 actor does, and what is not the actor's to change is refused here, whichever way it came.
+
+The nodes that a write touched one by one: as they were before it, and as they are now.
+
+What a write tells those who listen to the graph; without any, nothing is collected.
+
+A draft: what a write would make of a branch, worked out without the writer's lock.
+
+It reads a fixed state of the node index and keeps its changes in temporary tables. Nobody
+waits for it, and nobody sees anything of it. A write may take over its result if the branch
+is still where the draft found it.
 """
 
 from __future__ import annotations
@@ -9,18 +19,129 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import Final
 
-from trails.engine.guards import Guard
-from trails.engine.lines import Compiled, Line
-from trails.engine.rules import Rules
-from trails.engine.write.delta import Delta
-from trails.engine.write.news import News
-from trails.engine.write.touched import Touches
+import msgspec
+
+from trails.engine.graph.activities import CallRecord
+from trails.engine.graph.checkouts import Checkout, CompiledSchema
+from trails.engine.graph.feed import ChangeCollector
+from trails.engine.graph.graph import Graph
+from trails.engine.validation.rules import Rules
+from trails.engine.visibility.access import Access, WriteGuard, check_wanted, guard_of
+from trails.engine.write.delta import WriteDelta
 from trails.errors import ForbiddenError, TransactionError
+from trails.model.history import Head
 from trails.model.nodes import NodeState
-from trails.views.nodes.index import Replacement, Stored
+from trails.model.types import Schema
+from trails.views.nodes.file import DraftFile
+from trails.views.nodes.index import DraftIndex, Replacement, Stored
+
+
+class Touched(msgspec.Struct):
+    """A node as it was before this write, and as it is now."""
+
+    before: Stored | None
+    after: NodeState | None
+
+    @property
+    def change(self) -> tuple[NodeState | None, NodeState | None]:
+        """Its values before, and now."""
+        return None if self.before is None else self.before.state, self.after
+
+
+class Touches:
+    """Every node that was touched, once each, however often that was."""
+
+    def __init__(self) -> None:
+        self._touched: dict[str, Touched] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._touched)
+
+    def note(self, handle: str, before: Stored | None, after: NodeState | None) -> Touched:
+        """Take down a change; what was before the write is what the first one says."""
+        touched = self._touched.get(handle)
+        if touched is None:
+            touched = self._touched[handle] = Touched(before, after)
+        touched.after = after
+        return touched
+
+    def before(self, handle: str, now_there: NodeState | None) -> NodeState | None:
+        """A node as it was before this write."""
+        touched = self._touched.get(handle)
+        return now_there if touched is None else touched.change[0]
+
+    def restored(self) -> list[Stored]:
+        """Those that are again as they were."""
+        return [
+            each.before
+            for each in self._touched.values()
+            if each.before is not None and each.before.state == each.after
+        ]
+
+    def changes(self) -> Iterator[tuple[NodeState | None, NodeState | None]]:
+        """Each node's values before, and now."""
+        return (each.change for each in self._touched.values())
+
+    def differences(self) -> Iterator[tuple[str, NodeState | None, NodeState | None]]:
+        """The handles of those that are not as they were, with their values before, and now."""
+        for handle, each in self._touched.items():
+            before, after = each.change
+            if before != after:
+                yield handle, before, after
+
+    def clear(self) -> None:
+        """Forget them all."""
+        self._touched.clear()
+
+
+class ChangeReport:
+    """What readers of a branch will see differently."""
+
+    def __init__(self, graph: Graph, line: Checkout) -> None:
+        self._graph = graph
+        self._line = line
+        feed = graph.feed
+        self._tally = ChangeCollector(traced=feed.traced(line.name)) if feed.listened else None
+        """None where nobody listened in time."""
+
+    def add_puts(self, puts: Sequence[Replacement]) -> None:
+        """These nodes were put or deleted."""
+        if self._tally is not None:
+            states = (
+                (put.handle, None if put.before is None else put.before.state, put.after)
+                for put in puts
+            )
+            self._tally.compare(self._line.schema, states)
+
+    def add_touched(self, touches: Touches) -> None:
+        """These nodes were touched one by one."""
+        if self._tally is not None:
+            self._tally.compare(self._line.schema, touches.differences())
+
+    def add_everything(self) -> None:
+        """Any node may be seen differently."""
+        if self._tally is not None:
+            self._tally.everything = True
+
+    def tell(self, touches: Touches, before: str, after: str) -> None:
+        """Hand everything to whoever listens now, these touched nodes included.
+
+        The write led from one commit to another.
+        """
+        graph, line = self._graph, self._line
+        if not graph.feed.listened:
+            return
+        if self._tally is None:
+            self._tally = ChangeCollector()
+            self._tally.everything = True
+        self.add_touched(touches)
+        change = self._tally.change(line.name, line.schema)
+        graph.feed.tell(graph.tracing.complete(change, line, before, after))
+
 
 CHUNK: Final = 2000
 """How many nodes are taken at once, where they are many."""
@@ -31,13 +152,13 @@ class PendingNodes:
 
     def __init__(
         self,
-        line: Line,
+        line: Checkout,
         db: sqlite3.Connection,
         seq: int,
         *,
-        guard: Guard | None,
-        delta: Delta,
-        news: News,
+        guard: WriteGuard | None,
+        delta: WriteDelta,
+        news: ChangeReport,
         go_on: Callable[[], None],
     ) -> None:
         """``guard`` is None where the actor may see and change everything.
@@ -57,7 +178,7 @@ class PendingNodes:
         self._broken = False
         self.use(guard)
 
-    def use(self, guard: Guard | None) -> None:
+    def use(self, guard: WriteGuard | None) -> None:
         """Work with the types that the line has now."""
         self.guard = guard
         lens = None if guard is None else guard.lens
@@ -85,7 +206,7 @@ class PendingNodes:
     # --- what the actor sees -------------------------------------------------------------
 
     @property
-    def seen(self) -> Compiled:
+    def seen(self) -> CompiledSchema:
         """The types as the actor sees them: what it puts is put in their terms."""
         return self.line.compiled if self.guard is None else self.guard.seen
 
@@ -179,3 +300,67 @@ class PendingNodes:
         changes = self.touches.changes()
         while some := list(islice(changes, CHUNK)):
             self.delta.write(some)
+
+
+@contextmanager
+def drafting(
+    graph: Graph, line: Checkout, access: Access, call: CallRecord | None = None
+) -> Iterator[DraftWrite]:
+    """Draft a write of a branch, as one actor may write it; not for graphs in memory."""
+    with graph.file.draft() as file:
+        draft = DraftWrite(graph, file, line, access, call)
+        try:
+            yield draft
+        finally:
+            draft.nodes.delta.discard()
+
+
+class DraftWrite:
+    """A write that only says what it would do."""
+
+    def __init__(
+        self, graph: Graph, file: DraftFile, line: Checkout, access: Access, call: CallRecord | None
+    ) -> None:
+        self._graph = graph
+        self._file = file
+        self._access = access
+        index = DraftIndex(file, line.name)
+        self.line = self._copy(line, index)
+        """The branch that would be written, in the draft."""
+        self.schema: Schema | None = None
+        """The types that the branch would get, where they are others."""
+        index.grow()
+        self.nodes = PendingNodes(
+            self.line,
+            file.db,
+            graph.log.last_seq() + 1,
+            guard=guard_of(access, line.name, self.line.compiled),
+            delta=WriteDelta(graph, self.line),
+            news=ChangeReport(graph, self.line),
+            go_on=partial(check_wanted, call),
+        )
+
+    def read(self, line: Checkout) -> Checkout:
+        """Another branch or snapshot, at the same moment."""
+        return self._copy(line, DraftIndex(self._file, line.name))
+
+    def _copy(self, line: Checkout, index: DraftIndex) -> Checkout:
+        at = index.position
+        found = Checkout(
+            self._file, line.name, None, Head(at.commit, at.seq, self._graph.schema_at(at.commit))
+        )
+        found.nodes = index
+        found.use(self._graph.compiled(found.head.schema))
+        return found
+
+    def change_schema(self, schema: Schema) -> None:
+        """Go on with these types; call it before any other change."""
+        self.line.nodes.adopt(schema)
+        self.line.use(self._graph.compile(schema))
+        self.nodes.use(guard_of(self._access, self.line.name, self.line.compiled))
+        self.schema = schema
+
+    @property
+    def states(self) -> dict[str, NodeState | None]:
+        """The nodes that would change, as they would be."""
+        return {handle: after for handle, _, after in self.nodes.touches.differences()}

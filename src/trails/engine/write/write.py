@@ -1,31 +1,80 @@
-"""A write: from the writer's lock to one commit, or to nothing."""
+"""A write: from the writer's lock to one commit, or to nothing.
+
+A write that a block of code is open for.
+
+The idempotency key of one write: what came of an earlier try, and what to keep of this one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from time import monotonic
+from typing import Protocol
 
 import msgspec
 
-from trails.authoring.nodes import Fate
-from trails.engine.access import OPEN, Access
-from trails.engine.activities import Call
-from trails.engine.graph import Graph, now
-from trails.engine.guards import Guard, check_change, guard_of
-from trails.engine.idempotency import IdempotencyKey
-from trails.engine.lines import Line
-from trails.engine.standing import check_standing, check_wanted, check_write_time, most_seconds
-from trails.engine.write.delta import Delta
-from trails.engine.write.landing import land
-from trails.engine.write.news import News
-from trails.engine.write.pending import PendingNodes
+from trails.authoring.nodes import WriteOutcome
+from trails.engine.graph.activities import CallRecord
+from trails.engine.graph.checkouts import Checkout
+from trails.engine.graph.graph import Graph, now
+from trails.engine.visibility.access import (
+    OPEN,
+    Access,
+    WriteGuard,
+    check_change,
+    check_standing,
+    check_wanted,
+    check_write_time,
+    guard_of,
+    most_seconds,
+)
+from trails.engine.write.delta import WriteDelta, land
+from trails.engine.write.pending import ChangeReport, PendingNodes
 from trails.errors import FieldError, LimitError, TransactionError, ValidationError
 from trails.log.append import append
 from trails.log.protocol import head_moved
-from trails.model.history import Commit, Draft
-from trails.model.idempotency import KeyedOutcome
+from trails.model.history import Commit, CommitDraft
 from trails.model.types import Schema
+from trails.model.writes import KeyedOutcome, RequestDigest, check_request, expiry
+
+
+class IdempotencyKey:
+    """A key of an actor on a branch, and the request that it stands for."""
+
+    def __init__(self, graph: Graph, branch: str, actor: str, key: str) -> None:
+        self._graph = graph
+        self._branch = branch
+        self._actor = actor
+        self._key = key
+        self.request = RequestDigest()
+        """What is asked for."""
+        self.complete = True
+        """Whether all of that is known when the write begins, and not only when it ends."""
+
+    def find(self) -> KeyedOutcome | None:
+        """What came of the first try, whatever it asked for."""
+        return self._graph.log.keyed(self._branch, self._actor, self._key, now())
+
+    def check(self, found: KeyedOutcome) -> None:
+        """Refuse a key that was used for another request."""
+        check_request(found, self.request.hex())
+
+    def outcome(self, result: Mapping[str, object], commit: str | None = None) -> KeyedOutcome:
+        """What to keep of this try."""
+        return KeyedOutcome(
+            self._branch,
+            self._actor,
+            self._key,
+            self.request.hex(),
+            expiry(now(), self._graph.keep_keys_days),
+            commit,
+            result,
+        )
+
+    def keep(self, result: Mapping[str, object], commit: str | None = None) -> None:
+        """Keep the outcome of a write that left the branch where it was."""
+        self._graph.log.remember(self.outcome(result, commit), now())
 
 
 class Write:
@@ -37,11 +86,11 @@ class Write:
     def __init__(
         self,
         graph: Graph,
-        line: Line,
+        line: Checkout,
         *,
         actor: str,
         message: str = "",
-        call: Call | None = None,
+        call: CallRecord | None = None,
         expected_head: str | None = None,
         key: IdempotencyKey | None = None,
         access: Access = OPEN,
@@ -58,7 +107,7 @@ class Write:
         self._access = access
         self._call = call
         self._merged: str | None = None
-        self._draft = Draft(
+        self._draft = CommitDraft(
             branch=line.name,
             actor=actor,
             time="",
@@ -72,13 +121,13 @@ class Write:
         self._former_schema: Schema | None = None
         self._expected = expected_head
         self._stack = ExitStack()
-        self._delta = Delta(graph, line)
-        self.fate = Fate()
+        self._delta = WriteDelta(graph, line)
+        self.fate = WriteOutcome()
         self.replayed: KeyedOutcome | None = None
         """What came of the first write with this key; then nothing is written."""
 
     @property
-    def line(self) -> Line:
+    def line(self) -> Checkout:
         """The branch that is written."""
         return self._line
 
@@ -103,7 +152,7 @@ class Write:
             )
             guard = self._guard()
             seq = graph.log.last_seq() + 1
-            self._news = News(graph, line)
+            self._news = ChangeReport(graph, line)
             graph.file.begin()
         except BaseException:
             self._stack.close()
@@ -132,7 +181,7 @@ class Write:
                 value=most,
             )
 
-    def _guard(self) -> Guard | None:
+    def _guard(self) -> WriteGuard | None:
         """What stands between the actor and the types that the line has now."""
         return guard_of(self._access, self._line.name, self._line.compiled)
 
@@ -220,3 +269,47 @@ class Write:
                     self._line.use(self._graph.compile(self._former_schema))
             finally:
                 self._stack.close()
+
+
+class OutdatedError(Exception):
+    """What was worked out before the lock does not fit any more; nothing is kept of the write."""
+
+
+class Opened:
+    """A write in progress and, once its block has ended, its commit."""
+
+    __slots__ = ("commit", "write")
+
+    def __init__(self, write: Write) -> None:
+        self.write = write
+        self.commit: Commit | None = None
+
+    @property
+    def commit_id(self) -> str | None:
+        """The id of its commit, where it has one."""
+        return None if self.commit is None else self.commit.id
+
+    @property
+    def replayed(self) -> bool:
+        """Whether an idempotency key named an earlier write, so that nothing is written."""
+        return self.write.replayed is not None
+
+    @property
+    def result(self) -> Mapping[str, object]:
+        """What the operation answers beside its commit; of a replay, what it answered first."""
+        replayed = self.write.replayed
+        return self.write.result if replayed is None else replayed.result
+
+    def answer(self, result: Mapping[str, object]) -> None:
+        """Say what the operation answers, in JSON form, so that a retry answers the same."""
+        self.write.result = result
+
+
+class Opening(Protocol):
+    """Takes the writer's lock on one branch, for one actor, with a message and a key.
+
+    The block's end commits, an error in it does not. ``request`` is what the key stands for.
+    """
+
+    def __call__(self, *, request: object = None) -> AbstractContextManager[Opened]:
+        """Begin."""

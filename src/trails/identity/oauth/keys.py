@@ -2,22 +2,60 @@
 
 A key set is read leniently, as RFC 7517 asks: a key that is of no use here is left out.
 Which key checks a token is decided strictly: exactly one may come into question.
+
+JSON objects that mean one thing: every other reader finds the same in them.
+
+Readers differ in what they make of a name that stands twice, of numbers that are none, or
+of text that is not UTF-8, and a check that reads otherwise than its user is no check.
+
+A signed token taken apart: header, claims, signature. Nothing is believed yet.
+
+Compact serialization only, three parts, each in the one base64url spelling that its bytes
+have. So a token has one spelling too, and what is signed is what is read.
 """
 
 from __future__ import annotations
 
+import json
 import warnings
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Final
+from typing import Final, Never
 
 import msgspec
 from joserfc.errors import JoseError, SecurityWarning
 from joserfc.jwa import JWS_ALGORITHMS, JWSAlgModel
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-from trails.identity.oauth.objects import Object, read_object
 from trails.identity.oauth.settings import ALGORITHMS
+
+Object = dict[str, object]
+
+
+def read_object(raw: bytes) -> Object:
+    """The object that a text holds; ValueError for anything doubtful."""
+    try:
+        value = json.loads(
+            raw.decode("utf-8"), object_pairs_hook=_distinct, parse_constant=_refuse_constant
+        )
+    except RecursionError:
+        raise ValueError("it is too deep") from None
+    if not isinstance(value, dict):
+        raise ValueError("it is no object")  # noqa: TRY004 - a text has no type of its own
+    return value
+
+
+def _distinct(pairs: list[tuple[str, object]]) -> Object:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands twice")
+    return found
+
+
+def _refuse_constant(_name: str) -> Never:
+    raise ValueError("a number is none")
+
 
 MOST_KEYS: Final = 100
 LARGEST: Final = 512 << 10
@@ -131,3 +169,31 @@ def _fits(key: RSAKey | ECKey | OKPKey, algorithm: str) -> bool:
     except JoseError:
         return False
     return True
+
+
+class Signed(msgspec.Struct, frozen=True):
+    """The parts of a token."""
+
+    header: Object
+    claims: Object
+    content: bytes
+    """What was signed."""
+    signature: bytes
+
+
+def take_apart(text: str) -> Signed:
+    """The parts; ValueError for a text that is no such token."""
+    header, claims, signature = text.encode().split(b".")
+    return Signed(
+        header=read_object(_decode(header)),
+        claims=read_object(_decode(claims)),
+        content=header + b"." + claims,
+        signature=_decode(signature),
+    )
+
+
+def _decode(part: bytes) -> bytes:
+    raw = urlsafe_b64decode(part + b"=" * (-len(part) % 4))
+    if urlsafe_b64encode(raw).rstrip(b"=") != part:
+        raise ValueError("its base64url has another spelling")
+    return raw

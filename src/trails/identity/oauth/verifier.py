@@ -5,6 +5,8 @@ signed it, the signature is checked, and only then anything it claims is read. W
 header says about keys (``jku``, ``jwk``, ``x5u``, ``x5c``) is never looked at: keys come
 from the settings alone. A token that was good once is known again by its hash, until it
 expires or the keys change.
+
+What the claims of a token say about its bearer, once its signature was checked.
 """
 
 from __future__ import annotations
@@ -16,20 +18,152 @@ from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
-from trails.identity.oauth.claims import RefusedError, read_bearer
-from trails.identity.oauth.credentials import Credential, credential_of
-from trails.identity.oauth.keys import Key, KeySet
-from trails.identity.oauth.objects import Object
+from trails.errors import TrailsError
+from trails.identity.oauth.challenges import Credential, credential_of
+from trails.identity.oauth.keys import Key, KeySet, Object, Signed, take_apart
 from trails.identity.oauth.settings import OAuth, check_oauth
-from trails.identity.oauth.signed import Signed, take_apart
 from trails.identity.oauth.sources import GivenKeys, KeyFile, KeySource, KeyUrl
-from trails.model.actors import Actor
-from trails.model.outcomes import Failure
-from trails.model.secrets import Secret
+from trails.model.actors import LOCAL, Actor, Secret, checked_actor
+from trails.model.capabilities import Scope
+from trails.model.results import Failure
+
+LATEST: Final = 253_402_300_799
+"""The end of the year 9999: a later time is no number of seconds (it may be milliseconds)."""
+_FOREIGN: Final = ("nonce", "at_hash", "c_hash", "s_hash", "events")
+"""Claims that only other kinds of tokens have: ID tokens, logout tokens."""
+_USES: Final = {"token_use": "access", "typ": "bearer"}
+"""Claims by which some issuers tell the kinds of their tokens apart, and what access tokens say."""
+
+
+class Bearer(msgspec.Struct, frozen=True):
+    """Who a token speaks of, and until when."""
+
+    name: str
+    scopes: frozenset[Scope]
+    groups: frozenset[str]
+    expires: int
+    """The last second of the token, without any leeway."""
+
+
+class TokenRefusedError(Exception):
+    """A token that is not taken; the reason is one of ours and has nothing of the token."""
+
+
+def read_bearer(claims: Object, settings: OAuth, now: float) -> Bearer:
+    """Who a token is about; RefusedError if it is not for us, or not now."""
+    if claims.get("iss") != settings.issuer:
+        raise TokenRefusedError("it is from another issuer")
+    if settings.audience not in _texts(claims.get("aud"), "its audience"):
+        raise TokenRefusedError("it is for another audience")
+    expires = _check_times(claims, settings.leeway, now)
+    _check_use(claims)
+    return Bearer(
+        name=_name(claims, settings),
+        scopes=_scopes(claims, settings),
+        groups=_groups(claims, settings),
+        expires=expires,
+    )
+
+
+def _check_times(claims: Object, leeway: int, now: float) -> int:
+    """When it ends; a token has no time but in whole seconds."""
+    expires = _time(claims, "exp")
+    if expires is None:
+        raise TokenRefusedError("it never expires")
+    if now >= expires + leeway:
+        raise TokenRefusedError("it has expired; get a new one")
+    for name in ("nbf", "iat"):
+        begins = _time(claims, name)
+        if begins is not None and begins > now + leeway:
+            raise TokenRefusedError("it is not valid yet; compare the clocks")
+    return expires
+
+
+def _time(claims: Object, name: Literal["exp", "nbf", "iat"]) -> int | None:
+    if name not in claims:
+        return None
+    value = claims[name]
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= LATEST:
+        raise TokenRefusedError("a time in it is no whole number of seconds")
+    return value
+
+
+def _check_use(claims: Object) -> None:
+    """Refuse what the same issuer signs for other purposes."""
+    if any(name in claims for name in _FOREIGN):
+        raise TokenRefusedError("it is no access token")
+    for name, wanted in _USES.items():
+        said = claims.get(name, wanted)
+        if not isinstance(said, str) or said.lower() != wanted:
+            raise TokenRefusedError("it is no access token")
+
+
+def _name(claims: Object, settings: OAuth) -> str:
+    name = _find(claims, settings.actor_claim)
+    if not isinstance(name, str):
+        raise TokenRefusedError("it names nobody")
+    if name == LOCAL.name:
+        raise TokenRefusedError("whom it names is reserved here")
+    return _checked(name)
+
+
+def _checked(name: str) -> str:
+    try:
+        checked_actor(name)
+    except TrailsError:
+        raise TokenRefusedError("a name in it can't be one here") from None
+    return name
+
+
+def _groups(claims: Object, settings: OAuth) -> frozenset[str]:
+    """Its groups: all or an error, since a policy may forbid something to one of them."""
+    found = _texts(_find(claims, settings.groups_claim), "its groups")
+    return frozenset(_checked(name) for name in found)
+
+
+def _scopes(claims: Object, settings: OAuth) -> frozenset[Scope]:
+    """Its scopes that are ours; others mean something elsewhere."""
+    found = _find(claims, settings.scopes_claim)
+    names = found.split(" ") if isinstance(found, str) else _texts(found, "its scopes")
+    ours = (settings.scope_named(name) for name in names)
+    return frozenset(scope for scope in ours if scope is not None)
+
+
+def _texts(value: object, what: str) -> tuple[str, ...]:
+    """A text or a list of texts, as a list; none where there is nothing."""
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return tuple(value)
+    raise TokenRefusedError(f"{what} can't be read")
+
+
+def _find(claims: Object, name: str) -> object:
+    """A claim: of that name, or where a path with dots leads."""
+    _check_is_here(claims, name)
+    if name in claims:
+        return claims[name]
+    found: object = claims
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
+
+
+def _check_is_here(claims: Object, name: str) -> None:
+    """Refuse a token that has a claim elsewhere: some issuers send long lists of groups away."""
+    elsewhere = claims.get("_claim_names", {})
+    names = {name, name.partition(".")[0]}
+    if not isinstance(elsewhere, dict) or not names.isdisjoint(elsewhere):
+        raise TokenRefusedError(
+            "a claim that is needed is not in it; its issuer has too many values"
+        )
+
 
 _LONGEST: Final = 16 << 10
 """Characters of a token."""
@@ -47,7 +181,7 @@ class _Known(msgspec.Struct, frozen=True):
     until: int
 
 
-class Verifier:
+class AccessTokenVerifier:
     """The access tokens of one issuer."""
 
     def __init__(
@@ -74,7 +208,7 @@ class Verifier:
         digest = blake2b(text.encode(), key=self._salt, digest_size=32).digest()
         try:
             return await self._recall(digest) or await self._check(text, digest)
-        except RefusedError as refused:
+        except TokenRefusedError as refused:
             return _refusal(str(refused))
 
     def is_current(self, actor: Actor) -> bool:
@@ -99,30 +233,30 @@ class Verifier:
         try:
             signed = take_apart(text)
         except ValueError:
-            raise RefusedError("it is no signed token") from None
+            raise TokenRefusedError("it is no signed token") from None
         algorithm, kid = self._read_header(signed.header)
         keys, key = await self._find_key(algorithm, kid)
         if keys is None:
             return _UNAVAILABLE
         if key is None:
-            raise RefusedError("none of the issuer's keys can have signed it")
+            raise TokenRefusedError("none of the issuer's keys can have signed it")
         return self._accept(signed, algorithm, key, keys, digest)
 
     def _read_header(self, header: Object) -> tuple[str, str | None]:
         """The algorithm and the name of the key."""
         if any(name in header for name in _UNREAD):
-            raise RefusedError("its header asks for something that is not done here")
+            raise TokenRefusedError("its header asks for something that is not done here")
         kind = header.get("typ", "")
         if not isinstance(kind, str) or kind.lower().removeprefix("application/") not in (
             self._types
         ):
-            raise RefusedError("its type is not that of an access token (at+jwt)")
+            raise TokenRefusedError("its type is not that of an access token (at+jwt)")
         algorithm = header.get("alg")
         if not isinstance(algorithm, str) or algorithm not in self._settings.algorithms:
-            raise RefusedError("its algorithm is not taken here")
+            raise TokenRefusedError("its algorithm is not taken here")
         kid = header.get("kid")
         if "kid" in header and not isinstance(kid, str):
-            raise RefusedError("its header can't be read")
+            raise TokenRefusedError("its header can't be read")
         return algorithm, kid if isinstance(kid, str) else None
 
     async def _find_key(self, algorithm: str, kid: str | None) -> tuple[KeySet | None, Key | None]:
@@ -138,7 +272,7 @@ class Verifier:
         self, signed: Signed, algorithm: str, key: Key, keys: KeySet, digest: bytes
     ) -> Actor:
         if not key.checks(algorithm, signed.content, signed.signature):
-            raise RefusedError("its signature is wrong")
+            raise TokenRefusedError("its signature is wrong")
         bearer = read_bearer(signed.claims, self._settings, self._clock())
         credential = Credential(bearer.expires, key.thumbprint, digest[:8].hex())
         actor = Actor(bearer.name, bearer.scopes, bearer.groups, str(credential))

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from trails.engine.context import GraphContext
+from trails.engine.session.context import GraphContext
 from trails.model.history import Commit
 from trails.request.builtins.declare import (
     BOOLEAN,
@@ -15,7 +15,7 @@ from trails.request.builtins.declare import (
     READER,
     STRING,
     Builtin,
-    Desk,
+    ToolContext,
     field,
     listed,
     said,
@@ -49,7 +49,7 @@ def _shown(commit: Commit) -> dict[str, object]:
     }
 
 
-def _list(desk: Desk, ctx: GraphContext, **given: object) -> object:
+def _list(desk: ToolContext, ctx: GraphContext, **given: object) -> object:
     wanted = msgspec.convert(given, _Page)
     page = desk.service.versions(ctx.actor, ctx.call, ctx.access).commits(
         None if wanted.all_branches else wanted.branch,
@@ -74,7 +74,7 @@ class _Page(msgspec.Struct, frozen=True):
     limit: int
 
 
-def _get(desk: Desk, ctx: GraphContext, commit: str, limit: int) -> object:
+def _get(desk: ToolContext, ctx: GraphContext, commit: str, limit: int) -> object:
     found = desk.service.versions(ctx.actor, ctx.call, ctx.access).commit(commit, limit=limit)
     change = found.difference
     body: dict[str, object] = {

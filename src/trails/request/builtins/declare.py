@@ -8,11 +8,11 @@ from typing import Final
 import msgspec
 
 from trails.authoring.predicates import Predicate, describe
-from trails.engine.arguments import Arguments, Special
-from trails.engine.service import GraphService
+from trails.engine.session.arguments import Arguments, Special
+from trails.engine.session.service import GraphService
+from trails.model.capabilities import Action, Hints
 from trails.model.constraints import Coerce
 from trails.model.kinds import KindError
-from trails.model.tools import Action, Hints
 from trails.model.types import (
     JSON,
     LIST,
@@ -23,8 +23,8 @@ from trails.model.types import (
     ShapeDescriptor,
     ValueType,
 )
+from trails.request.admission import KernelOptions
 from trails.request.entries import Place
-from trails.request.options import KernelOptions
 
 READER: Final = Hints(read_only=True, destructive=False, idempotent=True)
 WRITER: Final = Hints(read_only=False, destructive=True, idempotent=False)
@@ -36,7 +36,7 @@ BOOLEAN: Final = {"type": "boolean"}
 MAYBE_STRING: Final = {"type": ["string", "null"]}
 
 
-class Desk(msgspec.Struct, frozen=True, eq=False):
+class ToolContext(msgspec.Struct, frozen=True, eq=False):
     """What a built-in works with."""
 
     service: GraphService

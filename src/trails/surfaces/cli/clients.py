@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from trails.model.clients import Installation, InstallRequest, Scope
+from trails.model.upkeep import Installation, InstallRequest, Scope
 from trails.surfaces.cli.operations import Operations
 from trails.surfaces.cli.options import GraphOption, JsonOption, ProjectOption
 from trails.surfaces.cli.reporting import Reporting

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import typer
 
-from trails.surfaces.cli.backups import add_backup_commands
-from trails.surfaces.cli.branches import add_branch_commands
-from trails.surfaces.cli.calls import add_call_commands
+from trails.surfaces.cli.access import add_policy_commands, add_token_commands
+from trails.surfaces.cli.calls import add_call_commands, add_get_command
 from trails.surfaces.cli.clients import add_client_commands
-from trails.surfaces.cli.commits import add_commit_commands
 from trails.surfaces.cli.files import add_file_commands
-from trails.surfaces.cli.instances import add_get_command
-from trails.surfaces.cli.mutations import add_mutate_command
+from trails.surfaces.cli.history import add_branch_commands, add_commit_commands
 from trails.surfaces.cli.operations import Operations
-from trails.surfaces.cli.policies import add_policy_commands
-from trails.surfaces.cli.project import add_project_commands
-from trails.surfaces.cli.queries import add_query_commands
-from trails.surfaces.cli.recovery import add_recover_command
+from trails.surfaces.cli.project import (
+    add_backup_commands,
+    add_project_commands,
+    add_recover_command,
+    add_upkeep_commands,
+)
+from trails.surfaces.cli.queries import add_mutate_command, add_query_commands
 from trails.surfaces.cli.root import build_root
 from trails.surfaces.cli.serving import add_serve_command
-from trails.surfaces.cli.tokens import add_token_commands
-from trails.surfaces.cli.upkeep import add_upkeep_commands
 
 
 def build_cli(operations: Operations, version: str) -> typer.Typer:

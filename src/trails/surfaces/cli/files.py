@@ -15,9 +15,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from trails.errors import NotFoundError, QueryError
 from trails.files import replacing
-from trails.model.loads import LoadRequest, LoadResult
-from trails.model.wording import count
-from trails.surfaces.cli.operations import Operations, View
+from trails.model.texts import count
+from trails.model.writes import LoadRequest, LoadResult
+from trails.surfaces.cli.operations import Operations, ReadState
 from trails.surfaces.cli.options import (
     BranchOption,
     ExpectedHeadOption,
@@ -32,7 +32,7 @@ from trails.surfaces.cli.options import (
 )
 from trails.surfaces.cli.reporting import Reporting
 from trails.surfaces.cli.terminal import Terminal, data_output
-from trails.surfaces.cli.texts import as_commit, short, size
+from trails.surfaces.cli.values import as_commit, short, size
 
 
 class LoadMode(StrEnum):
@@ -149,7 +149,7 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
                 operations.open(
                     place_of(project, server), graph, report.tell, declared=False
                 ) as session,
-                closing(session.export(View(branch, snapshot), wanted, types or [])) as blocks,
+                closing(session.export(ReadState(branch, snapshot), wanted, types or [])) as blocks,
             ):
                 if output is None:
                     write = data_output()

@@ -9,13 +9,9 @@ from typing import Protocol
 
 import msgspec
 
-from trails.model.answers import Answer
-from trails.model.capabilities import StoredQuery
-from trails.model.clients import ClientPlace, Installation, InstallRequest
-from trails.model.loads import LoadRequest, LoadResult
-from trails.model.merges import MergeRequest, MergeResult
-from trails.model.mutations import Mutation
-from trails.model.policies import (
+from trails.model.actors import IssuedToken, TokenRecord, TokenRequest
+from trails.model.capabilities import StoredQuery, Tool
+from trails.model.decisions import (
     Explanation,
     PolicyActor,
     PolicyCheck,
@@ -23,24 +19,41 @@ from trails.model.policies import (
     PolicyQuestion,
     PolicyResult,
 )
-from trails.model.reports import Report
-from trails.model.tokens import IssuedToken, TokenRecord, TokenRequest
-from trails.model.tools import Tool
-from trails.model.upkeep import Cleaned, Manifest, Optimized, Recovery, RestoreRequest
-from trails.model.versions import BranchInfo, CommitDetail, CommitFilter, CommitPage, Difference
+from trails.model.history import (
+    BranchInfo,
+    CommitDetail,
+    CommitFilter,
+    CommitPage,
+    Difference,
+    MergeRequest,
+    MergeResult,
+)
+from trails.model.results import QueryAnswer
+from trails.model.upkeep import (
+    Cleaned,
+    ClientPlace,
+    Installation,
+    InstallRequest,
+    Manifest,
+    Optimized,
+    Recovery,
+    Report,
+    RestoreRequest,
+)
+from trails.model.writes import LoadRequest, LoadResult, Mutation
 
 Tell = Callable[[str], None]
 """Says what is being done, while it is being done."""
 
 
-class View(msgspec.Struct, frozen=True):
+class ReadState(msgspec.Struct, frozen=True):
     """What is read: a branch, or the graph as of a commit."""
 
     branch: str = "main"
     snapshot: str | None = None
 
 
-class Place(msgspec.Struct, frozen=True):
+class ProjectLocation(msgspec.Struct, frozen=True):
     """Where a command works: in a project folder, or on a running server."""
 
     folder: Path
@@ -57,17 +70,17 @@ class Listing(msgspec.Struct, frozen=True):
     cursor: str | None = None
 
 
-class Item(msgspec.Struct, frozen=True):
+class InstanceItem(msgspec.Struct, frozen=True):
     """An instance in a list."""
 
     iri: str
     label: str
 
 
-class Page(msgspec.Struct, frozen=True):
+class InstancePage(msgspec.Struct, frozen=True):
     """Some instances, and where the next page begins."""
 
-    instances: tuple[Item, ...]
+    instances: tuple[InstanceItem, ...]
     next: str | None = None
 
 
@@ -138,19 +151,21 @@ class Session(Protocol):
     def call(self, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Call a capability, a stored query or a built-in."""
 
-    def instances(self, view: View, wanted: Listing) -> Page:
+    def instances(self, view: ReadState, wanted: Listing) -> InstancePage:
         """A page of a type's instances."""
 
-    def instance(self, view: View, type_name: str, identifier: str) -> Mapping[str, object]:
+    def instance(self, view: ReadState, type_name: str, identifier: str) -> Mapping[str, object]:
         """One instance, as JSON-LD."""
 
     def queries(self) -> Sequence[StoredQuery]:
         """The stored queries, by name."""
 
-    def ask(self, view: View, text: str, params: Mapping[str, object]) -> Answer:
+    def ask(self, view: ReadState, text: str, params: Mapping[str, object]) -> QueryAnswer:
         """Run a query text."""
 
-    def run(self, view: View, name: str, params: Mapping[str, object]) -> Answer | str | None:
+    def run(
+        self, view: ReadState, name: str, params: Mapping[str, object]
+    ) -> QueryAnswer | str | None:
         """Run a stored query; one that changes data gives its commit."""
 
     def mutate(
@@ -161,11 +176,13 @@ class Session(Protocol):
     def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
         """Load files in one commit; progress is bytes done, and bytes in all where known."""
 
-    def export(self, view: View, format: str, types: Sequence[str]) -> Generator[bytes, None, None]:
+    def export(
+        self, view: ReadState, format: str, types: Sequence[str]
+    ) -> Generator[bytes, None, None]:
         """A graph as a file, in blocks."""
 
 
-class Server(Protocol):
+class ServeCommand(Protocol):
     """The work behind ``serve``."""
 
     def serve_stdio(
@@ -201,7 +218,7 @@ class Tokens(Protocol):
         """End tokens, by id or all of an actor."""
 
 
-class Policies(Protocol):
+class PolicyCommands(Protocol):
     """The work behind ``policy``: in a project folder, whoever serves it."""
 
     def check_policies(self, folder: Path) -> list[PolicyCheck]:
@@ -223,7 +240,7 @@ class Policies(Protocol):
         """Which actor may use which tool; the known actors if none are given."""
 
 
-class Operations(Server, Tokens, Policies, Protocol):
+class Operations(ServeCommand, Tokens, PolicyCommands, Protocol):
     """The work behind the commands."""
 
     def new(self, folder: Path, name: str | None) -> tuple[Path, list[str]]:
@@ -236,7 +253,7 @@ class Operations(Server, Tokens, Policies, Protocol):
         """Prove a project's logs and views."""
 
     def open(
-        self, place: Place, graph: str | None, tell: Tell, *, declared: bool
+        self, place: ProjectLocation, graph: str | None, tell: Tell, *, declared: bool
     ) -> AbstractContextManager[Session]:
         """Open a graph of a project: the named one, the only one, or ``main``.
 

@@ -1,15 +1,21 @@
-"""The options that many commands share."""
+"""The options that many commands share.
+
+The frame of a command that works on one graph: its report, and its session.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from trails.errors import QueryError
-from trails.surfaces.cli.operations import Place
+from trails.surfaces.cli.operations import Operations, ProjectLocation, Session
+from trails.surfaces.cli.reporting import Reporting
 
 SERVER_VARIABLE: Final = "TRAILS_SERVER"
 
@@ -52,10 +58,33 @@ IdempotencyKeyOption = Annotated[
 ]
 
 
-def place_of(project: Path | None, server: str | None) -> Place:
+def place_of(project: Path | None, server: str | None) -> ProjectLocation:
     """Where a command works: what it names, else what the environment names, else here."""
     if project is not None and server is not None:
         raise QueryError("--project and --server exclude each other; give one of them")
     if project is None and server is None:
         server = os.environ.get(SERVER_VARIABLE) or None
-    return Place(Path() if project is None else project, server)
+    return ProjectLocation(Path() if project is None else project, server)
+
+
+@contextmanager
+def open_session(
+    operations: Operations,
+    project: Path | None,
+    server: str | None,
+    graph: str | None,
+    *,
+    as_json: bool,
+    declared: bool = False,
+) -> Iterator[tuple[Reporting, Session]]:
+    """Open a graph of a project or server, and report what its session says.
+
+    ``declared``: the command needs what the project's own code declares.
+    """
+    with (
+        Reporting(as_json=as_json) as report,
+        operations.open(
+            place_of(project, server), graph, report.tell, declared=declared
+        ) as session,
+    ):
+        yield report, session

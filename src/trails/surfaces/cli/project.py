@@ -1,19 +1,33 @@
-"""Commands about a project as a whole: ``new``, ``doctor``, ``verify``."""
+"""Commands about a project as a whole: ``new``, ``doctor``, ``verify``.
+
+``trails backup`` and ``trails restore``.
+
+``recover``: put back what a log has lost.
+
+Upkeep: ``cleanup`` and ``optimize``.
+"""
 
 from __future__ import annotations
 
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.markup import escape
+from rich.table import Table
+from typer.core import TyperGroup
 
+from trails.errors import QueryError
+from trails.model.texts import count
+from trails.model.upkeep import Manifest, Recovery, RestoreRequest
 from trails.surfaces.cli.operations import Operations
-from trails.surfaces.cli.options import JsonOption, ProjectOption
+from trails.surfaces.cli.options import GraphsOption, JsonOption, ProjectOption
 from trails.surfaces.cli.reporting import Reporting
+from trails.surfaces.cli.values import plain_table, short, size, when
 
 
 def add_project_commands(cli: typer.Typer, operations: Operations) -> None:
@@ -77,3 +91,248 @@ def _commands() -> tuple[str, str]:
     program = shutil.which("trails")
     is_found = program is not None and Path(program).parent == here
     return python, "trails" if is_found else f"{python} -m trails"
+
+
+class _CreateByDefault(TyperGroup):
+    """``trails backup DEST`` is ``trails backup create DEST``."""
+
+    def parse_args(  # type: ignore[override]  # its own Context is private
+        self, ctx: typer.Context, args: list[str]
+    ) -> list[str]:
+        """Name the command that is meant where none is named."""
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = ["create", *args]
+        return super().parse_args(ctx, args)
+
+
+def add_backup_commands(cli: typer.Typer, operations: Operations) -> None:
+    """Add them to the command line."""
+    backup = typer.Typer(cls=_CreateByDefault, no_args_is_help=True, rich_markup_mode="rich")
+    cli.add_typer(
+        backup,
+        name="backup",
+        help="Backups: create, list. `trails backup DEST` creates one.",
+        epilog="Example: trails backup /backups/acme",
+    )
+
+    @backup.command("create", epilog="Example: trails backup --to /backups/acme")
+    def create(
+        target: Annotated[
+            Path | None,
+            typer.Argument(help="A folder with backups, or a new one.", metavar="DEST"),
+        ] = None,
+        *,
+        to: Annotated[
+            Path | None, typer.Option("--to", help="The same as DEST.", metavar="DEST")
+        ] = None,
+        project: ProjectOption = Path(),
+        as_json: JsonOption = False,
+    ) -> None:
+        """Back up all graphs: whole into a new folder, else what is new since the last backup."""
+        with Reporting(as_json=as_json) as report:
+            folder = target or to
+            if folder is None or (target and to):
+                raise QueryError("name one folder for the backup: trails backup DEST")
+            made = operations.backup(project, folder, report.tell)
+            report.value = {"backup": str(folder), "graphs": made}
+            for name, manifest in made.items():
+                what = "nothing new since the last backup." if manifest is None else _sum(manifest)
+                report.text.append(f"[bold]{escape(name)}[/]: {what}")
+
+    @backup.command("list", epilog="Example: trails backup list /backups/acme --check")
+    def list_backups(
+        source: Annotated[Path, typer.Argument(help="A folder with backups.", metavar="SRC")],
+        *,
+        check: Annotated[
+            bool, typer.Option("--check", help="Read every file and compare its digest.")
+        ] = False,
+        as_json: JsonOption = False,
+    ) -> None:
+        """List the backups in a folder; all manifests, names and sizes are checked."""
+        with Reporting(as_json=as_json) as report:
+            found = operations.list_backups(source, report.tell, check=check)
+            report.value = {"backup": str(source), "checked": check, "graphs": found}
+            for name, manifests in found.items():
+                report.text += [f"[bold]{escape(name)}[/]", _table(manifests)]
+
+    @cli.command(epilog="Example: trails restore /backups/acme --at 2026-01-31T12:00:00Z --force")
+    def restore(
+        source: Annotated[Path, typer.Argument(help="A folder with backups.", metavar="SRC")],
+        *,
+        at: Annotated[
+            str | None,
+            typer.Option(
+                "--at",
+                help="As of a commit, a place in the log, or a time.",
+                metavar="COMMIT|SEQ|TIME",
+                show_default="the last backup",
+            ),
+        ] = None,
+        force: Annotated[
+            bool, typer.Option("--force", help="Move data that is there aside, and keep it.")
+        ] = False,
+        graph: Annotated[
+            str | None,
+            typer.Option(
+                "--graph", "-g", help="Which graph.", show_default="all that the backup has"
+            ),
+        ] = None,
+        project: ProjectOption = Path(),
+        as_json: JsonOption = False,
+    ) -> None:
+        """Put back the graphs of a backup, after comparing all digests."""
+        with Reporting(as_json=as_json) as report:
+            wanted = RestoreRequest(force, graph, at)
+            done = operations.restore(project, source, report.tell, wanted)
+            report.value = {
+                "graphs": {
+                    name: {"moved_aside": None if aside is None else str(aside)}
+                    for name, aside in done.items()
+                }
+            }
+            for name, aside in done.items():
+                kept = "" if aside is None else f" What was there is in {escape(str(aside))}."
+                report.text.append(f"[bold]{escape(name)}[/]: restored.{kept}")
+
+
+def _sum(manifest: Manifest) -> str:
+    at = f"commit {short(manifest.commit)}" if manifest.commit else "no commit yet"
+    return (
+        f"backup {manifest.number}, {count(len(manifest.heads), 'branch', 'branches')}, at {at}; "
+        f"{count(len(manifest.files), 'file')}, {size(manifest.bytes)}."
+    )
+
+
+def _table(manifests: Sequence[Manifest]) -> Table:
+    table = plain_table("backup", "made", "commits", "newest", "size")
+    before = 0
+    for each in manifests:
+        table.add_row(
+            f"{each.number:06}",
+            when(each.made),
+            str(each.seq - before) if each.seq else "",
+            short(each.commit) if each.commit else "",
+            size(each.bytes),
+        )
+        before = each.seq
+    return table
+
+
+_SHOWN = 5
+
+
+def add_recover_command(cli: typer.Typer, operations: Operations) -> None:
+    """Add it to the command line."""
+
+    @cli.command(epilog="Example: trails recover --dry-run")
+    def recover(
+        *,
+        dry_run: Annotated[
+            bool, typer.Option("--dry-run", help="Say what would come back, and change nothing.")
+        ] = False,
+        accept_loss: Annotated[
+            bool,
+            typer.Option("--accept-loss", help="Go on without what can't be put back."),
+        ] = False,
+        project: ProjectOption = Path(),
+        graph: GraphsOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Put back what a log has lost, from its tail and the views; damaged files are kept."""
+        with Reporting(as_json=as_json) as report:
+            done = operations.recover(
+                project, graph, report.tell, dry_run=dry_run, accept_loss=accept_loss
+            )
+            report.value = {"graphs": {each.graph: each for each in done}}
+            report.code = int(any(each.status == "lost" and each.copy is None for each in done))
+            for each in done:
+                report.text += list(_lines(each))
+
+
+def _lines(found: Recovery) -> Iterator[str]:
+    """The report on one graph."""
+    name = f"[bold]{escape(found.graph)}[/]"
+    if found.status == "sound":
+        yield f"{name}: nothing is missing. 'trails verify' checks every commit."
+        return
+    would = "would be " if found.copy is None else ""
+    yield (
+        f"{name}: {count(len(found.restored), 'commit')} {would}put back exactly, "
+        f"{count(len(found.rebuilt), 'branch', 'branches')} {would}rebuilt from views."
+    )
+    for branch, commit in found.rebuilt.items():
+        yield f"  {escape(branch)}: changes that only its view had are now in commit {commit}."
+    if found.without_history is not None:
+        first, last = found.without_history
+        which = f"commit {first}" if first == last else f"commits {first} to {last}"
+        yield (
+            f"  [yellow]not recovered[/]: the history of {which} (authors, times, messages and "
+            "the states between them). Only the data that the views held is back."
+        )
+    if found.log_problem is not None:
+        yield (
+            "  [yellow]not recovered[/]: idempotency keys, and activities that can't be read: "
+            f"log.db {escape(found.log_problem)}."
+        )
+    for each in found.unusable:
+        yield f"  not used: {escape(each)}"
+    if found.lost:
+        more = f" and {len(found.lost) - _SHOWN} more" if len(found.lost) > _SHOWN else ""
+        yield f"  [red]lost[/]: nothing is left of {', '.join(found.lost[:_SHOWN])}{more}."
+    if found.copy is not None:
+        yield f"  The damaged files are in {escape(found.copy)}; delete them when you are sure."
+    elif found.status == "lost":
+        yield (
+            "  Nothing was changed. Restore a backup, or go on without them: "
+            "trails recover --accept-loss"
+        )
+
+
+def add_upkeep_commands(cli: typer.Typer, operations: Operations) -> None:
+    """Add them to the command line."""
+
+    @cli.command(epilog="Example: trails cleanup --keep 2 --dry-run")
+    def cleanup(
+        *,
+        keep: Annotated[int, typer.Option(min=0, help="Snapshots to keep, the last used.")] = 8,
+        dry_run: Annotated[
+            bool, typer.Option("--dry-run", help="Say what would go, and delete nothing.")
+        ] = False,
+        project: ProjectOption = Path(),
+        graph: GraphsOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Free disk: drop what can be made again, and archive old activities."""
+        with Reporting(as_json=as_json) as report:
+            done = operations.cleanup(project, graph, report.tell, keep=keep, dry_run=dry_run)
+            report.value = {"graphs": done}
+            for name, found in done.items():
+                what = (
+                    f"{count(len(found.snapshots), 'snapshot')}, "
+                    f"{count(len(found.folders), 'folder')} of branches that are gone, "
+                    f"scratch space of {count(len(found.runs), 'killed server')}"
+                )
+                verb = "would drop" if dry_run else "dropped"
+                report.text.append(f"[bold]{escape(name)}[/]: {verb} {what}.")
+                moved = count(found.activities, "activity", "activities")
+                if dry_run:
+                    report.text.append(f"[bold]{escape(name)}[/]: would archive {moved}.")
+                    continue
+                files = "".join(f" activities/{escape(each)}" for each in found.archives)
+                report.text.append(
+                    f"[bold]{escape(name)}[/]: archived {moved}{files and ' in'}{files}; "
+                    f"{size(found.bytes)} freed."
+                )
+
+    @cli.command(epilog="Example: trails optimize")
+    def optimize(
+        *, project: ProjectOption = Path(), graph: GraphsOption = None, as_json: JsonOption = False
+    ) -> None:
+        """Compact the files of log and views. It may take a while on a large graph."""
+        with Reporting(as_json=as_json) as report:
+            done = operations.optimize(project, graph, report.tell)
+            report.value = {"graphs": done}
+            report.text += [
+                f"[bold]{escape(name)}[/]: {size(each.before)} before, {size(each.after)} now."
+                for name, each in done.items()
+            ]

@@ -1,4 +1,7 @@
-"""``trails query`` and ``trails queries``: ask, and see what can be asked by name."""
+"""``trails query`` and ``trails queries``: ask, and see what can be asked by name.
+
+``trails mutate``: change the graph in one commit.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +19,36 @@ from rich.padding import Padding
 from rich.table import Table
 
 from trails.errors import NotFoundError, QueryError
-from trails.model.answers import Answer
 from trails.model.capabilities import StoredQuery
 from trails.model.names import suggest
+from trails.model.results import QueryAnswer
+from trails.model.texts import count
 from trails.model.types import PredicateDescriptor
-from trails.model.wording import count
-from trails.surfaces.cli.operations import Operations, Session, View
+from trails.surfaces.cli.operations import Operations, ReadState, Session, WriteOptions
 from trails.surfaces.cli.options import (
     BranchOption,
+    ExpectedHeadOption,
     FolderOption,
     GraphOption,
+    IdempotencyKeyOption,
     JsonOption,
+    MessageOption,
     ServerOption,
     SnapshotOption,
+    open_session,
     place_of,
 )
-from trails.surfaces.cli.params import guessed_params, typed_params
 from trails.surfaces.cli.reporting import Reporting, complain
-from trails.surfaces.cli.sessions import open_session
 from trails.surfaces.cli.terminal import Terminal, data_output
-from trails.surfaces.cli.texts import plain_table, read_text, short
+from trails.surfaces.cli.values import (
+    as_commit,
+    guessed_params,
+    plain_table,
+    read_json_text,
+    read_text,
+    short,
+    typed_params,
+)
 
 _READABLE: Final = 12
 _ROWS: Final = 1000
@@ -88,7 +101,7 @@ def add_query_commands(cli: typer.Typer, operations: Operations) -> None:
         with Reporting(as_json=as_json or format is Format.json) as report:
             if sum(each is not None for each in (text, file, stored)) != 1:
                 raise QueryError("give one of these: the text of a query, --file, or --stored")
-            view = View(branch, snapshot)
+            view = ReadState(branch, snapshot)
             with operations.open(
                 place_of(project, server), graph, report.tell, declared=stored is not None
             ) as session:
@@ -141,8 +154,8 @@ def _find(session: Session, name: str) -> StoredQuery:
     return known[name]
 
 
-def _show(report: Reporting, answer: Answer | str | None, format: Format, nodes: str) -> None:
-    if not isinstance(answer, Answer):
+def _show(report: Reporting, answer: QueryAnswer | str | None, format: Format, nodes: str) -> None:
+    if not isinstance(answer, QueryAnswer):
         report.value = {"commit": answer}
         report.text = [f"Committed {short(answer)}." if answer else "Nothing changed."]
         return
@@ -157,7 +170,7 @@ def _show(report: Reporting, answer: Answer | str | None, format: Format, nodes:
         complain(answer.notice, mark="note:")
 
 
-def _tabulate(report: Reporting, answer: Answer, nodes: str) -> None:
+def _tabulate(report: Reporting, answer: QueryAnswer, nodes: str) -> None:
     rows = [[_cell(row[name], nodes) for name in answer.variables] for row in answer.rows[:_ROWS]]
     rows_shown = f"[dim]{_row_count(answer)}[/]"
     if _fits(answer.variables, rows):
@@ -166,7 +179,7 @@ def _tabulate(report: Reporting, answer: Answer, nodes: str) -> None:
         report.text = [*_records(answer.variables, rows), rows_shown]
 
 
-def _row_count(answer: Answer) -> str:
+def _row_count(answer: QueryAnswer) -> str:
     """How many rows there are, and how many of them are shown."""
     found, cut = len(answer.rows), answer.truncated is not None
     total = f"more than {found:,} rows" if cut else count(found, "row")
@@ -191,7 +204,7 @@ def _records(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[st
         yield ""
 
 
-def _table(answer: Answer, rows: Sequence[Sequence[str]]) -> Table:
+def _table(answer: QueryAnswer, rows: Sequence[Sequence[str]]) -> Table:
     table = plain_table(*answer.variables)
     for at, name in enumerate(answer.variables):
         values = [row[name] for row in answer.rows if row[name] is not None]
@@ -210,7 +223,7 @@ def _cell(value: object, nodes: str) -> str:
     return escape(str(value).removeprefix(nodes))
 
 
-def _separate(answer: Answer, separator: str) -> None:
+def _separate(answer: QueryAnswer, separator: str) -> None:
     text = StringIO()
     writer = csv.writer(text, delimiter=separator, lineterminator="\n")
     names = answer.variables
@@ -223,3 +236,68 @@ def _separate(answer: Answer, separator: str) -> None:
 def _plain(row: Mapping[str, object], name: str) -> object:
     value = row[name]
     return ("true" if value else "false") if isinstance(value, bool) else value
+
+
+def add_mutate_command(cli: typer.Typer, operations: Operations) -> None:
+    """Add it to the command line."""
+
+    @cli.command(
+        epilog='Example: trails mutate \'DELETE { ?t :status ?s } INSERT { ?t :status "done" } '
+        "WHERE { ?t a :Task ; :status ?s }' -m 'All done'"
+    )
+    def mutate(
+        text: Annotated[str | None, typer.Argument(help="A SPARQL Update.")] = None,
+        *,
+        file: Annotated[
+            Path | None,
+            typer.Option("--file", "-f", help="The update is in a file; - is standard input."),
+        ] = None,
+        operations_file: Annotated[
+            Path | None,
+            typer.Option(
+                "--operations",
+                help='Typed operations: \\[{"op": "create", "type": …, "data": {…}}, …]; '
+                "- is standard input.",
+                metavar="FILE.json",
+            ),
+        ] = None,
+        branch: BranchOption = "main",
+        message: MessageOption = "",
+        expected_head: ExpectedHeadOption = None,
+        idempotency_key: IdempotencyKeyOption = None,
+        project: FolderOption = None,
+        server: ServerOption = None,
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Change the graph in one commit, validated as a whole, or not at all."""
+        with Reporting(as_json=as_json) as report:
+            if sum(each is not None for each in (text, file, operations_file)) != 1:
+                raise QueryError("give one of these: the text of an update, --file or --operations")
+            change: str | list[object]
+            if operations_file is not None:
+                content = read_json_text(operations_file)
+                if not isinstance(content, list):
+                    raise QueryError(
+                        f"{operations_file} must hold a list of operations: [{{…}}, …]"
+                    )
+                change = content
+            else:
+                change = text if text is not None else read_text(file or Path("-"))
+            options = WriteOptions(message, expected_head, idempotency_key)
+            with operations.open(
+                place_of(project, server), graph, report.tell, declared=True
+            ) as session:
+                done = session.mutate(branch, change, options)
+            report.value = done
+            if done.replayed:
+                report.text = [f"Done before{as_commit(done.commit)}; nothing was done now."]
+            elif done.commit is None:
+                report.text = ["Nothing changed."]
+            else:
+                report.text = [f"Committed {short(done.commit)} on {escape(branch)}."]
+            report.text += [
+                f"  {each.op} [bold]{escape(each.handle)}[/]" for each in done.applied[:20]
+            ]
+            if len(done.applied) > 20:
+                report.text.append(f"  and {count(len(done.applied) - 20, 'more node')}")

@@ -18,7 +18,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from trails.errors import StorageFullError, TrailsError, ValidationError
-from trails.model.reports import Report
+from trails.model.upkeep import Report
 from trails.surfaces.cli.plain import INTERRUPTED
 from trails.surfaces.cli.terminal import Terminal, escape_json
 

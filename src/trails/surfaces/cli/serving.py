@@ -12,14 +12,14 @@ import typer
 from rich.markup import escape
 
 from trails.errors import TrailsError
-from trails.surfaces.cli.operations import Served, Server
+from trails.surfaces.cli.operations import ServeCommand, Served
 from trails.surfaces.cli.options import GraphOption, JsonOption, ProjectOption
 from trails.surfaces.cli.plain import INTERRUPTED, tell
 from trails.surfaces.cli.reporting import Reporting
 from trails.surfaces.cli.terminal import Terminal, escape_json
 
 
-def add_serve_command(cli: typer.Typer, server: Server) -> None:
+def add_serve_command(cli: typer.Typer, server: ServeCommand) -> None:
     """Add it to the command line."""
 
     @cli.command(epilog="Example: trails serve --port 8321, or trails serve --stdio --graph main")

@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from trails.model.actors import Actor
-from trails.model.outcomes import Failure, Outcome
-from trails.model.resources import Completions, Content, ResourceList
-from trails.model.tools import ToolList
+from trails.model.capabilities import ToolList
+from trails.model.results import Failure, Outcome
+from trails.model.uris import Completions, Content, ResourceList
 
 
 class Watch(Protocol):
@@ -35,7 +35,7 @@ class Watch(Protocol):
         """Stop watching."""
 
 
-class Backend(Protocol):
+class McpBackend(Protocol):
     """One graph, as MCP sees it. Every method is called on the event loop."""
 
     @property

@@ -3,13 +3,23 @@
 Both doors see the same JSON: what msgspec does not accept (bytes that are not UTF-8, lone
 surrogates, numbers that no double holds, NaN) is refused here, because the SDK's parsers
 disagree about it from one revision to the next.
+
+Work that ends when the client leaves.
+
+Coroutines that are begun before anybody waits for them.
+
+Most calls and most bodies are ready at once. Beginning a coroutine by hand tells so, and
+what waiting needs (a watcher, a deadline) is set up for the others alone. The coroutine
+stays in the task that began it, so that timeouts and cancellation inside it mean what
+they say.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, Final, cast
+from collections.abc import Awaitable, Coroutine, Generator
+from types import coroutine
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 from mcp_types.jsonrpc import (
@@ -22,10 +32,85 @@ from mcp_types.jsonrpc import (
 from pydantic import ValidationError
 from starlette.types import Message, Receive
 
-from trails.model.json_faults import tell_fault
-from trails.model.json_scans import MAX_DEPTH, TOO_DEEP, JsonTooLargeError, scan_json
-from trails.surfaces.mcp.disconnects import Gone
-from trails.surfaces.mcp.steps import Begun
+from trails.model.texts import MAX_DEPTH, TOO_DEEP, JsonTooLargeError, scan_json, tell_fault
+
+T = TypeVar("T")
+
+
+class Begun(Generic[T]):
+    """A coroutine after its first step."""
+
+    __slots__ = ("_waits_for", "_work", "done", "value")
+
+    value: T
+    """What it gave, once it is done."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        try:
+            self._waits_for = work.send(None)
+        except StopIteration as end:
+            self.done = True
+            self.value = end.value
+        else:
+            self.done = False
+            self._work = work
+
+    def rest(self) -> Awaitable[T]:
+        """Wait for what is left; must be awaited next in the same task."""
+        return _go_on(self._work, self._waits_for)
+
+
+@coroutine
+def _go_on(work: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:  # noqa: ANN401 -- whatever the event loop takes
+    """Hand on what a coroutine waits for, and what it is given."""
+    while True:
+        try:
+            given = yield waits_for
+        except BaseException as error:  # noqa: BLE001 -- it is the coroutine's
+            try:
+                waits_for = work.throw(error)
+            except StopIteration as end:
+                value: T = end.value
+                return value
+        else:
+            try:
+                waits_for = work.send(given)
+            except StopIteration as end:
+                value = end.value
+                return value
+
+
+class Gone(Exception):  # noqa: N818 -- not an error: nobody is left to tell
+    """The client left."""
+
+
+async def until_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Do the work in this task; a client that leaves cancels it, and ``Gone`` is raised."""
+    begun = Begun(work)
+    if begun.done:
+        return begun.value
+    task = asyncio.current_task()
+    gone = False
+
+    async def watch() -> None:
+        nonlocal gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        gone = True
+        if task is not None:
+            task.cancel()
+
+    watcher = asyncio.ensure_future(watch())
+    try:
+        return await begun.rest()
+    except asyncio.CancelledError:
+        if not gone or task is None:
+            raise
+        task.uncancel()
+        raise Gone from None
+    finally:
+        watcher.cancel()
+
 
 BODY_SECONDS: Final = 30.0
 """How long a body may take to arrive."""

@@ -16,7 +16,7 @@ from typing import Final, Literal
 import msgspec
 from mcp_types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
 
-from trails.model.outcomes import Failure, FailureKind
+from trails.model.results import Failure, FailureKind
 from trails.surfaces.mcp.wire import ERROR_META, MODERN, Json, ValidationErrors, encode
 
 logger = logging.getLogger(__name__)

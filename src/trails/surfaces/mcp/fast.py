@@ -3,34 +3,271 @@
 Whether to answer is decided before the backend is called, so that a call never runs
 twice. After it, everything is answered here: results are spliced from encoded parts,
 failures are mapped by the table that the other door uses.
+
+Requests that the fast door understands completely.
+
+Pure: headers and a body in, a ``Ticket`` out, or None at the slightest doubt. What is
+admitted here, the SDK would have accepted and handled in the same way; nothing is
+refused here, because refusing is the SDK's business.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 from mcp.server.lowlevel import Server
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS, X_MCP_HEADER_KEY
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+    RequestParams,
+)
+from mcp_types.methods import validate_client_request
+from pydantic import ValidationError
 from starlette.types import Scope
 
 from trails.model.actors import Actor
-from trails.model.outcomes import Failure, Outcome
-from trails.model.tools import ToolList
-from trails.surfaces.mcp.backend import Backend
-from trails.surfaces.mcp.challenges import lacking_scope
-from trails.surfaces.mcp.envelopes import Envelopes, Ticket
+from trails.model.capabilities import ToolList
+from trails.model.results import Failure, Outcome
+from trails.surfaces.mcp.backend import McpBackend
+from trails.surfaces.mcp.bodies import is_deep, may_be_deep, parse
 from trails.surfaces.mcp.failures import Asked, ErrorResult, conceal, map_failure
-from trails.surfaces.mcp.results import add_alias, list_tools
-from trails.surfaces.mcp.splices import Splices, shape
-from trails.surfaces.mcp.wire import LEGACY, MODERN, ValidationErrors, encode, error_message
+from trails.surfaces.mcp.responses import lacking_scope
+from trails.surfaces.mcp.results import Splices, add_alias, list_tools, shape
+from trails.surfaces.mcp.wire import (
+    DEFAULT_REVISION,
+    LEGACY,
+    MODERN,
+    ValidationErrors,
+    encode,
+    error_message,
+)
+
+Method = Literal["tools/call", "tools/list", "resources/read", "subscriptions/listen"]
+
+_HEADERS: Final = frozenset(
+    {b"content-type", b"accept", b"mcp-protocol-version", b"mcp-method", b"mcp-name"}
+)
+_CONTENT_TYPES: Final = frozenset(
+    {b"application/json", b"application/json; charset=utf-8", b"application/json;charset=utf-8"}
+)
+_ACCEPTS: Final = frozenset(
+    {
+        b"application/json, text/event-stream",
+        b"application/json,text/event-stream",
+        b"text/event-stream, application/json",
+        b"application/json",
+        b"*/*",
+    }
+)
+_REVISIONS: Final[Mapping[bytes | None, str]] = {
+    None: DEFAULT_REVISION,
+    **{revision.encode(): revision for revision in LEGACY | MODERN},
+}
+_ENVELOPE: Final = frozenset(
+    {PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY}
+)
+_PROGRESS: Final = b'"progressToken"'
+_MAX_META: Final = 4096
+_MAX_KNOWN: Final = 1024
+_MAX_NAMES: Final = 32
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class _Filter(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    tools_list_changed: bool | None = None
+    prompts_list_changed: bool | None = None
+    resources_list_changed: bool | None = None
+    resource_subscriptions: list[str] | None = None
+
+
+class _Params(msgspec.Struct, forbid_unknown_fields=True):
+    name: str | None = None
+    uri: str | None = None
+    arguments: dict[str, Any] | None = None
+    cursor: None = None
+    notifications: _Filter | None = None
+    meta: msgspec.Raw = msgspec.field(name="_meta", default=msgspec.Raw(b""))
+
+
+class _Request(msgspec.Struct, forbid_unknown_fields=True):
+    jsonrpc: Literal["2.0"]
+    id: int | str
+    method: Method
+    params: _Params | None = None
+
+
+class Ticket(msgspec.Struct):
+    """An admitted request."""
+
+    revision: str
+    id: int | str
+    method: Method
+    name: str
+    """Of the tool, or the URI; empty where lists are asked for."""
+    arguments: dict[str, Any]
+    """Of the tool, or what is listened to."""
+
+
+_NO_PARAMS: Final = _Params()
+_decode: Final = msgspec.json.Decoder(_Request).decode
+
+
+class Envelopes:
+    """What tells admitted requests from others, and the envelopes that were seen before."""
+
+    def __init__(self) -> None:
+        self._known: set[tuple[str, Method, bytes]] = set()
+        self._plain_names: set[tuple[bytes, ...]] = set()
+        """Names of headers that came together before, and leave no doubt."""
+
+    def admit(self, headers: Headers, body: bytes, *, is_scanned: bool = False) -> Ticket | None:
+        """A ticket for a request that leaves no doubt; one that was scanned is not too deep."""
+        found = self._read(headers)
+        if found is None:
+            return None
+        revision = _REVISIONS.get(found.get(b"mcp-protocol-version"))
+        if (
+            revision is None
+            or found.get(b"content-type") not in _CONTENT_TYPES
+            or found.get(b"accept") not in _ACCEPTS
+        ):
+            return None
+        try:
+            request = _decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+        ticket = _ticket(revision, request)
+        if ticket is None or (revision in MODERN and not _agree(found, ticket)):
+            return None
+        meta = b"" if request.params is None else bytes(request.params.meta)
+        if not self._is_plain(ticket, meta):
+            return None
+        if not is_scanned and may_be_deep(body) and is_deep([[ticket.arguments]]):
+            return None
+        return ticket
+
+    def _read(self, headers: Headers) -> Mapping[bytes, bytes] | None:
+        """Headers by name; None where one that counts is there twice, or is not known here."""
+        found = dict(headers)
+        names = tuple(found)
+        if len(names) != len(headers):
+            counted = [name for name, _ in headers if name in _HEADERS]
+            if len(counted) != len(set(counted)):
+                return None
+        if names not in self._plain_names:
+            if any(name.startswith(b"mcp-") and name not in _HEADERS for name in names):
+                return None
+            if len(self._plain_names) >= _MAX_KNOWN:
+                self._plain_names.clear()
+            if len(names) <= _MAX_NAMES:
+                self._plain_names.add(names)
+        return found
+
+    def _is_plain(self, ticket: Ticket, meta: bytes) -> bool:
+        """Whether ``_meta`` is what the revision asks for, and no wish that only the SDK grants."""
+        if _PROGRESS in meta:
+            rest = _without_progress(meta)
+            if rest is None:
+                return False
+            meta = rest
+        if not meta:
+            return ticket.revision in LEGACY
+        key = (ticket.revision, ticket.method, meta)
+        if key in self._known:
+            return True
+        if len(meta) > _MAX_META or not _is_envelope(ticket, meta):
+            return False
+        if len(self._known) >= _MAX_KNOWN:
+            self._known.clear()
+        self._known.add(key)
+        return True
+
+
+def _without_progress(raw: bytes) -> bytes | None:
+    """``_meta`` without its progress token, or None where that is none.
+
+    Nothing here reports progress, and an answer in one piece has no place for it; so a token
+    changes nothing. Many clients send one with every call.
+    """
+    try:
+        meta = parse(raw)
+    except ValueError:
+        return None
+    if not isinstance(meta, dict) or is_deep([[meta]]):
+        return None
+    token = meta.pop("progressToken", None)
+    is_token = isinstance(token, str | int) and not isinstance(token, bool)
+    return msgspec.json.encode(meta) if is_token else None
+
+
+def _ticket(revision: str, request: _Request) -> Ticket | None:
+    """The parameters that a method takes, or None where some are missing or too many."""
+    method, params = request.method, request.params or _NO_PARAMS
+    name, uri, arguments = params.name, params.uri, params.arguments
+    if method == "subscriptions/listen" or params.notifications is not None:
+        return _listen_ticket(revision, request, params)
+    if method == "tools/call":
+        known = name is not None and uri is None
+        return Ticket(revision, request.id, method, name or "", arguments or {}) if known else None
+    if name is not None or arguments is not None or (uri is None) == (method == "resources/read"):
+        return None
+    return Ticket(revision, request.id, method, uri or "", {})
+
+
+def _listen_ticket(revision: str, request: _Request, params: _Params) -> Ticket | None:
+    known = params.name is None and params.uri is None and params.arguments is None
+    wanted = params.notifications
+    if request.method != "subscriptions/listen" or revision not in MODERN or wanted is None:
+        return None
+    asked = msgspec.to_builtins(wanted)
+    return Ticket(revision, request.id, request.method, "", asked) if known else None
+
+
+def _agree(found: Mapping[bytes, bytes], ticket: Ticket) -> bool:
+    """Whether the headers say what the body says."""
+    if found.get(b"mcp-method") != ticket.method.encode():
+        return False
+    if ticket.method == "tools/list":
+        return True
+    if ticket.method == "subscriptions/listen":
+        return found[b"accept"] != b"application/json"  # the answer is a stream
+    name = found.get(b"mcp-name", b"")
+    return (
+        ticket.name.isascii() and name == ticket.name.encode() and not name.startswith(b"=?base64?")
+    )
+
+
+def _is_envelope(ticket: Ticket, raw: bytes) -> bool:
+    """Whether the SDK accepts a ``_meta``, and it holds no wish that only the SDK grants."""
+    try:
+        meta = parse(raw)
+    except ValueError:
+        return False
+    if not isinstance(meta, dict) or is_deep([[meta]]):
+        return False
+    if ticket.revision in LEGACY:
+        return not meta
+    if not meta.keys() <= _ENVELOPE or meta.get(PROTOCOL_VERSION_META_KEY) != ticket.revision:
+        return False
+    params = {"_meta": meta, "name": "", "uri": "", "notifications": {}}
+    try:
+        validate_client_request(ticket.method, ticket.revision, params)
+        RequestParams.model_validate(params, by_name=False)
+    except ValidationError:
+        return False
+    return True
+
 
 _MAX_LISTS: Final = 64
 _MAX_TOOLS: Final = 4096
 
 
-class Answer(NamedTuple):
+class FastResponse(NamedTuple):
     """What is sent."""
 
     status: int
@@ -42,7 +279,9 @@ class Answer(NamedTuple):
 class FastDoor:
     """Answers what it understands completely."""
 
-    def __init__(self, backend: Backend, server: Server[Any], validation: ValidationErrors) -> None:
+    def __init__(
+        self, backend: McpBackend, server: Server[Any], validation: ValidationErrors
+    ) -> None:
         self._backend = backend
         self._server = server
         self._validation = validation
@@ -60,7 +299,7 @@ class FastDoor:
         calls = ticket.method == "tools/call" and ticket.revision not in LEGACY
         return not calls or not self._is_mirrored(ticket.name)
 
-    async def answer(self, ticket: Ticket, actor: Actor) -> Answer:
+    async def answer(self, ticket: Ticket, actor: Actor) -> FastResponse:
         """Answer an admitted request."""
         try:
             if ticket.method == "tools/call":
@@ -68,30 +307,32 @@ class FastDoor:
                 return self._show(ticket, outcome)
             if ticket.method == "tools/list":
                 tools = self._list(ticket.revision, self._backend.tools(actor))
-                return Answer(200, _result(ticket, tools))
+                return FastResponse(200, _result(ticket, tools))
             return await self._read(ticket, actor)
         except Exception as error:  # noqa: BLE001 -- no exception leaves the surface
             return self._fail(ticket, conceal(error), "resource")
 
-    def _show(self, ticket: Ticket, outcome: Outcome) -> Answer:
+    def _show(self, ticket: Ticket, outcome: Outcome) -> FastResponse:
         if isinstance(outcome, Failure):
             return self._fail(ticket, outcome, "tool")
-        return Answer(200, _result(ticket, self._splices[ticket.revision].success(outcome.body)))
+        return FastResponse(
+            200, _result(ticket, self._splices[ticket.revision].success(outcome.body))
+        )
 
-    async def _read(self, ticket: Ticket, actor: Actor) -> Answer:
+    async def _read(self, ticket: Ticket, actor: Actor) -> FastResponse:
         contents = await self._backend.read(actor, ticket.name)
         if isinstance(contents, Failure):
             return self._fail(ticket, contents, "resource")
-        return Answer(200, _result(ticket, self._splices[ticket.revision].contents(contents)))
+        return FastResponse(200, _result(ticket, self._splices[ticket.revision].contents(contents)))
 
-    def _fail(self, ticket: Ticket, failure: Failure, asked: Asked) -> Answer:
+    def _fail(self, ticket: Ticket, failure: Failure, asked: Asked) -> FastResponse:
         mapped = map_failure(failure, ticket.revision, self._validation, asked)
         if isinstance(mapped, ErrorResult):
             shaped = shape(self._server, ticket.method, ticket.revision, mapped.result)
-            return Answer(200, _result(ticket, encode(shaped)))
+            return FastResponse(200, _result(ticket, encode(shaped)))
         status = ERROR_CODE_HTTP_STATUS.get(mapped.code, 200) if ticket.revision in MODERN else 200
         message = error_message(ticket.id, mapped.code, mapped.message, mapped.data)
-        return Answer(status, encode(message), lacking_scope(message))
+        return FastResponse(status, encode(message), lacking_scope(message))
 
     def _list(self, revision: str, tools: ToolList) -> bytes:
         """The tools, encoded once a version and revision."""

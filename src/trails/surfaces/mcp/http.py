@@ -17,40 +17,36 @@ from typing import Final, NamedTuple
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
-from trails.model.actors import LOCAL, Actor
-from trails.model.large_bodies import LargeBodies, is_large
-from trails.model.outcomes import Failure
-from trails.model.revocations import IsCurrent, Lasting
-from trails.model.secrets import PRESENTED
-from trails.surfaces.mcp.backend import Backend
-from trails.surfaces.mcp.bearers import without_bearer
+from trails.model.actors import LOCAL, PRESENTED, Actor, IsCurrent, Lasting
+from trails.model.fairness import LargeBodies, is_large
+from trails.model.results import Failure
+from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.bodies import (
     BodyError,
+    Gone,
     Replay,
     check_for_sdk,
     check_large,
     check_shape,
     parse_body,
     read_body,
+    until_gone,
 )
-from trails.surfaces.mcp.callers import actor_of, caller_of, is_legacy
-from trails.surfaces.mcp.challenges import STEP_UP, challenge
-from trails.surfaces.mcp.disconnects import Gone, until_gone
-from trails.surfaces.mcp.envelopes import Ticket
-from trails.surfaces.mcp.fast import FastDoor
-from trails.surfaces.mcp.listening import Listening
+from trails.surfaces.mcp.callers import actor_of, caller_of, is_legacy, without_bearer
+from trails.surfaces.mcp.fast import FastDoor, Ticket
+from trails.surfaces.mcp.legacy import MESSAGES, STREAM, LegacySessions, SseTransport
 from trails.surfaces.mcp.responses import (
+    STEP_UP,
     Reencoder,
+    challenge,
     refuse,
     refuse_body,
     refuse_unread,
     send_json,
 )
-from trails.surfaces.mcp.revocations import sweep
 from trails.surfaces.mcp.server import build_server
-from trails.surfaces.mcp.sessions import Sessions
-from trails.surfaces.mcp.sse import MESSAGES, STREAM, SseTransport
-from trails.surfaces.mcp.subscriptions import Subscriptions
+from trails.surfaces.mcp.subscribers import sweep
+from trails.surfaces.mcp.subscriptions import ListenStreams, Subscriptions
 from trails.surfaces.mcp.wire import MAX_BODY, ValidationErrors
 
 _SSE_PATHS: Final = (STREAM, MESSAGES)
@@ -74,7 +70,7 @@ class McpApp:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: McpBackend,
         *,
         legacy_sessions: bool = False,
         legacy_sse: bool = False,
@@ -92,12 +88,12 @@ class McpApp:
         self._subscriptions = Subscriptions(backend)
         self._lasting: list[Lasting] = [self._subscriptions]
         self._subscriptions.register(server, actor_of, sessions=False)
-        self._listening = Listening(self._subscriptions, server)
+        self._listening = ListenStreams(self._subscriptions, server)
         self._stateless = StreamableHTTPSessionManager(
             server, json_response=True, stateless=True, max_request_body_size=max_body
         )
         self._fast = FastDoor(backend, server, validation_errors) if fast else None
-        self._sessions: Sessions | None = None
+        self._sessions: LegacySessions | None = None
         self._sse: SseTransport | None = None
         if legacy_sessions or legacy_sse:
             connected = build_server(backend, actor_of, validation_errors)
@@ -105,7 +101,7 @@ class McpApp:
             standing.register(connected, actor_of, sessions=True)
             self._lasting.append(standing)
             if legacy_sessions:
-                self._sessions = Sessions(connected, standing, max_body)
+                self._sessions = LegacySessions(connected, standing, max_body)
             if legacy_sse:
                 self._sse = SseTransport(connected, backend, max_body, self._large)
 

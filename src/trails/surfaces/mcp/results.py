@@ -2,15 +2,26 @@
 
 The SDK sieves them by the revision's own schema; what it drops though we mean it (the
 alias of a tool's kind) is put back afterwards.
+
+Encoded results: the parts that never change are encoded once, by the SDK itself.
+
+The SDK is asked for a result with marks in it, and the bytes are cut at the marks. So the
+order of keys, and what a revision leaves out, come from where the other door takes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, Final
 
-from trails.model.resources import Completions, Content, Resource, ResourceList, ResourceTemplate
-from trails.model.tools import Tool, ToolList
-from trails.surfaces.mcp.wire import ALIAS, TOOL_META, Json, plain
+import msgspec
+from mcp.server.lowlevel import Server
+from mcp_types import SERVER_INFO_META_KEY
+from mcp_types.methods import serialize_server_result
+
+from trails.model.capabilities import Tool, ToolList
+from trails.model.uris import Completions, Content, ListedResource, ResourceList, ResourceTemplate
+from trails.surfaces.mcp.wire import ALIAS, MODERN, TOOL_META, Json, encode, plain
 
 
 def list_tools(tools: ToolList) -> Json:
@@ -99,7 +110,7 @@ def _kind(tool: Tool) -> Json:
     }
 
 
-def _resource(resource: Resource) -> Json:
+def _resource(resource: ListedResource) -> Json:
     return {
         "uri": resource.uri,
         "name": resource.name,
@@ -117,3 +128,51 @@ def _template(template: ResourceTemplate) -> Json:
         "description": template.description,
         "mimeType": template.mime_type,
     }
+
+
+_TEXT: Final = "\x00text"
+_STRUCTURE: Final = {"\x00": "structure"}
+_NO_CONTENTS: Final = b'"contents":[]'
+
+
+def shape(server: Server[Any], method: str, revision: str, result: Json) -> Json:
+    """A result as the SDK shapes it for a revision."""
+    hint = server.cache_hints.get(method)
+    if hint is not None:
+        result = {"ttlMs": hint.ttl_ms, "cacheScope": hint.scope, **result}
+    shaped = serialize_server_result(method, revision, result)
+    if revision in MODERN:
+        stamp = {SERVER_INFO_META_KEY: server.server_info_stamp}
+        shaped["_meta"] = {**shaped.get("_meta", {}), **stamp}
+    return shaped
+
+
+class Splices:
+    """The results of one revision, ready to be filled in."""
+
+    def __init__(self, server: Server[Any], revision: str) -> None:
+        called = encode(
+            shape(server, "tools/call", revision, show_success(_TEXT, _STRUCTURE)),
+        )
+        read = encode(shape(server, "resources/read", revision, show_contents([])))
+        self._call, rest = called.split(encode(_TEXT))
+        self._structure, self._call_end = rest.split(encode(_STRUCTURE))
+        self._read, self._read_end = read.split(_NO_CONTENTS)
+
+    def success(self, body: bytes) -> bytes:
+        """The result of a call."""
+        text = encode(body.decode())
+        return b"".join((self._call, text, self._structure, body, self._call_end))
+
+    def contents(self, contents: Iterable[Content]) -> bytes:
+        """The result of a read."""
+        documents = encode([_Document(one.mime_type, one.text, one.uri) for one in contents])
+        return b"".join((self._read, b'"contents":', documents, self._read_end))
+
+
+class _Document(msgspec.Struct, rename="camel"):
+    """A document, with its keys in the SDK's order."""
+
+    mime_type: str
+    text: str
+    uri: str

@@ -21,8 +21,8 @@ from mcp_types.jsonrpc import INVALID_PARAMS
 from pydantic import BaseModel, ValidationError
 
 from trails.model.actors import Actor
-from trails.model.outcomes import Failure, Outcome
-from trails.surfaces.mcp.backend import Backend
+from trails.model.results import Failure, Outcome
+from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.failures import ErrorResult, conceal, map_failure
 from trails.surfaces.mcp.results import (
     add_alias,
@@ -53,10 +53,12 @@ _TO_COME: Final = "…"
 """Where that is put."""
 
 
-class Handlers:
+class RequestHandlers:
     """What the SDK calls: one method a request of the protocol."""
 
-    def __init__(self, backend: Backend, actor_of: ActorOf, validation: ValidationErrors) -> None:
+    def __init__(
+        self, backend: McpBackend, actor_of: ActorOf, validation: ValidationErrors
+    ) -> None:
         self._backend = backend
         self._actor_of = actor_of
         self._validation = validation
@@ -120,7 +122,7 @@ class Handlers:
 
 
 def build_server(
-    backend: Backend,
+    backend: McpBackend,
     actor_of: ActorOf,
     validation: ValidationErrors,
     schema_of: SchemaOf = lambda _name: None,
@@ -130,7 +132,7 @@ def build_server(
     ``schema_of`` gives the schema by which the SDK compares a call's headers with its
     arguments; without one it would list all tools at every call.
     """
-    handlers = Handlers(backend, actor_of, validation)
+    handlers = RequestHandlers(backend, actor_of, validation)
     server: Server[dict[str, Any]] = Server(
         backend.name,
         version=backend.version,
@@ -145,14 +147,14 @@ def build_server(
     add("resources/templates/list", types.PaginatedRequestParams, handlers.list_templates)
     add("resources/read", types.ReadResourceRequestParams, handlers.read)
     add("completion/complete", types.CompleteRequestParams, handlers.complete)
-    server.middleware[:] = [Guard(backend, actor_of)]
+    server.middleware[:] = [MessageGuard(backend, actor_of)]
     return server
 
 
-class Guard:
+class MessageGuard:
     """What every message passes: lets only known errors out, and finishes what is sent."""
 
-    def __init__(self, backend: Backend, actor_of: ActorOf) -> None:
+    def __init__(self, backend: McpBackend, actor_of: ActorOf) -> None:
         self._backend = backend
         self._actor_of = actor_of
 

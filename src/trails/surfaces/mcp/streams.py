@@ -24,19 +24,16 @@ from mcp_types.jsonrpc import (
     JSONRPCResponse,
 )
 
-from trails.model.actors import Actor
-from trails.model.json_scans import JsonTooLargeError, scan_json
-from trails.model.large_bodies import LargeBodies, is_large
-from trails.model.outcomes import Failure
-from trails.model.revocations import end_stale
-from trails.model.secrets import MISPLACED, Secret, holds_token
-from trails.surfaces.mcp.backend import Backend
-from trails.surfaces.mcp.bearers import has_token, take_bearer
+from trails.model.actors import MISPLACED, Actor, Secret, end_stale, holds_token
+from trails.model.fairness import LargeBodies, is_large
+from trails.model.results import Failure
+from trails.model.texts import JsonTooLargeError, scan_json
+from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.bodies import parse, understand
-from trails.surfaces.mcp.callers import Callers
+from trails.surfaces.mcp.callers import Callers, has_token, take_bearer
 from trails.surfaces.mcp.failures import ErrorResult, map_failure
-from trails.surfaces.mcp.revocations import sweep
 from trails.surfaces.mcp.server import Context, build_server
+from trails.surfaces.mcp.subscribers import sweep
 from trails.surfaces.mcp.subscriptions import Subscriptions
 from trails.surfaces.mcp.wire import (
     DEFAULT_REVISION,
@@ -67,7 +64,7 @@ _Written = MemoryObjectReceiveStream[SessionMessage]
 
 
 async def serve_stream(
-    backend: Backend,
+    backend: McpBackend,
     receive: ReceiveLine,
     send: SendLine,
     *,

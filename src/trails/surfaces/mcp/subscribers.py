@@ -3,16 +3,22 @@
 One subscriber stands for one listen stream, or for one connection of an older revision.
 What it is due is kept here, never more than it asked for, until its transport takes it:
 a transport that does not keep up is told less often and misses nothing.
+
+Subscriptions end with the credentials that began them.
+
+What is due to somebody who is not current any more is not told. A stream that can say so says
+that it is over; a connection that goes on all the same is cut by whoever serves it.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from trails.model.actors import Actor
-from trails.model.outcomes import Failure
-from trails.surfaces.mcp.backend import Backend, Watch
+from trails.model.actors import Actor, IsCurrent, Lasting, end_stale
+from trails.model.results import Failure
+from trails.surfaces.mcp.backend import McpBackend, Watch
 
 UPDATED: Final = "notifications/resources/updated"
 TOOLS_CHANGED: Final = "notifications/tools/list_changed"
@@ -119,7 +125,7 @@ class Subscriber:
 class Subscribers:
     """All subscribers of one backend; one listener hears of its lists for all of them."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: McpBackend) -> None:
         self._backend = backend
         self._open: dict[Subscriber, None] = {}
         self._stop: Callable[[], None] = _do_nothing
@@ -180,3 +186,15 @@ class Subscribers:
 
 def _do_nothing() -> None:
     pass
+
+
+PAUSE: Final = 1.0
+"""Seconds between two looks."""
+
+
+async def sweep(is_current: IsCurrent, *kinds: Lasting) -> None:
+    """Stop what goes on for actors that are not current any more, until cancelled."""
+    while True:
+        await asyncio.sleep(PAUSE)
+        for each in kinds:
+            end_stale(each, is_current)

@@ -4,14 +4,24 @@ From 2026-07-28 on, ``subscriptions/listen`` is a request whose answer is a stre
 is acknowledged with what will be honoured, and ends with a result. Before, a connection
 subscribes to single resources and is told on its own channel, which only a session has:
 where there is none, subscribing is refused and not advertised.
+
+``subscriptions/listen`` over HTTP, for many subscribers at once.
+
+The stream is written here: notifications are spliced from encoded parts, of which only
+the subscription's id differs between subscribers. An idle subscriber is one task that
+waits for its client to leave. Telling it takes no task unless its connection is full; then
+it waits for that alone, and what becomes due meanwhile is told once. The frames are, byte
+for byte, those that the SDK would send.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import mcp_types as types
@@ -28,12 +38,15 @@ from mcp.shared.subscriptions import (
     event_to_notification,
 )
 from mcp_types.jsonrpc import METHOD_NOT_FOUND
-from starlette.types import Message, Send
+from starlette.types import Message, Receive, Send
 
 from trails.model.actors import Actor
-from trails.model.outcomes import Failure
-from trails.surfaces.mcp.backend import Backend
+from trails.model.results import Failure
+from trails.surfaces.mcp.backend import McpBackend
+from trails.surfaces.mcp.bodies import Begun
 from trails.surfaces.mcp.failures import ErrorResult, map_failure
+from trails.surfaces.mcp.fast import Ticket
+from trails.surfaces.mcp.results import shape
 from trails.surfaces.mcp.server import ActorOf, Context
 from trails.surfaces.mcp.subscribers import (
     RESOURCES_CHANGED,
@@ -70,10 +83,10 @@ _ANOTHER: Final = (
 class Subscriptions:
     """Everything that watches one backend through one transport."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: McpBackend) -> None:
         self._backend = backend
         self._subscribers = Subscribers(backend)
-        self._standing: dict[str, Standing] = {}
+        self._standing: dict[str, LegacyChannel] = {}
         self._streams: set[str] = set()
         self._ended = False
 
@@ -82,7 +95,7 @@ class Subscriptions:
 
     def register(self, server: Server[Any], actor_of: ActorOf, *, sessions: bool) -> None:
         """Let a server handle subscriptions; those of older revisions where it has sessions."""
-        handlers = Handlers(self, actor_of)
+        handlers = SubscriptionHandlers(self, actor_of)
         server.add_request_handler(
             "subscriptions/listen", types.SubscriptionsListenRequestParams, handlers.listen
         )
@@ -143,9 +156,9 @@ class Subscriptions:
         """Why a URI can't be watched, or None."""
         return self._backend.refuse_watch(actor, uri)
 
-    def standing(self, connection: Connection, actor: Actor) -> Standing | Failure:
+    def standing(self, connection: Connection, actor: Actor) -> LegacyChannel | Failure:
         """What a connection is due; it hears of changed lists from now on."""
-        found: Standing | None = connection.state.get(_STANDING)
+        found: LegacyChannel | None = connection.state.get(_STANDING)
         if found is not None:
             return found if found.actor == actor else Failure("semantic", "conflict", _ANOTHER)
         subscriber = self.open(actor, Asked(tools=True, resources=True))
@@ -153,7 +166,7 @@ class Subscriptions:
             return subscriber
         session = connection.session_id
         ready = session is None or session in self._streams
-        standing = Standing(connection, subscriber, ready=ready)
+        standing = LegacyChannel(connection, subscriber, ready=ready)
         connection.state[_STANDING] = standing
         connection.exit_stack.callback(standing.close)
         if session is not None:
@@ -190,7 +203,7 @@ class Subscriptions:
                     standing.interrupt()
 
 
-class Handlers:
+class SubscriptionHandlers:
     """What the SDK calls: one method a request of the protocol."""
 
     def __init__(self, subscriptions: Subscriptions, actor_of: ActorOf) -> None:
@@ -256,7 +269,7 @@ class Handlers:
             self._subscriptions.standing(connection, self._actor_of(context))
 
 
-class Standing:
+class LegacyChannel:
     """A connection of an older revision: tells what it is due on the connection's channel."""
 
     def __init__(self, connection: Connection, subscriber: Subscriber, *, ready: bool) -> None:
@@ -378,3 +391,168 @@ async def _refuse_without_session(ctx: Context, call_next: CallNext) -> HandlerR
     if ctx.method in _LEGACY_METHODS and ctx.protocol_version in LEGACY:
         raise MCPError(METHOD_NOT_FOUND, _NO_SESSION, {"method": ctx.method})
     return await call_next(ctx)
+
+
+KEEPALIVE_SECONDS: Final = 15.0
+"""A stream that says nothing for so long may be cut by a proxy."""
+
+_HEADERS: Final = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),
+]
+_PING: Final = b": ping\r\n\r\n"
+_MARK: Final = "\x00"
+"""Where the id of a subscription is put in."""
+
+_log = logging.getLogger(__name__)
+
+
+class ListenStreams:
+    """Opens listen streams of one endpoint."""
+
+    def __init__(self, subscriptions: Subscriptions, server: Server[Any]) -> None:
+        self._subscriptions = subscriptions
+        self._server = server
+
+    def open(self, ticket: Ticket, actor: Actor) -> Stream | None:
+        """A stream for an admitted request; None where the other door has to say why not."""
+        wanted = ticket.arguments
+        try:
+            asked = self._subscriptions.honour(
+                actor,
+                wanted["resourceSubscriptions"] or (),
+                tools=wanted["toolsListChanged"] is True,
+                resources=wanted["resourcesListChanged"] is True,
+            )
+            if isinstance(asked, Failure):
+                return None
+            subscriber = self._subscriptions.open(actor, asked)
+        except Exception:  # noqa: BLE001 - the other door meets it again, and says it
+            return None
+        if isinstance(subscriber, Failure):
+            return None
+        return Stream(self._server, ticket, asked, subscriber)
+
+
+class Stream:
+    """One listen stream."""
+
+    __slots__ = (
+        "_asked",
+        "_beat",
+        "_busy",
+        "_done",
+        "_send",
+        "_sent_at",
+        "_server",
+        "_subscriber",
+        "_telling",
+        "_ticket",
+    )
+
+    def __init__(
+        self, server: Server[Any], ticket: Ticket, asked: Asked, subscriber: Subscriber
+    ) -> None:
+        self._server = server
+        self._ticket = ticket
+        self._asked = asked
+        self._subscriber = subscriber
+        self._send: Send
+        self._telling: asyncio.Future[None] | None = None
+        self._beat: asyncio.TimerHandle | None = None
+        self._sent_at = 0.0
+        self._busy = False
+        self._done = False
+
+    async def serve(self, receive: Receive, send: Send) -> None:
+        """Acknowledge, then tell until the client leaves or the subscriber ends."""
+        self._send = send
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await self._write(_acknowledge(self._ticket.id, self._asked))
+            self._subscriber.wake = self._wake
+            self._wake()
+            self._keep_alive()
+            while (await receive())["type"] != "http.disconnect":
+                pass
+        finally:
+            self._done = True
+            self._subscriber.close()
+            if self._beat is not None:
+                self._beat.cancel()
+            if self._telling is not None:
+                self._telling.cancel()
+
+    def _wake(self, *, ping: bool = False) -> None:
+        """Tell at once; what a full connection holds up goes on in a task."""
+        if self._busy or self._done:
+            return
+        self._busy = True
+        begun = Begun(self._tell(ping=ping))
+        if not begun.done:
+            self._telling = asyncio.ensure_future(begun.rest())
+
+    async def _tell(self, *, ping: bool) -> None:
+        try:
+            if ping:
+                await self._write(_PING)
+            while due := self._subscriber.take():
+                await self._write(b"".join([_frame(event, self._ticket.id) for event in due]))
+            if self._subscriber.ended:
+                self._done = True
+                await self._write(self._finish(), more=False)
+        except Exception:  # noqa: BLE001 - a broken connection is told by ``receive``
+            self._done = True
+            _log.debug("a listen stream broke", exc_info=True)
+        finally:
+            self._busy = False
+            self._telling = None
+
+    async def _write(self, body: bytes, *, more: bool = True) -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        self._sent_at = asyncio.get_running_loop().time()
+
+    def _keep_alive(self) -> None:
+        """Say something when nothing was said for long."""
+        loop = asyncio.get_running_loop()
+        left = self._sent_at + KEEPALIVE_SECONDS - loop.time()
+        if left <= 0:
+            left = KEEPALIVE_SECONDS
+            self._wake(ping=True)
+        self._beat = loop.call_later(left, self._keep_alive)
+
+    def _finish(self) -> bytes:
+        ticket = self._ticket
+        meta = {SUBSCRIPTION_ID_META_KEY: ticket.id}
+        result = {"_meta": meta, "resultType": "complete"}
+        shaped = shape(self._server, ticket.method, ticket.revision, result)
+        return _event({"jsonrpc": "2.0", "id": ticket.id, "result": shaped})
+
+
+def _acknowledge(id_: int | str, asked: Asked) -> bytes:
+    params = {"_meta": {SUBSCRIPTION_ID_META_KEY: id_}, "notifications": honoured(asked)}
+    method = "notifications/subscriptions/acknowledged"
+    return _event({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def _frame(event: Event, id_: int | str) -> bytes:
+    before, after = _parts(event)
+    return b"%b%b%b" % (before, json.dumps(id_).encode(), after)
+
+
+@lru_cache(maxsize=1024)
+def _parts(event: Event) -> tuple[bytes, bytes]:
+    """What stands around the id of the subscription."""
+    params: Json = {"_meta": {SUBSCRIPTION_ID_META_KEY: _MARK}}
+    if event.uri is not None:
+        params["uri"] = event.uri
+    whole = _event({"jsonrpc": "2.0", "method": event.method, "params": params})
+    before, _, after = whole.partition(json.dumps(_MARK).encode())
+    return before, after
+
+
+def _event(message: Json) -> bytes:
+    """A message as the SDK frames it: JSON in ASCII."""
+    return f"event: message\r\ndata: {json.dumps(message, separators=(',', ':'))}\r\n\r\n".encode()

@@ -7,13 +7,12 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from trails.model.actors import Actor
-from trails.model.outcomes import Failure, Outcome
-from trails.model.read_only import Status
-from trails.model.resources import Content
-from trails.model.tools import ToolList
+from trails.model.capabilities import ToolList
+from trails.model.results import Failure, Outcome, Status
+from trails.model.uris import Content
 
 
-class Transfers(Protocol):
+class TransferBackend(Protocol):
     """What a graph offers beside tools and resources."""
 
     @property
@@ -39,7 +38,7 @@ class Transfers(Protocol):
         """A branch or snapshot as a file, in blocks."""
 
 
-class Backend(Protocol):
+class RestBackend(Protocol):
     """One graph. Every method is called on the event loop and raises nothing but cancellation."""
 
     @property
@@ -47,7 +46,7 @@ class Backend(Protocol):
         """Whether the graph is written and read, or only read."""
 
     @property
-    def transfers(self) -> Transfers:
+    def transfers(self) -> TransferBackend:
         """What is offered beside tools and resources."""
 
     def tools(self, actor: Actor) -> ToolList:

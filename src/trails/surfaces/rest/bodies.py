@@ -10,12 +10,11 @@ from typing import Final, TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from trails.model.json_faults import tell_fault
-from trails.model.json_scans import JsonTooLargeError, scan_json
-from trails.model.large_bodies import LargeBodies, is_large
-from trails.model.secrets import MISPLACED, PRESENTED, Secret, holds_token, may_hide
+from trails.model.actors import MISPLACED, PRESENTED, Secret, holds_token, may_hide
+from trails.model.fairness import LargeBodies, is_large
+from trails.model.texts import JsonTooLargeError, scan_json, tell_fault
 from trails.surfaces.rest.replies import JSON, Refused, refused
-from trails.surfaces.rest.routing import Call
+from trails.surfaces.rest.routing import RestCall
 
 T = TypeVar("T")
 MAX_BODY: Final = 32 << 20
@@ -26,7 +25,7 @@ _LONGEST: Final = 16 << 10
 """Bytes of a token that is found although it begins in one block and ends in another."""
 
 
-async def read_object(call: Call) -> dict[str, object]:
+async def read_object(call: RestCall) -> dict[str, object]:
     """A JSON object; no body at all is an empty one."""
     request = call.request
     body = await _read_body(request)
@@ -42,7 +41,7 @@ async def read_object(call: Call) -> dict[str, object]:
 
 
 async def _run_large(
-    call: Call, work: Callable[[bytes, Secret | None], T], body: bytes, presented: Secret | None
+    call: RestCall, work: Callable[[bytes, Secret | None], T], body: bytes, presented: Secret | None
 ) -> T:
     """Read a large body in a thread; its sender is admitted before that."""
     call.reserve()
@@ -90,7 +89,7 @@ def _refuse_token(body: bytes, presented: Secret | None) -> None:
         raise refused("misplaced_token", MISPLACED)
 
 
-async def read_text(call: Call) -> str:
+async def read_text(call: RestCall) -> str:
     """A body as text."""
     body, presented = await _read_body(call.request), presented_with(call.request)
     if is_large(body):

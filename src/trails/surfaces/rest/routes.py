@@ -1,18 +1,26 @@
-"""The routes: what exists at which path. Each is a translation to a call and back."""
+"""The routes: what exists at which path. Each is a translation to a call and back.
+
+REST as an application of its own, for whoever serves it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
 import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from trails.model.outcomes import Failure
-from trails.surfaces.rest import calls, data
-from trails.surfaces.rest.records import ask, diff_branch, tell
-from trails.surfaces.rest.replies import JSON
+from trails.model.fairness import LargeBodies
+from trails.model.results import Failure
+from trails.surfaces.rest import endpoints as calls
+from trails.surfaces.rest import endpoints as data
+from trails.surfaces.rest.bodies import MAX_BODY
+from trails.surfaces.rest.endpoints import ask, diff_branch, tell
+from trails.surfaces.rest.replies import JSON, refuse_http
 from trails.surfaces.rest.routing import (
     Graphs,
     Handler,
@@ -85,3 +93,21 @@ def _lister(graphs: Graphs) -> Callable[[Request], Awaitable[Response]]:
         return Response(msgspec.json.encode({"graphs": found}), media_type=JSON)
 
     return answer
+
+
+def build_app(
+    graphs: Graphs,
+    max_body: int = MAX_BODY,
+    lists: Lists = everybody,
+    large: LargeBodies | None = None,
+) -> Starlette:
+    """Everything that REST offers; what no route answers is told in the same form.
+
+    ``lists`` says to whom it is told which graphs there are; ``large`` is where large bodies wait.
+    """
+    routes = build_routes(graphs, lists)
+    app = Starlette(routes=routes, exception_handlers={HTTPException: refuse_http})
+    app.router.redirect_slashes = False
+    app.state.max_body = max_body
+    app.state.large = LargeBodies() if large is None else large
+    return app

@@ -2,10 +2,13 @@
 
 One route has all methods of a path, so that a wrong method is told with the
 right ones.
+
+A client that leaves before it is answered: the work for it ends.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from typing import Final
@@ -15,19 +18,54 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from trails.model.actors import LOCAL, Actor
-from trails.model.outages import tell_outage
-from trails.model.outcomes import Failure
-from trails.surfaces.rest.backend import Backend
-from trails.surfaces.rest.leaving import Leaving
+from trails.model.results import Failure, tell_outage
+from trails.surfaces.rest.backend import RestBackend
 from trails.surfaces.rest.replies import Refused, refuse, refused
+
+_SOON: Final = 0.5
+"""Seconds after which a call is long enough to be watched; most are answered before."""
+
+
+class Leaving:
+    """Watches a client once all of its request is read, and cancels the task that answers it."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._task = asyncio.current_task()
+        self._timer: asyncio.TimerHandle | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def receive(self) -> Message:
+        """What comes next of the request."""
+        message = await self._receive()
+        if message["type"] == "http.request" and not message.get("more_body", False):
+            self._timer = asyncio.get_running_loop().call_later(_SOON, self._begin)
+        return message
+
+    def _begin(self) -> None:
+        self._watcher = asyncio.ensure_future(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if self._task is not None:
+            self._task.cancel()
+
+    def end(self) -> None:
+        """Watch no longer: the answer is there."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
+
 
 CHALLENGE: Final = "trails.challenge"
 """Where the scope of a request carries what its caller is asked for when it lacks a scope."""
 
-Graphs = Mapping[str, Backend | Failure]
+Graphs = Mapping[str, RestBackend | Failure]
 """Every graph by its id; a Failure says why one is not served."""
 
 
@@ -37,10 +75,10 @@ def actor_of(request: Request) -> Actor:
     return found if isinstance(found, Actor) else LOCAL
 
 
-class Call:
+class RestCall:
     """A request for one graph, by a resolved caller."""
 
-    def __init__(self, request: Request, backend: Backend, held: ExitStack) -> None:
+    def __init__(self, request: Request, backend: RestBackend, held: ExitStack) -> None:
         """``held`` is left when the call is answered."""
         self.request = request
         self.backend = backend
@@ -63,7 +101,7 @@ class Call:
         return str(self.request.path_params[name])
 
 
-Handler = Callable[[Call], Awaitable[Response]]
+Handler = Callable[[RestCall], Awaitable[Response]]
 
 
 class SegmentRoute(Route):
@@ -152,7 +190,7 @@ def graph_route(graphs: Graphs, path: str, **handlers: Handler) -> SegmentRoute:
         async def answer(request: Request) -> Response:
             found = _found(graphs, str(request.path_params["graph"]), actor_of(request))
             with ExitStack() as held:
-                return await handler(Call(request, found, held))
+                return await handler(RestCall(request, found, held))
 
         return answer
 
@@ -160,7 +198,7 @@ def graph_route(graphs: Graphs, path: str, **handlers: Handler) -> SegmentRoute:
     return SegmentRoute(f"/graphs/{{graph}}{path}", Methods(methods))
 
 
-def _found(graphs: Graphs, name: str, actor: Actor) -> Backend:
+def _found(graphs: Graphs, name: str, actor: Actor) -> RestBackend:
     found = graphs.get(name)
     if found is None:
         raise refused("not_found", f"there is no graph {name[:100]!r} here")

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import msgspec
 
-from trails.model.resources import Content
+from trails.model.uris import Content
 
 
 def write_uri(

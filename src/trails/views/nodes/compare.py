@@ -19,11 +19,9 @@ from typing import Any, Final
 import msgspec
 
 from trails.model.types import Schema
-from trails.views.nodes.arms import Arm, arms_of
-from trails.views.nodes.docs import Docs, docs_of, unseal
 from trails.views.nodes.file import marks
-from trails.views.nodes.keys import Extract, all_slots
-from trails.views.nodes.layers import FOREVER, ROOT, ROOT_NAME, UNFINISHED, Layers
+from trails.views.nodes.layers import FOREVER, ROOT, ROOT_NAME, UNFINISHED, Arm, Layers, arms_of
+from trails.views.nodes.rows import Docs, Extract, all_slots, docs_of, unseal
 
 _HANDLES: Final = 200
 _SHOWN: Final = 3

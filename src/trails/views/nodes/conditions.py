@@ -1,11 +1,17 @@
 """Conditions, compiled: each is a test on a node's values, and often a range of keys.
 
 The test alone decides; the key ranges only say where to look.
+
+Unseen: the rows of a type that a lens takes out, as conditions in SQL.
+
+A slot lists a type with everything that extends it, hidden types among them. Rows are left
+out where they are found, so that pages are full and counts are right.
 """
 
 from __future__ import annotations
 
 import operator
+import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -15,9 +21,20 @@ from trails.errors import QueryError
 from trails.model.constraints import Coerce, coercer_of, shorten
 from trails.model.kinds import KindError
 from trails.model.names import suggest
-from trails.model.selections import Condition, Group
+from trails.model.nodes import Condition, Group
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor, ValueType
-from trails.views.nodes.keys import MISSING, PRESENT, after_prefix, encoder, is_long, slot_name
+from trails.model.visibility import SchemaFilter
+from trails.views.nodes.index import NodeIndex
+from trails.views.nodes.layers import Arm
+from trails.views.nodes.rows import (
+    LONG,
+    MISSING,
+    PRESENT,
+    after_prefix,
+    encoder,
+    is_long,
+    slot_name,
+)
 
 _MAX_DEPTH: Final = 100
 
@@ -41,13 +58,13 @@ class Ranges(msgspec.Struct, frozen=True):
     """Whether one node can have several keys here."""
 
 
-class Compiled(msgspec.Struct, frozen=True):
+class CompiledCondition(msgspec.Struct, frozen=True):
     """A condition or group, ready to run."""
 
     test: Test
     ranges: Ranges | None = None
     op: str = ""
-    parts: tuple[Compiled, ...] = ()
+    parts: tuple[CompiledCondition, ...] = ()
 
 
 class Compiler:
@@ -68,7 +85,7 @@ class Compiler:
 
     def compile(
         self, type_name: str, tree: Condition | Group | None, depth: int = 0
-    ) -> Compiled | None:
+    ) -> CompiledCondition | None:
         """Compile a tree; None means that everything matches."""
         if depth > _MAX_DEPTH:
             raise QueryError(f"the conditions nest deeper than {_MAX_DEPTH} levels; flatten them")
@@ -84,14 +101,16 @@ class Compiler:
         tests = [part.test for part in parts]
         if tree.op == "not":
             negated = tests[0]
-            return Compiled(lambda values: not negated(values), op="not", parts=parts)
+            return CompiledCondition(lambda values: not negated(values), op="not", parts=parts)
         if tree.op == "or":
-            return Compiled(
+            return CompiledCondition(
                 lambda values: any(test(values) for test in tests), op="or", parts=parts
             )
-        return Compiled(lambda values: all(test(values) for test in tests), op="and", parts=parts)
+        return CompiledCondition(
+            lambda values: all(test(values) for test in tests), op="and", parts=parts
+        )
 
-    def _condition(self, descriptor: TypeDescriptor, condition: Condition) -> Compiled:
+    def _condition(self, descriptor: TypeDescriptor, condition: Condition) -> CompiledCondition:
         name, *rest = condition.path
         if name == "id" and not rest:
             raise QueryError(f"use {descriptor.name}.get(ctx, id) to find a node by its id")
@@ -107,12 +126,12 @@ class Compiler:
         if found.ranges is None or name not in self._blurred.get(descriptor.name, ()):
             return found
         if condition.lookup == "isnull":
-            return Compiled(found.test)
-        return Compiled(found.test, msgspec.structs.replace(found.ranges, exact=False))
+            return CompiledCondition(found.test)
+        return CompiledCondition(found.test, msgspec.structs.replace(found.ranges, exact=False))
 
     def _hop(
         self, descriptor: TypeDescriptor, field: PredicateDescriptor, condition: Condition
-    ) -> Compiled:
+    ) -> CompiledCondition:
         if field.target is None:
             raise QueryError(
                 f"{descriptor.name}.{field.name} is {field.type}, not a reference, so it has no "
@@ -132,7 +151,9 @@ class Compiler:
                 for handle in handles
             )
 
-        return Compiled(test, op="hop", parts=(inner,), ranges=_hop_ranges(descriptor, field))
+        return CompiledCondition(
+            test, op="hop", parts=(inner,), ranges=_hop_ranges(descriptor, field)
+        )
 
     def value(self, field: PredicateDescriptor, value: object) -> object:
         """A condition's value in the field's type."""
@@ -160,7 +181,7 @@ def _unknown_field(descriptor: TypeDescriptor, name: str) -> QueryError:
     return QueryError(f"{descriptor.name} has no field {name!r}; {hint}", field=name)
 
 
-Lookup = Callable[[Compiler, TypeDescriptor, PredicateDescriptor, object], Compiled]
+Lookup = Callable[[Compiler, TypeDescriptor, PredicateDescriptor, object], CompiledCondition]
 
 
 def _any_value(field: PredicateDescriptor, holds: Callable[[object], bool]) -> Test:
@@ -199,32 +220,36 @@ def _span(key: bytes) -> tuple[bytes, bytes]:
     return key, key + b"\x00"
 
 
-def _exact(c: Compiler, d: TypeDescriptor, f: PredicateDescriptor, value: object) -> Compiled:
+def _exact(
+    c: Compiler, d: TypeDescriptor, f: PredicateDescriptor, value: object
+) -> CompiledCondition:
     wanted = c.value(f, value)
     key = _encode(f, "exact")(wanted)
-    return Compiled(
+    return CompiledCondition(
         _any_value(f, lambda each: each == wanted), _ranges(d, f, [_span(key)], point=True)
     )
 
 
-def _in(c: Compiler, d: TypeDescriptor, f: PredicateDescriptor, value: object) -> Compiled:
+def _in(c: Compiler, d: TypeDescriptor, f: PredicateDescriptor, value: object) -> CompiledCondition:
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise QueryError(f"{f.name}__in needs a list of values, not {shorten(value)}")
     wanted = {c.value(f, each) for each in value}
     encode = _encode(f, "in")
     spans = sorted(_span(encode(each)) for each in wanted)
-    return Compiled(_any_value(f, wanted.__contains__), _ranges(d, f, spans))
+    return CompiledCondition(_any_value(f, wanted.__contains__), _ranges(d, f, spans))
 
 
-def _isnull(c: Compiler, d: TypeDescriptor, f: PredicateDescriptor, value: object) -> Compiled:
+def _isnull(
+    c: Compiler, d: TypeDescriptor, f: PredicateDescriptor, value: object
+) -> CompiledCondition:
     del c
     if not isinstance(value, bool):
         raise QueryError(f"{f.name}__isnull needs True or False, not {shorten(value)}")
     name = f.name
     if encoder(f) is None:
-        return Compiled(lambda values: (values.get(name) is None) is value)
+        return CompiledCondition(lambda values: (values.get(name) is None) is value)
     spans = [_span(MISSING)] if value else [(PRESENT, MISSING)]
-    return Compiled(
+    return CompiledCondition(
         lambda values: (not values.get(name) and values.get(name) in (None, ())) is value,
         _ranges(d, f, spans, point=value),
     )
@@ -233,7 +258,7 @@ def _isnull(c: Compiler, d: TypeDescriptor, f: PredicateDescriptor, value: objec
 def _comparison(lookup: str) -> Lookup:
     def compile_comparison(
         c: Compiler, d: TypeDescriptor, f: PredicateDescriptor, value: object
-    ) -> Compiled:
+    ) -> CompiledCondition:
         limit = c.value(f, value)
         if f.type.scalar.kind in {"Vector", "Bool"} or f.target is not None:
             raise QueryError(f"{f.name} is {f.type}, which has no order for {lookup!r}")
@@ -246,7 +271,7 @@ def _comparison(lookup: str) -> Lookup:
             after = after_prefix(key[:64]) if is_long(key) else key + b"\x00"
             span = (PRESENT, key if lookup == "lt" and not is_long(key) else after)
         exact = f.type.scalar.row is not None and not f.type.scalar.row.text
-        return Compiled(
+        return CompiledCondition(
             _any_value(f, lambda each: holds(each, limit)), _ranges(d, f, [span], exact=exact)
         )
 
@@ -270,21 +295,25 @@ def _text(f: PredicateDescriptor, lookup: str, value: object) -> str:
     return value
 
 
-def _startswith(c: Compiler, d: TypeDescriptor, f: PredicateDescriptor, value: object) -> Compiled:
+def _startswith(
+    c: Compiler, d: TypeDescriptor, f: PredicateDescriptor, value: object
+) -> CompiledCondition:
     del c
     text = _text(f, "startswith", value)
     prefix = PRESENT + text.encode("utf-8", "surrogatepass")
     prefix = prefix[:64]
-    return Compiled(
+    return CompiledCondition(
         _any_value(f, lambda each: str(each).startswith(text)),
         _ranges(d, f, [(prefix, after_prefix(prefix))], exact=False),
     )
 
 
-def _icontains(c: Compiler, d: TypeDescriptor, f: PredicateDescriptor, value: object) -> Compiled:
+def _icontains(
+    c: Compiler, d: TypeDescriptor, f: PredicateDescriptor, value: object
+) -> CompiledCondition:
     del c, d
     text = _text(f, "icontains", value).casefold()
-    return Compiled(_any_value(f, lambda each: text in str(each).casefold()))
+    return CompiledCondition(_any_value(f, lambda each: text in str(each).casefold()))
 
 
 LOOKUPS: Final[Mapping[str, Lookup]] = {
@@ -298,3 +327,69 @@ LOOKUPS: Final[Mapping[str, Lookup]] = {
     "startswith": _startswith,
     "icontains": _icontains,
 }
+
+
+Check = Callable[[Arm], str]
+
+
+class Unseen(msgspec.Struct, frozen=True):
+    """Conditions on a node ``k``, and their values; empty where everything is seen."""
+
+    checks: tuple[Check, ...] = ()
+    values: tuple[object, ...] = ()
+    edges: bool = False
+    """Whether single edges are out of sight, and not whole types alone."""
+
+    def __bool__(self) -> bool:
+        """Whether anything is left out."""
+        return bool(self.checks)
+
+    @classmethod
+    def of(cls, index: NodeIndex, lens: SchemaFilter, descriptor: TypeDescriptor) -> Unseen:
+        """What is left out of the lists of a type."""
+        checks: list[Check] = []
+        values: list[object] = []
+        family = index.schema.family(descriptor.name)
+        for low, high in index.file.ranges(lens.hidden.intersection(family)):
+            checks.append(_outside)
+            values += (low, high)
+        partial = sorted(lens.partial_edges.intersection(family))
+        for name in partial:
+            for end in ("source", "target"):
+                target = index.schema.by_name[name].by_name[end].target or ""
+                sid = index.file.slot_number(slot_name(name, (end,)))
+                for hidden in sorted(lens.hidden.intersection(index.schema.family(target))):
+                    start = (PRESENT + f"{hidden}/".encode())[:LONG]
+                    checks.append(_not_among)
+                    values += (sid, start, after_prefix(start))
+        return cls(tuple(checks), tuple(values), edges=bool(partial))
+
+
+NOTHING: Final = Unseen()
+
+
+def _outside(arm: Arm) -> str:
+    del arm
+    return "NOT (k.nid >= ? AND k.nid < ?)"
+
+
+def _not_among(arm: Arm) -> str:
+    return f"NOT {arm.among()}"
+
+
+def first_handles(
+    index: NodeIndex, db: sqlite3.Connection, start: str, limit: int, lens: SchemaFilter | None
+) -> list[str]:
+    """The first few handles that begin so, of nodes that are seen."""
+    found = index.handles_from(db, start, limit)
+    if lens is None or start.partition("/")[0] not in lens.partial_edges:
+        return found
+    seen: list[str] = []
+    asked = limit
+    while True:
+        stored = index.find_all(db, found)
+        seen = [each for each in found if each in stored and lens.see(stored[each].state)]
+        if len(seen) >= limit or len(found) < asked:
+            return seen[:limit]
+        asked *= 4
+        found = index.handles_from(db, start, asked)

@@ -22,9 +22,9 @@ from trails.errors import CorruptionError, ReadOnlyError, StorageError, Unwritab
 from trails.files import private_folder, sync_file, sync_folder
 from trails.log.storage import connect, connect_read_only, give_back_space, storage_errors
 from trails.model.types import Schema
-from trails.views.nodes.keys import all_slots
+from trails.views.locks import ReadWriteLock
 from trails.views.nodes.layers import FOREVER, ROOT, Layers
-from trails.views.turns import Turns
+from trails.views.nodes.rows import all_slots
 
 INDEX_FORMAT: Final = 4
 TYPE_BITS: Final = 44
@@ -141,8 +141,8 @@ class NodeFile:
         """Digest → schema: layers may be read with different ones."""
         self._lock = threading.Lock()
         self._memory_lock = threading.RLock()
-        self.turns = Turns()
-        self._drafting = Turns()
+        self.turns = ReadWriteLock()
+        self._drafting = ReadWriteLock()
         self._idle: list[sqlite3.Connection] = []
         self._writing = False
         self.damaged = False
@@ -357,13 +357,13 @@ class NodeFile:
                 connection.close()
 
     @contextmanager
-    def draft(self) -> Iterator[Draft]:
+    def draft(self) -> Iterator[DraftFile]:
         """The file as it is now, to be changed without anybody noticing; not in memory.
 
         Neither the writer's lock nor a turn is held meanwhile: SQLite keeps the state in place.
         """
         with self._drafting.shared(), self.errors("read the node index"):
-            draft = Draft(self._path, self.schema_of, self.graph)
+            draft = DraftFile(self._path, self.schema_of, self.graph)
             try:
                 yield draft
             finally:
@@ -603,7 +603,7 @@ class NodeFile:
         return [seq for (seq,) in self.rows(db, query, (handle,))]
 
 
-class Draft(NodeFile):
+class DraftFile(NodeFile):
     """A node file at one moment: what is written here goes to temporary tables alone."""
 
     def _open(self) -> sqlite3.Connection:

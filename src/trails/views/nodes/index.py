@@ -22,11 +22,9 @@ from trails.model.history import Position
 from trails.model.iris import decode_id
 from trails.model.nodes import LARGE_NODE, NodeState
 from trails.model.types import PredicateDescriptor, Schema
-from trails.views.nodes.arms import Arm, arms_of, draft_arms_of
-from trails.views.nodes.docs import docs_of, seal, unseal
 from trails.views.nodes.file import NodeFile, marks
-from trails.views.nodes.keys import MISSING, Extract, Slot, all_slots
-from trails.views.nodes.layers import FOREVER, ROOT, Layer
+from trails.views.nodes.layers import FOREVER, ROOT, Arm, Layer, arms_of, draft_arms_of
+from trails.views.nodes.rows import MISSING, Extract, Slot, all_slots, docs_of, seal, unseal
 
 _HANDLES: Final = 200
 _PAGE: Final = 1000

@@ -1,11 +1,62 @@
-"""Scans: a walk over one slot in key order, and where it starts or goes on."""
+"""Scans: a walk over one slot in key order, and where it starts or goes on.
+
+Cursors: where a page ended, as an opaque text that continues it.
+
+Ranking: the place of a node in an order by any fields, each up or down.
+"""
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Sequence
+from typing import Annotated
+
 import msgspec
 
-from trails.views.nodes.cursors import Cursor
-from trails.views.nodes.keys import MISSING, escape
+from trails.errors import QueryError
+from trails.model.iris import digest_of
+from trails.model.nodes import Order, Selection
+from trails.model.types import TypeDescriptor
+from trails.views.nodes.conditions import Values
+from trails.views.nodes.rows import MISSING, encoder, escape
+
+
+class Cursor(msgspec.Struct, array_like=True, frozen=True):
+    """Where a page ended: the selection it belongs to, and the last key and node."""
+
+    selection: str
+    key: bytes
+    nid: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+def write_cursor(position: Cursor) -> str:
+    """As a page returns it."""
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(position)).decode().rstrip("=")
+
+
+def read_cursor(text: str | None, signature: str) -> Cursor | None:
+    """The inverse; a cursor of another selection is refused."""
+    if text is None:
+        return None
+    try:
+        padded = text + "=" * (-len(text) % 4)
+        position = msgspec.msgpack.decode(base64.urlsafe_b64decode(padded), type=Cursor)
+    except (TypeError, ValueError, msgspec.MsgspecError):
+        raise QueryError(
+            "this cursor can't be read; use one exactly as an earlier page returned it"
+        ) from None
+    if position.selection != signature:
+        raise QueryError(
+            "this cursor belongs to another selection; keep graph, type, conditions and order "
+            "the same from page to page"
+        )
+    return position
+
+
+def signature_of(graph: str, selection: Selection) -> str:
+    """What must stay the same from page to page: the graph, and what is selected of it."""
+    order = msgspec.to_builtins(selection.order)
+    return digest_of([graph, selection.type, order, repr(selection.where)])[:16]
 
 
 class Scan(msgspec.Struct, frozen=True):
@@ -84,3 +135,59 @@ def resume(
     if low >= missing or key >= high:
         return start
     return (key, position.nid) if key >= low else None
+
+
+class Ranker:
+    """Keys that sort nodes by several fields, each up or down."""
+
+    def __init__(self, descriptor: TypeDescriptor, order: Sequence[Order]) -> None:
+        self._single_descending = len(order) == 1 and order[0].descending
+        self._fields = [
+            (each.field, encode, each.descending)
+            for each in order
+            if (encode := encoder(descriptor.by_name[each.field])) is not None
+        ]
+
+    def key(self, values: Values) -> bytes:
+        """The key of a node: of one field as the slot has it, of several joined."""
+        if len(self._fields) == 1:
+            name, encode, _ = self._fields[0]
+            value = values.get(name)
+            return MISSING if value is None else encode(value)
+        parts = []
+        for name, encode, descending in self._fields:
+            value = values.get(name)
+            part = escape(MISSING if value is None else encode(value))
+            if descending and value is not None:
+                part = bytes(255 - byte for byte in part)
+                part = b"\x01" + part  # before missing values, as ascending ones are
+            parts.append(part)
+        return b"".join(parts)
+
+    def place(self, key: bytes, nid: int) -> tuple[object, ...]:
+        """Where a node stands; smaller comes first."""
+        if not self._single_descending:
+            return key, nid
+        if key >= MISSING:
+            return 1, _Reversed((key, nid))
+        return 0, _Reversed((key, nid))
+
+
+class _Reversed:
+    """Sorts the other way round."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: tuple[bytes, int]) -> None:
+        self.value = value
+
+    def __lt__(self, other: _Reversed) -> bool:
+        return other.value < self.value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Reversed) and other.value == self.value
+
+    def __gt__(self, other: _Reversed) -> bool:
+        return other.value > self.value
+
+    __hash__ = None  # type: ignore[assignment]

@@ -21,19 +21,33 @@ import msgspec
 
 from trails.errors import QueryError
 from trails.model.constraints import Coerce
-from trails.model.lenses import Lens
-from trails.model.nodes import NodeState
-from trails.model.selections import Order, Selection
+from trails.model.nodes import NodeState, Order, Selection
 from trails.model.types import Schema, TypeDescriptor
-from trails.views.nodes.arms import Arm
-from trails.views.nodes.conditions import Compiled, Compiler, Ranges, Test, Values
-from trails.views.nodes.cursors import Cursor, read_cursor, signature_of, write_cursor
+from trails.model.visibility import SchemaFilter
+from trails.views.nodes.conditions import (
+    NOTHING,
+    CompiledCondition,
+    Compiler,
+    Ranges,
+    Test,
+    Unseen,
+    Values,
+)
 from trails.views.nodes.file import marks
 from trails.views.nodes.index import NodeIndex
-from trails.views.nodes.keys import MISSING, encoder, escape, handle_key, slot_name
-from trails.views.nodes.ranking import Ranker
-from trails.views.nodes.scans import Keys, Scan, keys_from, resume
-from trails.views.nodes.unseen import NOTHING, Unseen
+from trails.views.nodes.layers import Arm
+from trails.views.nodes.rows import MISSING, encoder, escape, handle_key, slot_name
+from trails.views.nodes.scans import (
+    Cursor,
+    Keys,
+    Ranker,
+    Scan,
+    keys_from,
+    read_cursor,
+    resume,
+    signature_of,
+    write_cursor,
+)
 
 _END: Final = b"\xff" * 9
 _START: Final = b""
@@ -73,7 +87,7 @@ class Selector:
         db: sqlite3.Connection,
         schema: Schema,
         special: dict[str, Coerce],
-        lens: Lens | None = None,
+        lens: SchemaFilter | None = None,
     ) -> None:
         """With a lens, ``schema`` is what it leaves, and so is every answer."""
         if db is index.file.db:
@@ -139,7 +153,7 @@ class Selector:
     def _pick(
         self,
         descriptor: TypeDescriptor,
-        tree: Compiled | None,
+        tree: CompiledCondition | None,
         order: Sequence[Order],
         position: Cursor | None,
         wanted: int | None,
@@ -192,7 +206,7 @@ class Selector:
                 )
 
     def _scan_for(
-        self, descriptor: TypeDescriptor, tree: Compiled | None, order: Sequence[Order]
+        self, descriptor: TypeDescriptor, tree: CompiledCondition | None, order: Sequence[Order]
     ) -> Scan | None:
         """The slot whose order is the wanted one, narrowed by what the conditions allow."""
         conjuncts = _conjuncts(tree)
@@ -288,7 +302,7 @@ class Selector:
         page = list(self._walk(scan, filters, position, wanted, within=wanted * 6))
         return page if len(page) == wanted else None
 
-    def _residue(self, tree: Compiled | None, scan: Scan) -> list[Compiled]:
+    def _residue(self, tree: CompiledCondition | None, scan: Scan) -> list[CompiledCondition]:
         """The conditions that a walk does not meet by itself."""
         return [
             each
@@ -305,7 +319,9 @@ class Selector:
         """Which rows of a type a walk must leave out."""
         return NOTHING if self._lens is None else Unseen.of(self._index, self._lens, descriptor)
 
-    def _filters(self, residue: Sequence[Compiled], unseen: Unseen, largest: int = 0) -> _Filters:
+    def _filters(
+        self, residue: Sequence[CompiledCondition], unseen: Unseen, largest: int = 0
+    ) -> _Filters:
         """Points by probing keys, ranges of at most ``largest`` keys as sets, the rest by test."""
         checks: list[Callable[[Arm], str]] = [*unseen.checks]
         values: list[object] = [*unseen.values]
@@ -399,7 +415,7 @@ class Selector:
 
     # --- gathering ---------------------------------------------------------------
 
-    def _few_rows(self, tree: Compiled) -> Iterable[_Row] | None:
+    def _few_rows(self, tree: CompiledCondition) -> Iterable[_Row] | None:
         """All nodes that can match, where some condition allows only a few."""
         for each in _conjuncts(tree):
             if each.op or each.ranges is None or len(each.ranges.spans) != 1:
@@ -421,7 +437,7 @@ class Selector:
                 return rows.values()
         return None
 
-    def _gather(self, tree: Compiled, cap: int) -> set[int] | None:
+    def _gather(self, tree: CompiledCondition, cap: int) -> set[int] | None:
         """All nodes that can match, or None when there are more than ``cap``."""
         if tree.op == "and":
             best: set[int] | None = None
@@ -443,7 +459,7 @@ class Selector:
             return None
         return self._gather_ranges(tree.ranges, cap)
 
-    def _gather_hop(self, tree: Compiled, ranges: Ranges, cap: int) -> set[int] | None:
+    def _gather_hop(self, tree: CompiledCondition, ranges: Ranges, cap: int) -> set[int] | None:
         targets = self._gather(tree.parts[0], min(cap, 2_000))
         if targets is None:
             return None
@@ -479,7 +495,7 @@ class Selector:
     def _sorted(
         self,
         rows: Iterable[_Row],
-        tree: Compiled | None,
+        tree: CompiledCondition | None,
         descriptor: TypeDescriptor,
         order: Sequence[Order],
         position: Cursor | None,
@@ -546,7 +562,7 @@ def _by_place(entry: tuple[tuple[object, ...], int, NodeState]) -> Any:  # noqa:
     return entry[0]
 
 
-def _conjuncts(tree: Compiled | None) -> list[Compiled]:
+def _conjuncts(tree: CompiledCondition | None) -> list[CompiledCondition]:
     """The parts that must all hold."""
     if tree is None:
         return []

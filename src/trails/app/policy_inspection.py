@@ -1,0 +1,247 @@
+"""A project's policies, looked at without serving it.
+
+Only files are read, so this works whoever serves the folder.
+
+Tools and the gates before them, as a project declares them: who may use what.
+
+Whether an actor gets through is asked as lists and calls ask it; only the branch and its types
+come from the declarations, since no data is open.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from trails.app.access import access_of
+from trails.app.modules import declared_registry
+from trails.app.policies import ProjectPolicies
+from trails.app.settings import DATA_FOLDER, choose_graph, read_settings
+from trails.engine.graph.graph import MAIN
+from trails.errors import PolicyError
+from trails.identity.tokens import TokenFile
+from trails.model.capabilities import Capability, Scope, StoredQuery
+from trails.model.decisions import (
+    Explanation,
+    Judge,
+    MatrixRow,
+    PolicyActor,
+    PolicyCases,
+    PolicyCheck,
+    PolicyMatrix,
+    PolicyProblem,
+    PolicyQuestion,
+    PolicyResult,
+    Resource,
+)
+from trails.model.iris import Names
+from trails.model.types import Schema
+from trails.policies.explain import Question, advise, explain
+from trails.policies.judge import CedarJudge
+from trails.policies.vocabulary import SERVER, SERVER_ACTIONS, find_resource
+from trails.registry.registry import Declared, Registry
+from trails.request.builtins import BUILTINS
+from trails.request.catalog import builtin_gate
+from trails.request.rights import ActorAccess, Branches, Gate, of_capability, of_query
+
+
+class GatedTool(msgspec.Struct, frozen=True):
+    """A tool, and what it asks for."""
+
+    name: str
+    scope: Scope
+    gate: Gate
+    source: Capability | StoredQuery | None = None
+    """What it calls; None of what is built in."""
+
+
+class DeclaredBranch(Branches):
+    """One branch, with the types that are declared."""
+
+    def __init__(self, branch: str, schema: Schema, names: Names) -> None:
+        self.spelled = names
+        self._seen = 0, frozenset({branch})
+        self._schema = schema
+
+    def look(self) -> tuple[int, frozenset[str]]:
+        """Nothing changes."""
+        return self._seen
+
+    def schema_of(self, branch: str) -> Schema | None:
+        """The declared types."""
+        del branch
+        return self._schema
+
+
+def gated_tools(
+    registry: Registry, graph: str, env: Literal["development", "production"]
+) -> list[GatedTool]:
+    """Everything that can be called, in name order."""
+    return sorted(_tools(registry, graph, env), key=lambda each: each.name)
+
+
+def _tools(registry: Registry, graph: str, env: str) -> Iterator[GatedTool]:
+    for builtin in BUILTINS:
+        yield GatedTool(builtin.name, "runtime", builtin_gate(builtin, graph))
+    for each in (*registry.capabilities.values(), *registry.metas.values()):
+        scope: Scope = "runtime" if each.meta is None else each.meta.scope
+        if scope != "dev" or env != "production":
+            yield GatedTool(each.tool_name, scope, of_capability(each, graph, MAIN), each)
+    for query in registry.queries.values():
+        if query.expose:
+            yield GatedTool(query.effective_tool_name, "runtime", of_query(query), query)
+
+
+def cell_of(tool: GatedTool, rights: ActorAccess, registry: Registry) -> str:
+    """``yes``, ``no``, or ``scope`` where only that is missing."""
+    if not rights.passes(tool.gate):
+        return "no"
+    declared = rights.declared(registry)
+    source = tool.source
+    if isinstance(declared, Declared) and source is not None and not declared.knows(source):
+        return "no"  # it takes or gives a type that is hidden from the actor
+    return "yes" if tool.scope in rights.actor.scopes else "scope"
+
+
+CASES: Final = "tests.toml"
+"""The file of cases, in the folder of a graph's policies."""
+_OPEN: Final = Explanation(
+    True,
+    "open: there are no policies and no tokens, so everybody on this machine may do everything",
+    (),
+    (),
+)
+
+
+class PolicyDesk:
+    """A project, as far as policies are concerned."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.resolve()
+        self._settings = read_settings(self._folder)
+        self._registries: dict[str, Registry] = {}
+        gate = access_of(self._folder, self._settings, os.environ)
+        self._policies = ProjectPolicies(
+            self._folder, self._settings, self._registry, gate.configured
+        )
+
+    def _registry(self, graph: str) -> Registry:
+        found = self._registries.get(graph)
+        if found is None:
+            found = declared_registry(self._folder, self._settings, graph)
+            self._registries[graph] = found
+        return found
+
+    def check(self) -> list[PolicyCheck]:
+        """How the policies of every graph and of the server are."""
+        return [self.check_one(each) for each in (*self._settings.graphs, None)]
+
+    def check_one(self, graph: str | None) -> PolicyCheck:
+        """How the policies of one graph are, or those of the server."""
+        subject = "server" if graph is None else f"graph {graph}"
+        try:
+            following = self._policies.server() if graph is None else self._policies.judge(graph)
+        except PolicyError as error:
+            told = error.data.get("problems")
+            problems = told if isinstance(told, list) else [PolicyProblem("", 0, "", error.message)]
+            return PolicyCheck(subject, "policies", problems=tuple(problems))
+        judge = following.current
+        if following.mode != "policies" or not isinstance(judge, CedarJudge):
+            closed = graph is None and following.mode == "read only"
+            return PolicyCheck(subject, "closed" if closed else following.mode)
+        policies = judge.policies.policies
+        return PolicyCheck(
+            subject,
+            following.mode,
+            tuple(dict.fromkeys(each.statement.file for each in policies)),
+            sum(each.permits for each in policies),
+            sum(not each.permits for each in policies),
+            notes=tuple(advise(judge.policies, judge.stage.world, self._groups())),
+        )
+
+    def _groups(self) -> frozenset[str] | None:
+        """The groups that somebody is in; None where that is not known here."""
+        tokens = TokenFile(self._folder / DATA_FOLDER).read()
+        if self._settings.auth.oauth is not None or not tokens:
+            return None
+        return frozenset(group for each in tokens for group in each.groups)
+
+    def test(self, graph: str | None, file: Path | None) -> list[PolicyResult]:
+        """Ask the questions of a file, and compare the answers."""
+        chosen = choose_graph(self._settings.graphs, graph)
+        found = []
+        for case in read_cases(file or self._cases_file(chosen)).case:
+            answer = self.explain(chosen, case)
+            passed = answer.allowed == (case.expect == "allow")
+            found.append(PolicyResult(case.title, passed, case.expect, answer.reason))
+        return found
+
+    def _cases_file(self, graph: str) -> Path:
+        return self._folder / self._settings.graphs[graph].policies / CASES
+
+    def explain(self, graph: str | None, question: PolicyQuestion) -> Explanation:
+        """Why something is allowed or denied."""
+        chosen = choose_graph(self._settings.graphs, graph)
+        of_server = question.action in SERVER_ACTIONS
+        judge = self._judge(None if of_server else chosen)
+        if not isinstance(judge, CedarJudge):
+            return _OPEN
+        whole = Resource("Server", SERVER) if of_server else Resource("Graph", chosen)
+        resource = find_resource(judge.stage.world, question, whole)
+        return explain(
+            judge,
+            Question(
+                question.resolved(), question.action, resource, question.branch, question.target
+            ),
+        )
+
+    def matrix(self, graph: str | None, actors: Sequence[PolicyActor], branch: str) -> PolicyMatrix:
+        """Which actor may use which tool on a branch; the known actors if none are given."""
+        chosen = choose_graph(self._settings.graphs, graph)
+        given = [*actors] or self._known_actors(chosen)
+        if not given:
+            raise PolicyError(
+                f"there are no tokens, and no cases in {self._cases_file(chosen)}: "
+                "name an actor with --actor"
+            )
+        named = tuple(dict.fromkeys(given))
+        judge, registry = self._judge(chosen), self._registry(chosen)
+        names = Names(self._settings.base_iri(chosen))
+        place = DeclaredBranch(branch, registry.schema, names)
+        rights = [ActorAccess(judge, each.resolved(), chosen, place) for each in named]
+        return PolicyMatrix(
+            chosen,
+            branch,
+            named,
+            tuple(
+                MatrixRow(each.name, tuple(cell_of(each, actor, registry) for actor in rights))
+                for each in gated_tools(registry, chosen, self._settings.project.env)
+            ),
+        )
+
+    def _known_actors(self, graph: str) -> list[PolicyActor]:
+        """Whoever has a token, then whoever is in the cases."""
+        tokens = TokenFile(self._folder / DATA_FOLDER).read()
+        known = [PolicyActor(each.actor, each.groups, each.scopes) for each in tokens]
+        file = self._cases_file(graph)
+        cases = read_cases(file).case if file.is_file() else ()
+        return [*known, *(PolicyActor(each.actor, each.groups, each.scopes) for each in cases)]
+
+    def _judge(self, graph: str | None) -> Judge:
+        following = self._policies.server() if graph is None else self._policies.judge(graph)
+        return following.current
+
+
+def read_cases(file: Path) -> PolicyCases:
+    """A file of cases, read strictly."""
+    try:
+        return msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), PolicyCases)
+    except FileNotFoundError:
+        raise PolicyError(f"there is no {file}; write cases into it, or name another") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise PolicyError(f"{file} can't be used: {error}") from None

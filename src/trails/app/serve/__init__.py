@@ -1,0 +1,1 @@
+"""``trails serve``: the owner of a folder, over HTTP and standard streams."""

@@ -1,0 +1,163 @@
+"""``trails serve``, both ways: from a project folder to a front that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+
+from trails.app.access import hello_of
+from trails.app.memory import share_pools, uncollected
+from trails.app.serve.http.hosts import HostPolicy
+from trails.app.serve.http.sockets import bind_port, find_address, load_tls, url_of
+from trails.app.serve.relay.owners import find_owner
+from trails.app.settings import choose_graph, read_settings
+from trails.errors import LockedError
+from trails.files import set_private_umask
+from trails.surfaces.cli.operations import Served
+
+Tell = Callable[[str], None]
+
+
+class LocalServer:
+    """Serves project folders of this machine.
+
+    Each way to serve imports what it needs when it begins: a client waits for the first answer.
+    """
+
+    def serve_stdio(
+        self, folder: Path, graph: str | None, tell: Tell, *, read_only: bool = False
+    ) -> int:
+        """Serve one graph to the client at the standard streams; the signal that ended it, or 0."""
+        from trails.app.serve.relay.stdio import StdioFront  # noqa: PLC0415
+
+        _show_log(tell)
+        folder = folder.resolve()
+        settings = read_settings(folder)
+        chosen = choose_graph(settings.graphs, graph)
+        hello = hello_of(chosen, os.environ)
+        if read_only:
+            check_alone(folder)
+
+        async def serve() -> None:
+            front = StdioFront(
+                folder, hello, tell, settings.server.drain_seconds, read_only=read_only
+            )
+            await front.run()
+
+        return _run(serve, asyncio.new_event_loop)
+
+    def serve_http(
+        self,
+        folder: Path,
+        host: str | None,
+        port: int | None,
+        ready: Callable[[Served], None],
+        tell: Tell,
+        *,
+        read_only: bool = False,
+    ) -> int:
+        """Serve all graphs on a port; the signal that ended it."""
+        with uncollected():
+            import uvloop  # noqa: PLC0415
+
+            from trails.app.access import access_of  # noqa: PLC0415
+            from trails.app.serve.endpoints import describe  # noqa: PLC0415
+            from trails.app.serve.service import HttpOptions  # noqa: PLC0415
+            from trails.app.serve.web import ServerStatus, WebFront  # noqa: PLC0415
+
+        _show_log(tell)
+        folder = folder.resolve()
+        settings = read_settings(folder)
+        if read_only:
+            check_alone(folder)
+        server = settings.server
+        gate = access_of(folder, settings, os.environ)
+        tls = load_tls(folder, server.tls_certificate, server.tls_key)
+        address = find_address(server.host if host is None else host)
+        policy = HostPolicy.for_bind(
+            address,
+            server.public_hosts,
+            server.browser_origins,
+            tls=tls is not None,
+            credentials=gate.configured(),
+        )
+        sock = bind_port(address, server.port if port is None else port)
+        url = url_of(sock, tls=tls is not None)
+        for warning in policy.warnings:
+            tell(warning)
+        listening = HttpOptions(gate.authenticator, policy, [sock], tls, read_only=read_only)
+
+        def tell_ready(standing: ServerStatus) -> None:
+            ready(describe(settings, folder, url, standing, guarded=gate.configured()))
+
+        async def serve() -> None:
+            await WebFront(folder, listening, tell_ready, tell, server.drain_seconds).run()
+
+        return _run(serve, uvloop.new_event_loop)
+
+
+def check_alone(folder: Path) -> None:
+    """Refuse to serve read-only what another process serves: it decides what may be written."""
+    owner = find_owner(folder)
+    if owner is not None:
+        raise LockedError(
+            f"--read-only has no effect: process {owner.pid} serves this project, and requests "
+            "go through it; end that one first, or leave the option out",
+            pid=owner.pid,
+            reason="served",
+        )
+
+
+class _TellingHandler(logging.Handler):
+    """Tells the operator what is logged."""
+
+    def __init__(self, tell: Tell) -> None:
+        super().__init__(logging.INFO)
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One record, with its traceback where it has one."""
+        self._tell(self.format(record))
+
+
+def _show_log(tell: Tell) -> None:
+    """Show the operator what the server logs: changes of access, of tools, and failures."""
+    logger = logging.getLogger("trails")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(_TellingHandler(tell))
+    logger.propagate = False
+
+
+def _run(
+    serve: Callable[[], Coroutine[object, object, None]],
+    make_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> int:
+    """Run until it ends by itself or a signal comes; its number, or 0."""
+    set_private_umask()
+    share_pools()
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        return runner.run(_until_signal(serve))
+
+
+async def _until_signal(serve: Callable[[], Coroutine[object, object, None]]) -> int:
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(serve())
+    received = [0]
+
+    def stop(number: int) -> None:
+        """Finish in order; a second signal does what it always does."""
+        received[0] = number
+        for each in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(each)
+        task.cancel()
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, stop, each)
+    with suppress(asyncio.CancelledError):
+        await task
+    return received[0]

@@ -1,0 +1,1 @@
+"""HTTP: sockets, connections, limits, and the front before the surfaces."""

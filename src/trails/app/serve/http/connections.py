@@ -1,0 +1,369 @@
+"""One HTTP connection: how requests are read, with bounds on their size and their time.
+
+Requests are answered one after another: what a client sends ahead waits, unread. What can't
+be read is answered with the form of every error, and then the connection ends: where one
+request ends and the next begins is not certain any more. A connection that ends says so in
+its last answer, and is read for a while longer, because closing a socket on which something
+arrives takes the answer away from the client. Time is looked at once a second, by ``expire``,
+so that a request costs none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Final, cast
+from urllib.parse import unquote
+
+from starlette.types import ASGIApp, Scope
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr
+from uvicorn.server import ServerState
+
+from trails.app.serve.http.exchanges import ENDED, Exchange, break_off
+from trails.app.serve.http.front import ACTOR, ENTRANCE
+from trails.app.serve.http.limits import ArrivalBudget, ClientLimits
+from trails.app.serve.http.parser import END, BadRequestError, RequestHead, RequestParser
+from trails.app.serve.http.responses import Headers, write_refusal
+from trails.app.serve.relay.links import Listener
+from trails.app.serve.relay.socket_folders import is_same_user
+from trails.model.actors import Actor
+
+_ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
+_UNCOUNTED: Final = 4 << 10
+"""Bytes of a request that are too few to count."""
+_FULL: Final = (
+    "The server holds as many bytes of requests from unknown senders as it can; try again in a "
+    "while, and send less before the request is accepted."
+)
+_ARRIVAL: Final = 64 << 10
+"""Bytes of the line with which a connection to a Unix socket begins."""
+
+
+class _Stage(Enum):
+    """What is expected of the client."""
+
+    NOTHING = auto()
+    HEAD = auto()
+    BODY = auto()
+    PATIENCE = auto()
+    END = auto()
+
+
+_NOTHING: Final = _Stage.NOTHING
+_HEAD: Final = _Stage.HEAD
+_BODY: Final = _Stage.BODY
+_PATIENCE: Final = _Stage.PATIENCE
+_END: Final = _Stage.END
+
+
+class Clock:
+    """The time as of the last tick: near enough for what is looked at once a second."""
+
+    __slots__ = ("now",)
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+
+class BoundedProtocol(asyncio.Protocol):
+    """A connection; on a Unix socket of the same user only, and begun by an Arrival there."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        state: ServerState,
+        limits: ClientLimits,
+        entrance: Listener | None,
+        admit: Callable[[bytes], Listener | None],
+        clock: Clock,
+        arrivals: ArrivalBudget,
+    ) -> None:
+        self._app = app
+        self._arrivals = arrivals
+        self._held = 0
+        """Bytes that are counted there."""
+        self.server_state = state
+        self._clock = clock
+        self._limits = limits
+        self._entrance = entrance
+        self._admit = admit
+        self._arrival = b""
+        self._parser = RequestParser(limits)
+        self._exchange: Exchange | None = None
+        """Of the request that was read last."""
+        self._stage = _NOTHING
+        self._due = 0.0
+        self._last_due = 0.0
+        """Until when the end of a connection may take."""
+        self._dropped = 0
+        self._unsent = 0
+        self._stalled = 0.0
+        self._condemned: Exchange | None = None
+
+    # --- the connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin, or refuse somebody else."""
+        self.transport = transport
+        self.loop = asyncio.get_running_loop()  # asking each time is a system call
+        self.flow = FlowControl(transport)
+        self._server, self._client = get_local_addr(transport), get_remote_addr(transport)
+        self._address = "" if self._client is None else self._client[0]
+        connections = cast(set[object], self.server_state.connections)
+        connections.add(self)
+        self._wait(_NOTHING, self._limits.head_seconds)
+        sock: socket.socket = transport.get_extra_info("socket")
+        if sock.family == socket.AF_UNIX and not is_same_user(sock):
+            transport.abort()
+        elif len(connections) > self._limits.connections:
+            self._refuse(503, "busy", "Too many clients are connected; try again in a while.")
+        elif self._entrance is not None:
+            self._enter(self._entrance)
+
+    def _enter(self, entrance: Listener) -> None:
+        self._entrance = entrance
+        self._scheme = "https" if entrance.policy.bind.tls else "http"
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell whoever works on a request."""
+        cast(set[object], self.server_state.connections).discard(self)
+        self._arrivals.change(self._address, -self._held)
+        self._held = 0
+        if self._exchange is not None and not self._exchange.complete:
+            self._exchange.lose()
+        self._exchange = None
+        self.flow.resume_writing()
+        if exc is None:
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        """The client takes less than is sent."""
+        self.flow.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client has taken enough."""
+        self.flow.resume_writing()
+
+    def resume_reading(self) -> None:
+        """Read on for an application that waits for more; what comes after it can wait."""
+        if self._held:
+            self._count_held()  # the application asks for a body when it knows whose it is
+        if self._stage is not _PATIENCE or self._parser.backlog <= HIGH_WATER_LIMIT:
+            self.flow.resume_reading()
+
+    def _arrive(self, data: bytes) -> bytes:
+        """Take the first line of a connection to a Unix socket; what follows a good one."""
+        self._arrival += data
+        line, end, rest = self._arrival.partition(b"\n")
+        entrance = self._admit(line) if end else None
+        if entrance is not None:
+            self._enter(entrance)
+            return rest
+        if end or len(self._arrival) > _ARRIVAL:
+            self._refuse(400, "bad_request", "This socket is for 'trails' commands only.")
+        return b""
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; what follows the last request is dropped, and what was sent ahead waits."""
+        if self._stage is _END:
+            self._drop(len(data))
+            return
+        if self._entrance is None:
+            data = self._arrive(data)
+            if not data:
+                return
+        if self._stage is not _PATIENCE:
+            self._parser.feed(data)
+            self._read()
+        elif self._exchange is not None and self._exchange.keep_alive:
+            self._parser.feed(data)
+            if self._parser.backlog > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
+        else:
+            self._dropped += len(data)
+        if not self._count_held() and (self._exchange is None or not self._exchange.is_taken):
+            self._refuse(503, "busy", _FULL)
+
+    def _count_held(self) -> bool:
+        """Count what no known sender has sent; whether there is room for it."""
+        exchange, held = self._exchange, self._parser.backlog
+        if exchange is not None and not exchange.is_taken:
+            held += exchange.waiting
+        if held <= _UNCOUNTED:
+            held = 0
+        more, self._held = held - self._held, held
+        return not more or self._arrivals.change(self._address, more) or more < 0
+
+    def _drop(self, count: int) -> None:
+        """Let the client finish sending, so that it reads the answer; not for ever."""
+        self._dropped += count
+        self._due = min(self._clock.now + self._limits.linger, self._last_due)
+        if self._dropped > self._limits.linger_bytes:
+            self.transport.abort()
+
+    # --- one request
+
+    def _read(self) -> None:
+        """Read what has come, up to the end of one request, and have that answered."""
+        try:
+            self._read_events()
+        except BadRequestError as error:
+            self._refuse(error.status, error.code, error.message, error.more)
+            return
+        if self._stage is _NOTHING and self._parser.backlog:
+            self._wait(_HEAD, self._limits.head_seconds)
+        exchange = self._exchange
+        if exchange is not None and not exchange.begun:
+            exchange.begin(self._app)
+
+    def _read_events(self) -> None:
+        parser = self._parser
+        while (event := parser.next()) is not None:
+            if isinstance(event, RequestHead):
+                self._exchange = Exchange(self, self._scope_of(event), event)
+                self._wait(_BODY, self._limits.body_seconds)
+                continue
+            exchange = self._exchange
+            assert exchange is not None  # noqa: S101 - its head came before
+            if event is not END:
+                self._due += len(event) / self._limits.body_rate
+                if not exchange.complete and exchange.feed(event) > HIGH_WATER_LIMIT:
+                    self.flow.pause_reading()
+            elif not exchange.complete:
+                exchange.feed_end()
+                self._stage = _PATIENCE
+                return
+            else:
+                self._wait(_NOTHING, self._limits.idle)
+
+    def _scope_of(self, head: RequestHead) -> Scope:
+        raw_path, _, query = head.target.partition(b"?")
+        path = raw_path.decode("ascii")
+        return {
+            "type": "http",
+            "asgi": _ASGI,
+            "http_version": head.version,
+            "method": head.method,
+            "scheme": self._scheme,
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": raw_path,
+            "query_string": query,
+            "root_path": "",
+            "headers": head.headers,
+            "server": self._server,
+            "client": self._client,
+            ENTRANCE: self._entrance,
+        }
+
+    def can_drain(self, unread: int | None) -> bool:
+        """Whether the rest of a body that nobody wants is short enough to be read."""
+        return unread is not None and unread <= self._limits.drain
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, or end."""
+        exchange = self._exchange
+        if exchange is None or self._stage is _END or self.transport.is_closing():
+            return
+        if not exchange.keep_alive:
+            self._close()
+            return
+        self.flow.resume_reading()
+        if self._stage is _PATIENCE:
+            self._wait(_NOTHING, self._limits.idle)
+            self._read()
+        self._count_held()
+
+    # --- its end
+
+    def expire(self, now: float) -> None:
+        """Refuse a client that takes too long to send, or to take what it asked for."""
+        if self.flow.write_paused:
+            self._expire_answer(now)
+        elif self._stage is _PATIENCE or self.flow.read_paused:
+            self._stalled = now
+        elif now < self._due:
+            return
+        elif self._stage is _END and self.transport.can_write_eof():
+            self.transport.abort()
+        elif self._stage in {_NOTHING, _END} or self._is_draining:
+            self.transport.close()
+        else:
+            self._refuse(408, "timeout", "The request did not arrive in time; send it again.")
+
+    def served(self) -> Actor | None:
+        """For whom a body arrives, an answer is made, or one was not taken yet."""
+        running = self._exchange
+        if running is None or (running.complete and not self.transport.get_write_buffer_size()):
+            return None
+        actor: Actor | None = running.scope.get(ACTOR)
+        return actor
+
+    def cut(self) -> None:
+        """End that, unless this is the first time that it is asked for: it may end in order."""
+        running = self._exchange
+        if running is None or self._condemned is not running:
+            self._condemned = running
+        elif running.started:
+            break_off(self.transport)
+        elif self._stage is not _END:
+            running.lose()
+            self.end(ENDED)
+
+    def shutdown(self) -> None:
+        """Finish what is being answered, and end."""
+        exchange = self._exchange
+        if self._stage is _END or exchange is None or exchange.complete:
+            self.transport.close()
+        else:
+            exchange.keep_alive = False
+
+    def _expire_answer(self, now: float) -> None:
+        unsent = self.transport.get_write_buffer_size()
+        if unsent != self._unsent:
+            self._unsent, self._stalled = unsent, now
+        elif now - self._stalled > self._limits.stall:
+            self.transport.abort()
+
+    def _wait(self, stage: _Stage, seconds: float) -> None:
+        self._stage = stage
+        self._due = self._clock.now + seconds
+
+    def _refuse(self, status: int, code: str, message: str, more: Headers = ()) -> None:
+        """Answer what can't be read; it is the last answer."""
+        exchange, last = self._exchange, write_refusal(status, code, message, more)
+        if exchange is not None and not exchange.complete:
+            last = b"" if exchange.started else last
+            exchange.lose()
+        elif self._is_draining:
+            last = b""
+        self.end(last)
+
+    @property
+    def _is_draining(self) -> bool:
+        """Whether a body arrives whose request is answered."""
+        exchange = self._exchange
+        return self._stage is _BODY and exchange is not None and exchange.complete
+
+    def _close(self) -> None:
+        """End after the last answer; at once if the client has nothing more to send."""
+        if self._stage is _PATIENCE and not self._dropped and not self._parser.backlog:
+            self.transport.close()
+        else:
+            self.end(b"")
+
+    def end(self, last: bytes) -> None:
+        """Say the last, and read on for a while: closing at once might take the answer away."""
+        if self.transport.is_closing():
+            return
+        if last:
+            self.transport.write(last)
+        self._parser.drop()
+        self._count_held()
+        self._wait(_END, self._limits.linger)
+        self._last_due = self._clock.now + self._limits.linger_most
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()

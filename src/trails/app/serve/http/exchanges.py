@@ -1,0 +1,352 @@
+"""One request and its answer: what an ASGI application sees of a connection.
+
+A body is usually there when the application asks for it, and an answer that says its length
+usually follows its head at once: the one is handed over without waiting, the other is written
+in one piece.
+
+What is under way on the connections of a server: answers that are sent, bodies that arrive.
+
+It ends with the credential that it was asked for with. That is looked at from outside, once a
+second, so a request costs none of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Final, Protocol
+
+from starlette.types import ASGIApp, Message, Scope
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.server import ServerState
+
+from trails.app.serve.http.front import ACTOR
+from trails.app.serve.http.parser import RequestHead
+from trails.app.serve.http.responses import write_refusal
+from trails.model.actors import Actor
+
+ENDED: Final = write_refusal(
+    401,
+    "unauthenticated",
+    "the credential of this request was revoked or has expired while it was under way, so it was "
+    "broken off; with another one, see whether it took effect before you send it again",
+    [(b"www-authenticate", b'Bearer error="invalid_token"')],
+)
+"""The answer to a request that has none yet."""
+_AT_ONCE: Final = struct.pack("ii", 1, 0)
+
+
+class ActiveConnection(Protocol):
+    """One connection, as far as it matters here."""
+
+    def served(self) -> Actor | None:
+        """For whom something is under way on it."""
+
+    def cut(self) -> None:
+        """End that, unless this is the first time that it is asked for: it may end in order."""
+
+
+class Underway:
+    """Everything that is under way."""
+
+    def __init__(self, connections: Collection[ActiveConnection]) -> None:
+        """``connections`` are those that there are at any time."""
+        self._connections = connections
+
+    def actors(self) -> set[Actor]:
+        """For whom."""
+        return {actor for _, actor in self._served()}
+
+    def end_those_of(self, actors: set[Actor]) -> None:
+        """End it for some of them."""
+        for each, actor in self._served():
+            if actor in actors:
+                each.cut()
+
+    def _served(self) -> Iterator[tuple[ActiveConnection, Actor]]:
+        for each in tuple(self._connections):
+            actor = each.served()
+            if actor is not None:
+                yield each, actor
+
+
+def break_off(transport: asyncio.Transport) -> None:
+    """End a connection so that nobody can take what was sent for all of it.
+
+    What waits to be sent is dropped, here and in the system.
+    """
+    with suppress(OSError):  # it is gone already
+        sock: socket.socket = transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+    transport.abort()
+
+
+_logger: Final = logging.getLogger("trails")
+_STATUS: Final = {
+    each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus
+}
+_BODILESS: Final = frozenset({204, 304})
+_CONTROLS: Final = bytes({*range(32), 127} - {*b"\t\r\n"})
+_SMALL: Final = 16 << 10
+"""Bytes of a body that are copied to be sent together with its head."""
+_UNKNOWN: Final = -1
+"""Bytes of a body that ends with its connection: HTTP/1.0 knows no chunks."""
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_FAILED: Final = "Internal error; details are in the server log."
+
+
+class ExchangeConnection(Protocol):
+    """What an exchange takes place on."""
+
+    transport: asyncio.Transport
+    flow: FlowControl
+    server_state: ServerState
+    loop: asyncio.AbstractEventLoop
+
+    def resume_reading(self) -> None:
+        """Read on."""
+
+    def can_drain(self, unread: int | None) -> bool:
+        """Whether so much of a body, or an unknown rest, can be read although nobody wants it."""
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, or end."""
+
+    def end(self, last: bytes) -> None:
+        """End, with some last bytes."""
+
+
+class Exchange:
+    """A request, and what has become of its answer."""
+
+    __slots__ = (
+        "_arrived",
+        "_body",
+        "_connection",
+        "_expected",
+        "_head",
+        "_is_chunked",
+        "_left",
+        "_news",
+        "_task",
+        "_unread",
+        "begun",
+        "complete",
+        "disconnected",
+        "keep_alive",
+        "scope",
+        "started",
+        "waits_to_continue",
+    )
+
+    def __init__(self, connection: ExchangeConnection, scope: Scope, head: RequestHead) -> None:
+        self._connection = connection
+        self.scope = scope
+        self.begun = False
+        self.keep_alive = head.keep_alive
+        self.disconnected = False
+        self._unread = head.length
+        """Bytes of the body that are still to come; None if that is not known."""
+        self.waits_to_continue = head.expects
+        """Whether the client sends its body when it is told to."""
+        self._body: bytes | bytearray = b""
+        self._expected = True
+        """Whether more of the body is to come."""
+        self._arrived = False
+        """Whether there is something that the application was not told yet."""
+        self._news: asyncio.Event | None = None
+        self.started = False
+        self.complete = False
+        self._head = b""
+        """What was not written yet, because the first of the body goes with it."""
+        self._is_chunked = False
+        self._left = 0
+        """Bytes of the body that the head has promised."""
+        self._task: asyncio.Task[None] | None = None
+
+    # --- the request
+
+    def feed(self, data: bytes) -> int:
+        """Take a part of the body; how much waits to be read."""
+        self.waits_to_continue = False
+        if self._unread is not None:
+            self._unread -= len(data)
+        if not self._body:
+            self._body = data
+        else:
+            self._body = bytearray(self._body) if isinstance(self._body, bytes) else self._body
+            self._body += data
+        self.wake()
+        return len(self._body)
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of the body that the application has not taken."""
+        return len(self._body)
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether it is known who sends it, and its answer is not complete."""
+        return not self.complete and ACTOR in self.scope
+
+    def feed_end(self) -> None:
+        """Have all of it."""
+        self._expected = self.waits_to_continue = False
+        self.wake()
+
+    def lose(self) -> None:
+        """The client is gone."""
+        self.disconnected = True
+        self._body = b""
+        self.wake()
+
+    def wake(self) -> None:
+        """Tell the application that there is something new."""
+        self._arrived = True
+        if self._news is not None:
+            self._news.set()
+
+    async def receive(self) -> Message:
+        """What comes next from the client."""
+        connection = self._connection
+        if self.waits_to_continue and not connection.transport.is_closing():
+            connection.transport.write(_CONTINUE)
+            self.waits_to_continue = False
+        if not self.disconnected and not self.complete:
+            connection.resume_reading()
+            if not self._arrived:
+                if self._news is None:
+                    self._news = asyncio.Event()
+                self._news.clear()
+                await self._news.wait()
+            self._arrived = False
+        if self.disconnected or self.complete:
+            return {"type": "http.disconnect"}
+        body, self._body = self._body, b""
+        return {"type": "http.request", "body": bytes(body), "more_body": self._expected}
+
+    # --- the answer
+
+    def begin(self, app: ASGIApp) -> None:
+        """Have it answered."""
+        connection = self._connection
+        self.begun = True
+        self._task = task = connection.loop.create_task(self._run(app))
+        connection.server_state.tasks.add(task)
+
+    async def _run(self, app: ASGIApp) -> None:
+        try:
+            await app(self.scope, self.receive, self.send)
+            if not self.complete and not self.disconnected:
+                _logger.error("a request was not answered to the end")
+                self._fail()
+        except asyncio.CancelledError:
+            self._fail()
+        except Exception:
+            _logger.exception("a request could not be answered")
+            self._fail()
+        finally:
+            task, self._task = self._task, None
+            if task is not None:
+                self._connection.server_state.tasks.discard(task)
+
+    def _fail(self) -> None:
+        """End a connection whose request is not answered; if nothing was written yet, say so."""
+        if self.disconnected:
+            self._connection.transport.close()
+        elif not self.started or self._head:
+            self._connection.end(write_refusal(500, "internal", _FAILED))
+        elif self._left == _UNKNOWN:
+            break_off(self._connection.transport)
+        else:
+            self._connection.end(b"")
+
+    async def send(self, message: Message) -> None:
+        """Take what the application answers."""
+        connection = self._connection
+        if connection.flow.write_paused and not self.disconnected:
+            await connection.flow.drain()
+        if self.disconnected:
+            return
+        kind = message["type"]
+        if kind == "http.response.start" and not self.started:
+            self._start(message["status"], message.get("headers", ()))
+        elif kind == "http.response.body" and self.started and not self.complete:
+            self._write(message.get("body", b""), last=not message.get("more_body", False))
+        else:
+            raise RuntimeError(f"{kind} can't be sent now")
+
+    def _start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        headers = [*self._connection.server_state.default_headers, *headers]
+        said = dict(headers)
+        if self._expected and self.keep_alive:
+            # A client that waits for 100 Continue may or may not send its body now.
+            can_drain = not self.waits_to_continue and self._connection.can_drain(self._unread)
+            self.keep_alive = can_drain
+        if b"connection" in said:
+            self.keep_alive = self.keep_alive and b"close" not in said[b"connection"].lower()
+            headers = [each for each in headers if each[0] != b"connection"]
+        if not self.keep_alive:
+            headers.append((b"connection", b"close"))
+        bodiless = self.scope["method"] == "HEAD" or status in _BODILESS
+        if b"content-length" in said:
+            self._left = 0 if bodiless else int(said[b"content-length"])
+        elif self.scope["http_version"] == "1.0":
+            self._left = 0 if bodiless else _UNKNOWN
+        elif not bodiless:
+            self._is_chunked = True
+            if b"transfer-encoding" not in said:
+                headers.append((b"transfer-encoding", b"chunked"))
+        head = b"".join([_STATUS[status], *[b"%b: %b\r\n" % each for each in headers]])
+        _check(head, len(headers) + 1)
+        self.started = True
+        self.waits_to_continue = False
+        head += b"\r\n"
+        if self._left > 0:
+            self._head = head
+        else:
+            self._connection.transport.write(head)
+
+    def _write(self, body: bytes, *, last: bool) -> None:
+        transport = self._connection.transport
+        if self.scope["method"] == "HEAD":
+            pass
+        elif self._is_chunked:
+            chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            transport.write(chunk + b"0\r\n\r\n" if last else chunk)
+        elif self._left == _UNKNOWN:
+            transport.write(body)
+        elif body or self._left:
+            self._write_promised(body, last=last)
+        if last:
+            self._finish()
+
+    def _write_promised(self, body: bytes, *, last: bool) -> None:
+        """Write a part of a body whose length was told."""
+        transport = self._connection.transport
+        self._left -= len(body)
+        if self._left < 0 or (last and self._left):
+            raise RuntimeError("a body has not the length that its head says")
+        head, self._head = self._head, b""
+        if head and len(body) > _SMALL:
+            transport.write(head)
+            head = b""
+        transport.write(head + body)
+
+    def _finish(self) -> None:
+        self.complete = True
+        self._body = b""  # nobody takes it any more, and the connection may stay for long
+        self.wake()
+        self._connection.on_response_complete()
+
+
+def _check(head: bytes, lines: int) -> None:
+    """Refuse to send what would be read as other lines than were meant."""
+    whole = len(head.translate(None, _CONTROLS)) == len(head)
+    if not whole or head.count(b"\r") != lines or head.count(b"\n") != lines:
+        raise RuntimeError("a header has a character that no header has")

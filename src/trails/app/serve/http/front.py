@@ -1,0 +1,293 @@
+"""The HTTP interface of an owner: one ASGI application for all its graphs.
+
+A request goes through the same steps whatever it is for: the Host and Origin that its way in
+allows, the size of its body, what a browser asks in advance, who sends it, and then the
+surface that answers it. Every response has the headers of ``responses``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Final
+from urllib.parse import unquote
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from trails.app.serve.http.hosts import HostPolicy, is_preflight, preflight_headers, shared_headers
+from trails.app.serve.http.limits import UNCOUNTED, BodyBudget, CountedBody
+from trails.app.serve.http.operator import OPERATOR_PATH, OperatorInterface
+from trails.app.serve.http.responses import (
+    HSTS,
+    SECURITY,
+    Headers,
+    HeaderSender,
+    JsonReply,
+    RequestHead,
+    error_body,
+    has_misplaced_token,
+    presented_in,
+    raw_path,
+    rpc_error_body,
+)
+from trails.app.serve.relay.links import Listener
+from trails.app.settings import GraphSettings
+from trails.identity.oauth.challenges import PLAIN, Challenges
+from trails.model.actors import MISPLACED, OPERATOR, PRESENTED, Actor
+from trails.model.decisions import EVERYTHING, Judge
+from trails.model.fairness import LargeBodies
+from trails.model.results import Failure, tell_outage
+from trails.request.authenticate import Authenticator
+from trails.request.authorize import lists_graphs
+from trails.request.pipeline import Kernel
+from trails.surfaces.mcp.http import McpApp
+from trails.surfaces.rest.routes import build_app
+
+ACTOR: Final = "trails.actor"
+"""Where a request carries who sends it, once that is known."""
+ENTRANCE: Final = "trails.entrance"
+"""Where a request carries the way in of its connection."""
+_MCP_PATHS: Final = frozenset({"mcp", "sse", "messages"})
+_LOAD: Final = "load"
+"""The one body that is not read as a whole."""
+_HEALTH: Final = "/healthz"
+"""Whether the server lives is told to everybody."""
+_READING: Final = frozenset({"GET", "HEAD"})
+_READING_OR_ASKING: Final = frozenset({*_READING, "OPTIONS"})
+MAX_BODY: Final = 32 << 20
+
+
+class HttpInterface:
+    """Checks what a request asks for, says who asks, and hands it to the surface it is for."""
+
+    def __init__(
+        self,
+        graphs: Mapping[str, Kernel | Failure],
+        settings: Mapping[str, GraphSettings],
+        authenticator: Authenticator,
+        policy: HostPolicy,
+        challenges: Challenges = PLAIN,
+        *,
+        max_body: int = MAX_BODY,
+        judge: Judge = EVERYTHING,
+        operator: OperatorInterface | None = None,
+    ) -> None:
+        """``judge`` decides about the server itself; ``operator`` is for its owner alone."""
+        self._operator = operator
+        self._challenges = challenges
+        self.entrance = Listener(policy, authenticator)
+        """The way in of requests whose connection has none of its own."""
+        self._max_body = max_body
+        self._graphs = graphs
+        self._budget = BodyBudget(max_body)
+        large = LargeBodies()
+        self._rest = build_app(graphs, max_body, partial(lists_graphs, judge), large)
+        self._endpoints = {
+            name: McpApp(
+                graph,
+                legacy_sessions=settings[name].mcp.legacy_sessions,
+                legacy_sse=settings[name].mcp.legacy_sse,
+                validation_errors=settings[name].mcp.validation_errors,
+                is_current=authenticator.is_current,
+                max_body=max_body,
+                large=large,
+            )
+            for name, graph in graphs.items()
+            if not isinstance(graph, Failure)
+        }
+        self._names = {f"/graphs/{name}/mcp".encode(): name for name in self._endpoints}
+        """Which endpoint the path means that nearly every request has."""
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[ASGIApp]:
+        """Be open for requests."""
+        async with AsyncExitStack() as stack:
+            for endpoint in self._endpoints.values():
+                await stack.enter_async_context(endpoint.run())
+            yield self
+
+    def end_streams(self) -> None:
+        """Say goodbye to those who listen: the server waits for them when it stops."""
+        for endpoint in self._endpoints.values():
+            endpoint.end_streams()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request; nothing else is served."""
+        if scope["type"] != "http":
+            await _refuse_other(scope, send)
+            return
+        entrance: Listener = scope.get(ENTRANCE, self.entrance)
+        policy, head = entrance.policy, RequestHead(scope)
+        send = HeaderSender(send, _common_headers(policy, scope["headers"]))
+        reply = _check_host(policy, scope, head) or self._check_size(scope, head)
+        if reply is None and scope["method"] in _READING_OR_ASKING:
+            reply = _answer_preflight(policy, scope) or self._describe(scope)
+        if reply is None and scope["path"] != _HEALTH:
+            known = entrance.recognise(head.authorization)
+            if known is None:
+                reply = await self._identify(entrance, scope, head.authorization)
+            else:
+                self._admit(entrance, scope, known, head.authorization)
+        if reply is None and (head.doubtful or PRESENTED in scope):
+            reply = _refuse_misplaced(scope)
+        named = self._names.get(raw_path(scope))
+        if reply is None:
+            reply = self._refuse_overload(scope, named)
+        if reply is not None:
+            await reply.send(send)
+        elif (head.length > UNCOUNTED or head.is_chunked) and ACTOR in scope:
+            await self._answer_counted(scope, head, named, receive, send)
+        else:
+            await self._answer(scope, named, receive, send)
+
+    async def _answer_counted(
+        self, scope: Scope, head: RequestHead, named: str | None, receive: Receive, send: Send
+    ) -> None:
+        """Answer a request whose body may take much memory, if there is room for it."""
+        if _parts(scope)[3:] == [_LOAD]:
+            await self._answer(scope, named, receive, send)
+            return
+        body = CountedBody(self._budget, scope[ACTOR], scope.get("client"))
+        reply = body.take(head.length)
+        if reply is not None:
+            await reply.send(send)
+            return
+        if head.is_chunked:
+            receive, send = body.receive_counted(receive, send), body.send_unless_refused(send)
+        try:
+            await self._answer(scope, named, receive, send)
+        finally:
+            body.release()
+
+    async def _answer(self, scope: Scope, named: str | None, receive: Receive, send: Send) -> None:
+        if named is not None:
+            await self._endpoints[named](scope, receive, send)
+        else:
+            await self._route(scope, receive, send)
+
+    def _check_size(self, scope: Scope, head: RequestHead) -> JsonReply | None:
+        """Refuse a body that is told to be too large; one that turns out to be is refused later."""
+        if head.length <= self._max_body or _parts(scope)[3:] == [_LOAD]:
+            return None
+        message = f"the body is too large; at most {self._max_body:,} bytes are read here"
+        return JsonReply(413, error_body("too_large", message))
+
+    def _describe(self, scope: Scope) -> JsonReply | None:
+        """Tell where tokens come from, to those who have none yet."""
+        found = self._challenges.metadata(scope["path"])
+        return None if found is None or scope["method"] not in _READING else JsonReply(200, found)
+
+    async def _identify(
+        self, entrance: Listener, scope: Scope, authorization: bytes | None
+    ) -> JsonReply | None:
+        """Find out who asks, or ask for a credential."""
+        actor = await entrance.identify(authorization)
+        if not isinstance(actor, Failure):
+            self._admit(entrance, scope, actor, authorization)
+            return None
+        body = error_body(actor.code, actor.message)
+        if actor.kind != "unauthenticated":
+            return JsonReply(503, body, [(b"retry-after", b"5")])
+        wanted = self._challenges.ask(presented=authorization is not None)
+        return JsonReply(401, body, [(b"www-authenticate", wanted)])
+
+    def _admit(
+        self, entrance: Listener, scope: Scope, actor: Actor, authorization: bytes | None
+    ) -> None:
+        """Put into the scope who asks."""
+        scope[ACTOR] = actor
+        held = entrance.authenticator.scopes
+        scope["trails.challenge"] = self._challenges.step_up(actor, held)
+        if authorization is not None:
+            scope[PRESENTED] = presented_in(authorization)
+
+    def _refuse_overload(self, scope: Scope, named: str | None) -> JsonReply | None:
+        """Refuse what a graph could only let wait, before any of its body is read."""
+        parts = [] if named is not None else _parts(scope)
+        name = parts[2] if len(parts) > 3 and parts[1] == "graphs" else named
+        graph = None if name is None else self._graphs.get(name)
+        if graph is None or isinstance(graph, Failure):
+            return None
+        refused = graph.refuse_overload(scope[ACTOR])
+        if refused is None:
+            return None
+        body = error_body(refused.code, refused.message, refused.data)
+        if named is not None or parts[3] in _MCP_PATHS:
+            body = rpc_error_body(refused.code, refused.message, refused.data)
+        return JsonReply(503, body, [(b"retry-after", str(refused.data["retry_after"]).encode())])
+
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a request to the surface that it is for."""
+        parts = _parts(scope)
+        entrance: Listener = scope.get(ENTRANCE, self.entrance)
+        if (
+            self._operator is not None
+            and entrance.operator
+            and scope[ACTOR] == OPERATOR
+            and scope["method"] == "POST"
+            and len(parts) == 3
+            and parts[1] == OPERATOR_PATH
+        ):
+            await self._operator.answer(parts[2], receive, send)
+        elif len(parts) == 4 and parts[1] == "graphs" and parts[3] in _MCP_PATHS:
+            await self._answer_mcp(parts[2], scope, receive, send)
+        else:
+            await self._rest(scope, receive, send)
+
+    async def _answer_mcp(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._endpoints.get(name)
+        if endpoint is not None:
+            await endpoint(scope, receive, send)
+            return
+        found = self._graphs.get(name)
+        if isinstance(found, Failure):
+            told = tell_outage(name, found, scope[ACTOR])
+            await JsonReply(503, error_body(told.code, told.message)).send(send)
+            return
+        message = f"there is no graph {name[:100]!r} here"
+        await JsonReply(404, error_body("not_found", message)).send(send)
+
+
+def _check_host(policy: HostPolicy, scope: Scope, head: RequestHead) -> JsonReply | None:
+    """Refuse a Host or an Origin that this way in does not allow."""
+    objection = policy.refuse(head.hosts, head.origins, scope.get("http_version", "1.1"))
+    if objection is None:
+        return None
+    code = "forbidden" if objection.status == 403 else "bad_request"
+    return JsonReply(objection.status, error_body(code, objection.message))
+
+
+def _answer_preflight(policy: HostPolicy, scope: Scope) -> JsonReply | None:
+    """Tell a browser what a page may do."""
+    if not is_preflight(scope["method"], scope["headers"]):
+        return None
+    return JsonReply(204, b"", preflight_headers(policy, scope["headers"]))
+
+
+def _refuse_misplaced(scope: Scope) -> JsonReply | None:
+    """Refuse a token where tokens do not belong, before anybody keeps it."""
+    if not has_misplaced_token(scope):
+        return None
+    return JsonReply(400, error_body("misplaced_token", MISPLACED))
+
+
+def _common_headers(policy: HostPolicy, headers: Headers) -> Headers:
+    if not (policy.shares or policy.bind.tls):
+        return SECURITY
+    secure = (HSTS,) if policy.bind.tls else ()
+    return (*SECURITY, *secure, *shared_headers(policy, headers))
+
+
+def _parts(scope: Scope) -> list[str]:
+    """The path's segments, cut before they are decoded."""
+    raw = raw_path(scope)
+    parts = raw.partition(b"?")[0].decode("latin-1").split("/")
+    return [unquote(part) for part in parts] if b"%" in raw else parts
+
+
+async def _refuse_other(scope: Scope, send: Send) -> None:
+    """Web sockets are refused; whatever else a server might speak of is not known here."""
+    if scope["type"] != "websocket":
+        raise RuntimeError(f"{scope['type']} is not served")
+    await send({"type": "websocket.close", "code": 1008})

@@ -1,0 +1,353 @@
+"""Which Host and Origin an HTTP request may have: the guard against rebound names.
+
+A web page can make a browser send requests to this machine, under a name that its author
+controls. So a request is answered only if it asks for a name that this server has, and, when
+a browser says on whose behalf it asks, that page may use the server. The policy follows from
+where a server listens; there is no other way to make one, and none that lets everything pass.
+
+Several fronts may stand before one owner, each with its own policy: it travels as the
+``Bind`` that it was made from.
+
+What Host and Origin headers say: names with ports, read strictly, written in one way.
+
+Pure. A name is compared in the form that browsers send: lower case, without the last dot,
+other scripts as Punycode; addresses as the standard library writes them. What is no name and
+no address is None, never a guess.
+
+Web pages that may read answers: those whose origins the settings name, and no others.
+
+No cookies and no wildcards: a page sends its token itself. A preflight is answered before
+anybody is asked for credentials, because a browser sends none with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
+from typing import Final, Self
+
+import msgspec
+
+from trails.app.serve.http.responses import Headers
+from trails.errors import SettingsError
+
+_AUTHORITY: Final = re.compile(
+    r"(?P<host>[a-z0-9_.-]{1,254}|\[[0-9a-f:.]{2,45}\])(?::(?P<port>[0-9]{0,5}))?",
+    re.ASCII | re.IGNORECASE,
+)
+_LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
+_NUMBERS: Final = re.compile(r"[0-9.]+|.*\.[0-9]+|.*\.0x[0-9a-f]*", re.ASCII)
+"""Names whose last part is a number: browsers read them as addresses, in forms of their own."""
+_PORTS: Final = {"http": 80, "https": 443}
+_LOOPBACK_NAME: Final = "localhost"
+
+
+class HostPort(msgspec.Struct, frozen=True):
+    """A host, and the port that was named with it."""
+
+    host: str
+    port: int | None = None
+
+    @property
+    def loopback(self) -> bool:
+        """Whether this is a name of the machine itself."""
+        return is_loopback(self.host)
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a web page came from."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def loopback(self) -> bool:
+        """Whether the page came from the machine itself."""
+        return is_loopback(self.host)
+
+
+def parse_authority(text: str) -> HostPort | None:
+    """What a ``Host`` header names."""
+    found = _AUTHORITY.fullmatch(text)
+    if found is None:
+        return None
+    host = _normal(found["host"].lower())
+    port = int(found["port"]) if found["port"] else None
+    if host is None or (port is not None and not 0 < port < 1 << 16):
+        return None
+    return HostPort(host, port)
+
+
+def parse_origin(text: str) -> Origin | None:
+    """What an ``Origin`` header names; None for ``null``, and whatever else is no web page's."""
+    scheme, between, rest = text.partition("://")
+    scheme = scheme.lower()
+    authority = parse_authority(rest) if between and scheme in _PORTS else None
+    if authority is None or rest.endswith(":"):
+        return None
+    return Origin(scheme, authority.host, authority.port or _PORTS[scheme])
+
+
+def default_port(*, tls: bool) -> int:
+    """The port that is meant where none is named."""
+    return _PORTS["https" if tls else "http"]
+
+
+def to_ascii(text: str) -> str:
+    """A name of another script as it is sent; unchanged where it is none."""
+    try:
+        return text if text.isascii() else text.encode("idna").decode("ascii")
+    except UnicodeError:
+        return text
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address, as written here, is one of the machine itself."""
+    if host == _LOOPBACK_NAME:
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _normal(host: str) -> str | None:
+    """The one way to write a host."""
+    if host.startswith("["):
+        try:
+            return str(IPv6Address(host[1:-1]))
+        except ValueError:
+            return None
+    if _NUMBERS.fullmatch(host.removesuffix(".")):
+        try:
+            return str(ip_address(host))
+        except ValueError:
+            return None
+    name = host.removesuffix(".")
+    return name if all(_LABEL.fullmatch(label) for label in name.split(".")) else None
+
+
+_KNOWN: Final = 512
+"""Headers whose judgement is remembered."""
+_LONGEST: Final = 300
+"""Bytes of one: no name is longer, though what is sent may be."""
+_NO_HOST: Final = "a request must have one Host header"
+_OTHER_HOST: Final = "the Host header names another server than this one"
+_NOT_LOCAL: Final = (
+    "the Host header must name this machine, as localhost or 127.0.0.1 does; other names are "
+    "listed in [server] public_hosts"
+)
+_OTHER_ORIGIN: Final = (
+    "the Origin header names a page that may not use this server; those that may are listed in "
+    "[server] browser_origins"
+)
+
+
+class Bind(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a server listens, and what its settings say about those who come."""
+
+    host: str = "localhost"
+    public_hosts: tuple[str, ...] = ()
+    browser_origins: tuple[str, ...] = ()
+    tls: bool = False
+    credentials: bool = False
+    """Whether nobody is answered without one."""
+
+
+class Objection(msgspec.Struct, frozen=True):
+    """Why a request is not answered."""
+
+    status: int
+    message: str
+
+
+class HostPolicy:
+    """What passes; made by ``for_bind`` alone."""
+
+    def __init__(self, bind: Bind) -> None:
+        self.bind = bind
+        host = bind.host.removeprefix("[").removesuffix("]").lower()
+        self.loopback = is_loopback(host)
+        """Whether only this machine can reach it."""
+        if not self.loopback and not bind.credentials:
+            raise SettingsError(_exposed(bind.host))
+        names = [_public_host(each) for each in bind.public_hosts]
+        self._names = frozenset(names if bind.credentials else ())
+        self._origins = frozenset(_browser_origin(each) for each in bind.browser_origins)
+        self._port = default_port(tls=bind.tls)
+        self._passes_host = _remember(self._judge_host)
+        self._passes_origin = _remember(self._judge_origin)
+
+    @classmethod
+    def for_bind(
+        cls,
+        host: str,
+        public_hosts: Iterable[str] = (),
+        browser_origins: Iterable[str] = (),
+        *,
+        tls: bool = False,
+        credentials: bool = False,
+    ) -> Self:
+        """The policy of a server that listens on a host; SettingsError for one it must not.
+
+        Loopback: names of this machine pass, and those in ``public_hosts`` (behind a proxy)
+        where credentials are asked for; so do pages of this machine. Anywhere else credentials
+        must be asked for, ``public_hosts`` pass, or any name if there are none, and no page but
+        those in ``browser_origins``.
+        """
+        return cls(Bind(host, tuple(public_hosts), tuple(browser_origins), tls, credentials))
+
+    @property
+    def warnings(self) -> list[str]:
+        """What whoever started the server should know."""
+        told = []
+        if not self.loopback and not self._names:
+            told.append(
+                "any Host is answered, because [server] public_hosts is empty: list there the "
+                "names under which clients reach this server"
+            )
+        if not self.loopback and not self.bind.tls:
+            told.append(
+                "others reach this server without TLS, so tokens travel in the clear unless a "
+                "proxy encrypts them: set [server] tls_certificate and tls_key"
+            )
+        if self.bind.public_hosts and not self._names:
+            told.append("[server] public_hosts counts for nothing without credentials")
+        return told
+
+    def refuse(
+        self, hosts: Sequence[bytes], origins: Sequence[bytes], version: str = "1.1"
+    ) -> Objection | None:
+        """Why a request with such headers is not answered, or None."""
+        if len(hosts) != 1:
+            if hosts or version != "1.0":
+                return Objection(400, _NO_HOST)
+            hosts = [b""]
+        if not self._passes_host(hosts[0]):
+            return Objection(403, _NOT_LOCAL if self.loopback else _OTHER_HOST)
+        if origins and not (len(origins) == 1 and self._passes_origin(origins[0])):
+            return Objection(403, _OTHER_ORIGIN)
+        return None
+
+    def shares_with(self, origin: bytes) -> bool:
+        """Whether a page's script may read answers: only one that the settings name."""
+        found = parse_origin(origin.decode("latin-1"))
+        return found is not None and found in self._origins
+
+    @property
+    def shares(self) -> bool:
+        """Whether there is any such page."""
+        return bool(self._origins)
+
+    def _judge_host(self, value: bytes) -> bool:
+        found = parse_authority(value.decode("latin-1").strip(" \t"))
+        if not self.loopback and not self._names:
+            return found is not None or not value
+        if found is None:
+            return False
+        if self.loopback and found.loopback:
+            return True
+        port = found.port or self._port
+        return HostPort(found.host) in self._names or HostPort(found.host, port) in self._names
+
+    def _judge_origin(self, value: bytes) -> bool:
+        found = parse_origin(value.decode("latin-1").strip(" \t"))
+        if found is None:
+            return False
+        return found in self._origins or (self.loopback and found.loopback)
+
+
+def _remember(judge: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
+    """A judgement that is made once, and of what is too long to be kept each time."""
+    known = lru_cache(_KNOWN)(judge)
+    return lambda value: known(value) if len(value) <= _LONGEST else judge(value)
+
+
+def _exposed(host: str) -> str:
+    return (
+        f"can't listen on {host!r}: anybody who reaches that address could read and write, because "
+        "no access control is configured. Make a token first with 'trails token new', set "
+        "TRAILS_MCP_TOKEN or [auth.oauth], or listen on 127.0.0.1, ::1 or localhost"
+    )
+
+
+def _public_host(text: str) -> HostPort:
+    found = parse_authority(to_ascii(text))
+    if found is None:
+        raise SettingsError(
+            f"[server] public_hosts has {text!r}, which is no host; write 'kg.example.org' for any "
+            "port, or 'kg.example.org:8443', without scheme, path or wildcard"
+        )
+    return found
+
+
+def _browser_origin(text: str) -> Origin:
+    scheme, between, rest = text.partition("://")
+    found = parse_origin(scheme + between + to_ascii(rest))
+    if found is None:
+        raise SettingsError(
+            f"[server] browser_origins has {text!r}, which is no origin; write scheme, host and "
+            "port of the page, as in 'https://app.example.org', without path or wildcard"
+        )
+    return found
+
+
+_METHODS: Final = b"GET, HEAD, POST, DELETE, OPTIONS"
+_ALLOWED: Final = frozenset(
+    {
+        *("accept", "authorization", "content-type", "content-encoding", "last-event-id"),
+        *("mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"),
+    }
+)
+_MIRRORED: Final = re.compile(r"mcp-param-[a-z0-9-]{1,100}", re.ASCII)
+"""Arguments that a client repeats in headers; which ones there are, tools say."""
+_MANY: Final = 64
+_EXPOSED: Final = b"mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, allow"
+_SECONDS: Final = b"600"
+_VARY: Final = (b"vary", b"Origin")
+_ORIGIN: Final = b"origin"
+
+
+def shared_headers(policy: HostPolicy, headers: Headers) -> Headers:
+    """What tells a browser whether a page may read the answer."""
+    if not policy.shares:
+        return ()
+    origin = _find(headers, _ORIGIN)
+    if origin is None or not policy.shares_with(origin):
+        return (_VARY,)
+    return (
+        _VARY,
+        (b"access-control-allow-origin", origin),
+        (b"access-control-expose-headers", _EXPOSED),
+    )
+
+
+def is_preflight(method: str, headers: Headers) -> bool:
+    """Whether a browser asks what a page may do."""
+    return (
+        method == "OPTIONS"
+        and _find(headers, _ORIGIN) is not None
+        and _find(headers, b"access-control-request-method") is not None
+    )
+
+
+def preflight_headers(policy: HostPolicy, headers: Headers) -> Headers:
+    """What a page may do; nothing is said to one that may do nothing."""
+    origin = _find(headers, _ORIGIN)
+    if origin is None or not policy.shares_with(origin):
+        return ()
+    asked = (_find(headers, b"access-control-request-headers") or b"").decode("latin-1")
+    named = {each.strip().lower() for each in asked.split(",")[:_MANY]}
+    allowed = ", ".join(sorted(_ALLOWED.union(filter(_MIRRORED.fullmatch, named))))
+    return (
+        (b"access-control-allow-methods", _METHODS),
+        (b"access-control-allow-headers", allowed.encode("ascii")),
+        (b"access-control-max-age", _SECONDS),
+    )
+
+
+def _find(headers: Headers, wanted: bytes) -> bytes | None:
+    return next((value for name, value in headers if name == wanted), None)

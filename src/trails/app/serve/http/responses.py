@@ -1,0 +1,224 @@
+"""Responses of the front itself, and the headers that every response has.
+
+What a front answers over HTTP when there is no owner that could.
+
+What the front looks at in the headers of a request, read in one pass.
+
+Tokens at places of an HTTP request that others keep: its address, and headers.
+
+A token of a project is known by its form. The one that came with a request is looked for by its
+text as well (of a project's, by its secret part), here and where the body is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import lru_cache
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from starlette.types import Scope
+
+from trails.model.actors import BEGINNING, PRESENTED, Secret, holds_token
+
+if TYPE_CHECKING:
+    from starlette.types import Message, Send
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+SECURITY: Final[Headers] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+"""What is answered is data for programs: no browser shall run, frame, embed or guess at it."""
+_PRIVATE: Final = (b"cache-control", b"no-store")
+"""Answers depend on who asks; whoever answers may say that one does not."""
+HSTS: Final = (b"strict-transport-security", b"max-age=31536000")
+_SERVER_ERROR: Final = -32000
+JSON: Final = (b"content-type", b"application/json")
+
+
+class HeaderSender:
+    """A ``send`` that adds headers to a response."""
+
+    __slots__ = ("_more", "_send")
+
+    def __init__(self, send: Send, more: Headers) -> None:
+        self._send = send
+        self._more = more
+
+    def __call__(self, message: Message) -> Awaitable[None]:
+        """Pass a message on."""
+        if message["type"] == "http.response.start":
+            headers = [*message.get("headers", ()), *self._more]
+            if _PRIVATE[0] not in dict(headers):
+                headers.append(_PRIVATE)
+            message = {**message, "headers": headers}
+        return self._send(message)
+
+
+def error_body(code: str, message: str, data: Mapping[str, object] | None = None) -> bytes:
+    """The one form of an error."""
+    error: dict[str, object] = {"code": code, "message": message}
+    if data:
+        error["data"] = data
+    return msgspec.json.encode({"error": error})
+
+
+def rpc_error_body(code: str, message: str, data: Mapping[str, object] | None = None) -> bytes:
+    """An error of the front in the form of MCP, to a request whose id it has not read."""
+    error = {"code": _SERVER_ERROR, "message": message, "data": {**(data or {}), "code": code}}
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": error})
+
+
+class JsonReply(msgspec.Struct, frozen=True):
+    """A whole answer: a JSON text, or nothing."""
+
+    status: int
+    body: bytes
+    more: Headers = ()
+
+    async def send(self, send: Send) -> None:
+        """Answer with it."""
+        headers = list(self.more)
+        if self.status != HTTPStatus.NO_CONTENT:
+            headers = [JSON, (b"content-length", str(len(self.body)).encode()), *headers]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+def write_refusal(status: int, code: str, message: str, more: Headers = ()) -> bytes:
+    """A whole response to a request that can't be read, as it is sent; the last on a connection."""
+    return write_response(status, error_body(code, message), more)
+
+
+def write_response(status: int, body: bytes, more: Headers = ()) -> bytes:
+    """A whole response as it is sent; the last on its connection."""
+    again = [(b"retry-after", b"5")] if status == HTTPStatus.SERVICE_UNAVAILABLE else []
+    headers = (
+        JSON,
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+        *SECURITY,
+        _PRIVATE,
+        *again,
+        *more,
+    )
+    first = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
+    return b"".join((first, *(b"%b: %b\r\n" % each for each in headers), b"\r\n", body))
+
+
+def interrupted(request: bytes) -> bytes:
+    """The answer to a request whose owner ended: nobody knows what came of it.
+
+    What only reads can be sent again.
+    """
+    if request.startswith((b"GET ", b"HEAD ")):
+        message = (
+            "the process that served this project ended during this request, which changes "
+            "nothing; send it again"
+        )
+        return _answer(503, request, "interrupted", message)
+    message = (
+        "the process that served this project ended during this request, so its outcome is "
+        "unknown: it may or may not have taken effect. Find out before you send it again: the "
+        "newest commits tell"
+    )
+    return _answer(502, request, "interrupted", message)
+
+
+def unavailable(request: bytes) -> bytes:
+    """The answer to a request that no owner was found for; nothing was done."""
+    message = "no process serves this project at the moment; try again in a while"
+    return _answer(503, request, "locked", message)
+
+
+def crowded() -> bytes:
+    """The answer to a connection too many."""
+    return write_refusal(503, "busy", "too many clients are connected; try again in a while")
+
+
+def _answer(status: int, request: bytes, code: str, message: str) -> bytes:
+    """An HTTP response, in the form of the surface that the request is for."""
+    target = request.partition(b"\r\n")[0].partition(b"?")[0].split(b" ")
+    if len(target) > 1 and target[1].endswith(b"/mcp"):
+        return write_response(status, rpc_error_body(code, message))
+    return write_refusal(status, code, message)
+
+
+AUTHORIZATION: Final = b"authorization"
+_HOST: Final = b"host"
+_ORIGIN: Final = b"origin"
+_LENGTH: Final = b"content-length"
+_CODING: Final = b"transfer-encoding"
+
+
+class RequestHead:
+    """The headers that decide whether a request is answered, and to whom.
+
+    The credential is taken out of the scope: nobody else sees it.
+    """
+
+    __slots__ = ("_authorizations", "doubtful", "hosts", "is_chunked", "length", "origins")
+
+    def __init__(self, scope: Scope) -> None:
+        headers = scope["headers"]
+        found = dict(headers)
+        once = len(found) == len(headers)
+        self.hosts = _values(_HOST, found, headers, once=once)
+        self.origins = _values(_ORIGIN, found, headers, once=once)
+        self._authorizations = _values(AUTHORIZATION, found, headers, once=once)
+        if self._authorizations:
+            del found[AUTHORIZATION]
+            scope["headers"] = headers = [each for each in headers if each[0] != AUTHORIZATION]
+        length = found.get(_LENGTH, b"")
+        self.length = int(length) if length.isdigit() else 0
+        """How long the body is said to be; 0 where that is not told."""
+        self.is_chunked = _CODING in found
+        target = raw_path(scope) + scope["query_string"]
+        said = b"\n".join(found.values() if once else [value for _, value in headers])
+        self.doubtful = BEGINNING in target or b"%" in target or BEGINNING in said
+        """Whether a token may stand where none belongs."""
+
+    @property
+    def authorization(self) -> bytes | None:
+        """The credential; of several none can be trusted."""
+        found = self._authorizations
+        if not found:
+            return None
+        return found[0] if len(found) == 1 else b""
+
+
+def _values(
+    name: bytes, found: Mapping[bytes, bytes], headers: Headers, *, once: bool
+) -> Sequence[bytes]:
+    """What a header says, each time that it is there; ``once`` is whether none is there twice."""
+    if name not in found:
+        return ()
+    return (found[name],) if once else [value for each, value in headers if each == name]
+
+
+def raw_path(scope: Scope) -> bytes:
+    """The path as it was sent."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    return raw
+
+
+@lru_cache(256)
+def presented_in(authorization: bytes) -> Secret:
+    """The token of an ``Authorization`` header."""
+    return Secret(authorization.strip().partition(b" ")[2].strip().decode(errors="surrogateescape"))
+
+
+def has_misplaced_token(scope: Scope) -> bool:
+    """Whether a token stands anywhere else, bodies apart, once the credential is taken out."""
+    query: bytes = scope["query_string"]
+    given = [value for _, value in scope["headers"]]
+    if b"%" in query:
+        given.append(unquote_to_bytes(query))
+    path = scope["path"].encode(errors="replace")
+    return holds_token(b"\n".join((path, query, *given)), scope.get(PRESENTED))

@@ -1,0 +1,129 @@
+"""uvicorn on sockets that are there already, with connections of our own.
+
+It begins, ticks and ends in order; signals and logs are left to the program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, cast
+
+import msgspec
+from starlette.types import ASGIApp
+from uvicorn import Config, Server
+
+from trails.app.serve.http.connections import BoundedProtocol, Clock
+from trails.app.serve.http.exchanges import ActiveConnection, Underway
+from trails.app.serve.http.limits import ArrivalBudget, ClientLimits
+from trails.app.serve.http.sockets import HANDSHAKE
+from trails.app.serve.relay.links import Entrances, Listener
+from trails.model.actors import end_stale
+
+_TICKS: Final = 10
+"""Ticks of uvicorn's clock in a second."""
+
+
+class Port(msgspec.Struct, frozen=True):
+    """A socket that listens; one without an entrance is told it by each connection."""
+
+    sock: socket.socket
+    entrance: Listener | None = None
+    tls: ssl.SSLContext | None = None
+
+
+class HttpServer(Server):
+    """A server that ends when it is told to, and leaves signals to the program."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        entrances: Entrances,
+        limits: ClientLimits | None = None,
+        *,
+        grace: float = 3.0,
+    ) -> None:
+        """``grace``: seconds that requests have to finish when the server ends."""
+        super().__init__(
+            Config(
+                app,
+                http=BoundedProtocol,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+            )
+        )
+        self.config.timeout_graceful_shutdown = grace  # type: ignore[assignment] # it is awaited for
+        # Clients get their errors as answers; they would fill a log. The program itself reports
+        # what does not end in time.
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        self._app = app
+        self._entrances = entrances
+        self._limits = limits or ClientLimits()
+        self._arrivals = ArrivalBudget(self._limits.unknown, self._limits.unknown_in_all)
+        self._ports: Sequence[Port] = ()
+        self._clock = Clock(0.0)
+        self._underway = Underway(cast(Collection[ActiveConnection], self.server_state.connections))
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+    async def run_on(self, ports: Sequence[Port]) -> None:
+        """Serve until ``stop``."""
+        self._ports = ports
+        await self.serve([port.sock for port in ports])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
+        """Listen; each socket has its own way in, and TLS or not."""
+        loop = asyncio.get_running_loop()
+        self._clock.now = loop.time()
+        self.servers = [
+            await loop.create_server(
+                lambda entrance=port.entrance: self._connect(entrance),
+                sock=port.sock,
+                ssl=port.tls,
+                ssl_handshake_timeout=None if port.tls is None else HANDSHAKE,
+            )
+            for port in self._ports
+        ]
+        self.started = True
+
+    def _connect(self, entrance: Listener | None) -> BoundedProtocol:
+        return BoundedProtocol(
+            self._app,
+            self.server_state,
+            self._limits,
+            entrance,
+            self._entrances.admit,
+            self._clock,
+            self._arrivals,
+        )
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look at the time, once a second."""
+        self._clock.now = now = asyncio.get_running_loop().time()
+        if counter % _TICKS == 0:
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, BoundedProtocol):
+                    connection.expire(now)
+            end_stale(self._underway, self._entrances.main.authenticator.is_current)
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End; whoever has not taken its answer by then is cut off."""
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+    def stop(self) -> None:
+        """Finish what runs, for a few seconds, and end."""
+        self.should_exit = True

@@ -1,0 +1,1 @@
+"""Many processes on one folder: owners, sessions, and bytes between them."""

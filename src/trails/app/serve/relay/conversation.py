@@ -1,0 +1,345 @@
+"""What one MCP session has said so far, as far as another owner must hear it again.
+
+No I/O: the front tells what passes in both directions, and is told what to send. A client
+never notices that the process behind its session changed, but for calls that were running
+and may have written: those are answered with what is known, which is nothing. Reads, and writes
+with an idempotency key, are asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from trails.app.serve.relay.frames import (
+    Frame,
+    Id,
+    Params,
+    error_answer,
+    notification,
+    read_frame,
+    read_params,
+)
+
+_SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
+_REVISION: Final = "io.modelcontextprotocol/protocolVersion"
+_UPDATED: Final = "notifications/resources/updated"
+_TOOLS_CHANGED: Final = "notifications/tools/list_changed"
+_RESOURCES_CHANGED: Final = "notifications/resources/list_changed"
+_SERVER_ERROR: Final = -32000
+_ATTEMPTS: Final = 3
+"""Owners that may end with a request unanswered: one that kills its owner must not kill all."""
+_T = TypeVar("_T")
+
+
+class _Sent(msgspec.Struct):
+    """A line of the client that has no answer yet."""
+
+    line: bytes
+    frame: Frame
+    params: Params
+    number: int = 0
+    """Its place among the lines of the present connection; 0 when it is not sent yet."""
+    attempts: int = 0
+    """How often an owner ended with it unanswered."""
+
+    def __repr__(self) -> str:
+        """Nothing of what it says, which may hold a token."""
+        return f"_Sent({self.frame.method})"
+
+
+class _Annotations(msgspec.Struct, frozen=True):
+    read_only: bool = msgspec.field(default=False, name="readOnlyHint")
+    idempotent: bool = msgspec.field(default=False, name="idempotentHint")
+
+
+class _Tool(msgspec.Struct, frozen=True):
+    name: str
+    annotations: _Annotations = _Annotations()
+
+
+class _Tools(msgspec.Struct, frozen=True):
+    tools: tuple[_Tool, ...] = ()
+
+
+class _Arguments(msgspec.Struct, frozen=True):
+    idempotency_key: object = None
+    dry_run: object = False
+
+
+class _Call(msgspec.Struct, frozen=True):
+    arguments: _Arguments = _Arguments()
+
+
+class _Changing(msgspec.Struct, frozen=True):
+    list_changed: bool = msgspec.field(default=False, name="listChanged")
+
+
+class _Capabilities(msgspec.Struct, frozen=True):
+    tools: _Changing = _Changing()
+    resources: _Changing = _Changing()
+
+
+class _Welcome(msgspec.Struct, frozen=True):
+    capabilities: _Capabilities = _Capabilities()
+
+
+class Passed(msgspec.Struct, frozen=True):
+    """What one line of the owner leads to."""
+
+    to_client: Sequence[bytes] = ()
+    to_owner: Sequence[bytes] = ()
+
+
+class Conversation:
+    """The memory of one session."""
+
+    def __init__(self) -> None:
+        self._pending: dict[object, _Sent] = {}
+        self._initialize: _Sent | None = None
+        self._initialized: _Sent | None = None
+        self._standing: dict[str, _Sent] = {}
+        self._repeated: dict[Id, _Sent] = {}
+        self._streams: set[Id] = set()
+        self._asked: set[Id] = set()
+        self._repeatable: set[str] = set()
+        self._sent = 0
+        self._attached = False
+
+    def know(self, repeatable: object) -> None:
+        """Take the names of tools that may be called again, as the owner gives them.
+
+        A client may call tools that it has not listed, or has listed in an earlier session.
+        """
+        if isinstance(repeatable, list):
+            self._repeatable = {name for name in repeatable if isinstance(name, str)}
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait for an owner."""
+        return sum(len(each.line) for each in self._pending.values() if not each.number)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no answer is due; streams of changes have none as long as they last."""
+        return all(
+            each.frame.method == "subscriptions/listen" or not each.frame.is_request
+            for each in self._pending.values()
+        )
+
+    def say(self, line: bytes) -> Sequence[bytes]:
+        """A line of the client; what of it goes to the owner now."""
+        frame = read_frame(line) or Frame()
+        sent = _Sent(line, frame, read_params(frame))
+        if frame.answers is not None and frame.answers not in self._asked:
+            return ()  # the process that asked is gone
+        if frame.method == "notifications/initialized":
+            self._initialized = sent
+        elif frame.method == "notifications/cancelled":
+            self._forget(sent.params.request_id)
+        if frame.is_request:
+            self._pending[frame.id] = sent
+        elif not self._attached:
+            self._pending[object()] = sent
+        return self._send([sent]) if self._attached else ()
+
+    def _forget(self, id: Id | None) -> None:
+        """Wait no longer for an answer."""
+        self._pending.pop(id, None)
+        self._streams.discard(id or "")
+
+    def _send(self, lines: Iterable[_Sent]) -> list[bytes]:
+        """Count lines as they go to the owner."""
+        going = []
+        for each in lines:
+            self._sent += 1
+            each.number = self._sent
+            going.append(each.line)
+        return going
+
+    def hear(self, line: bytes) -> Passed:
+        """A line of the owner; what the client gets of it, and what the owner hears next."""
+        frame = read_frame(line)
+        if frame is None:
+            return Passed([line])
+        if frame.method is not None:
+            return Passed(self._hear_unasked(frame, line))
+        repeated = self._repeated.pop(frame.id or "", None)
+        if repeated is not None:
+            return self._hear_again(frame, repeated)
+        sent = self._pending.pop(frame.id, None)
+        if sent is not None:
+            self._streams.discard(frame.id or "")
+            if frame.result:
+                self._remember(frame, sent)
+        return Passed([line])
+
+    def _hear_unasked(self, frame: Frame, line: bytes) -> Sequence[bytes]:
+        """A request or notification of the owner."""
+        if frame.id is not None:
+            self._asked.add(frame.id)
+        if frame.method == "notifications/subscriptions/acknowledged":
+            stream = read_params(frame).meta.get(_SUBSCRIPTION)
+            if isinstance(stream, int | str) and stream in self._pending:
+                if stream in self._streams:
+                    return _missed_on_stream(stream, self._pending[stream].params.notifications)
+                self._streams.add(stream)
+        return [line]
+
+    def _remember(self, frame: Frame, sent: _Sent) -> None:
+        """Keep what an answer did to the session."""
+        match sent.frame.method:
+            case "initialize":
+                self._initialize = sent
+            case "resources/subscribe":
+                self._standing[sent.params.uri] = sent
+            case "resources/unsubscribe":
+                self._standing.pop(sent.params.uri, None)
+            case "logging/setLevel":
+                self._standing[""] = sent
+            case "tools/list":
+                for tool in _read(frame, _Tools).tools:
+                    self._repeatable.discard(tool.name)
+                    if tool.annotations.read_only or tool.annotations.idempotent:
+                        self._repeatable.add(tool.name)
+
+    def lose(self, taken: int | None) -> list[bytes]:
+        """The owner is gone; what the client is told of calls that may have written.
+
+        ``taken``: how many lines it had taken, where it ended in order and said so; the
+        others never reached it.
+        """
+        self._attached = False
+        answers = []
+        for key, each in list(self._pending.items()):
+            untouched = not each.number or (taken is not None and each.number > taken)
+            each.attempts += not (untouched or key in self._streams)
+            if untouched or (self._is_repeatable(each) and each.attempts < _ATTEMPTS):
+                each.number = 0
+            else:
+                del self._pending[key]
+                answers.append(_unknown_outcome(each))
+        self._repeated.clear()
+        self._asked.clear()
+        return answers
+
+    def _is_repeatable(self, sent: _Sent) -> bool:
+        """Whether a line may be sent once more.
+
+        The names of both arguments are reserved: no tool takes them for something else.
+        """
+        if sent.frame.method != "tools/call" or sent.params.name in self._repeatable:
+            return True
+        given = _decode(sent.frame.params, _Call).arguments
+        key = given.idempotency_key
+        return given.dry_run is True or (isinstance(key, str) and bool(key))
+
+    def attach(self) -> Sequence[bytes]:
+        """There is an owner; what it must hear first."""
+        self._sent = 0
+        if self._initialize is None:
+            return self._catch_up()
+        return self._repeat([self._initialize])
+
+    def _repeat(self, lines: Iterable[_Sent]) -> list[bytes]:
+        """Say again what was answered before; nobody waits for these answers."""
+        again = list(lines)
+        for each in again:
+            self._repeated[each.frame.id or ""] = each
+        return self._send(again)
+
+    def _catch_up(self) -> list[bytes]:
+        """After the handshake: what stands, and what waits for an answer."""
+        self._attached = True
+        going = self._repeat(self._standing.values()) + self._send(self._pending.values())
+        for key, each in list(self._pending.items()):
+            if not each.frame.is_request:
+                del self._pending[key]
+        return going
+
+    def _hear_again(self, frame: Frame, repeated: _Sent) -> Passed:
+        """An answer that the client had before. What it may have missed, it is told now."""
+        if repeated is self._initialize:
+            begin = [] if self._initialized is None else self._send([self._initialized])
+            can = _read(frame, _Welcome).capabilities
+            return Passed(_missed_lists(can), begin + self._catch_up())
+        if repeated.frame.method != "resources/subscribe":
+            return Passed()
+        if not frame.result:
+            self._standing.pop(repeated.params.uri, None)
+            return Passed()
+        return Passed([notification(_UPDATED, {"uri": repeated.params.uri})])
+
+    def refuse(self, message: str, data: Mapping[str, object]) -> list[bytes]:
+        """There is no owner and none is in sight: an answer to everything that waits."""
+        refused = [
+            error_answer(each.frame.id, _SERVER_ERROR, message, data)
+            for each in self._pending.values()
+            if each.frame.is_request
+        ]
+        self._pending.clear()
+        return refused
+
+
+def _missed_lists(can: _Capabilities) -> list[bytes]:
+    """Another process read the project anew: its lists may be others."""
+    return [
+        notification(method, {})
+        for method, announced in (
+            (_TOOLS_CHANGED, can.tools.list_changed),
+            (_RESOURCES_CHANGED, can.resources.list_changed),
+        )
+        if announced
+    ]
+
+
+def _missed_on_stream(stream: Id, wanted: Mapping[str, object]) -> list[bytes]:
+    """The same for a stream of changes: everything that it is about may have changed."""
+    meta = {"_meta": {_SUBSCRIPTION: stream}}
+    uris = wanted.get("resourceSubscriptions")
+    missed = [
+        notification(_UPDATED, {"uri": uri, **meta})
+        for uri in (uris if isinstance(uris, list) else ())
+    ]
+    if wanted.get("toolsListChanged") is True:
+        missed.append(notification(_TOOLS_CHANGED, meta))
+    if wanted.get("resourcesListChanged") is True:
+        missed.append(notification(_RESOURCES_CHANGED, meta))
+    return missed
+
+
+def _unknown_outcome(sent: _Sent) -> bytes:
+    """The answer to a request that was running when its owner ended, and can't be repeated."""
+    if sent.frame.method != "tools/call":
+        message = (
+            f"the process that served this project ended {_ATTEMPTS} times during this request, "
+            "so it is not tried again"
+        )
+        return error_answer(sent.frame.id, _SERVER_ERROR, message, {"code": "interrupted"})
+    text = (
+        "the process that served this project ended during this call, so its outcome is unknown: "
+        f"{sent.params.name!r} may or may not have taken effect. Find out before you call it "
+        "again: commit_list shows the newest commits, or read what it would have changed"
+    )
+    result: dict[str, object] = {
+        "content": [{"type": "text", "text": text}],
+        "isError": True,
+        "_meta": {"dev.trails/error": {"code": "interrupted", "data": {}}},
+    }
+    if _REVISION in sent.params.meta:
+        result["resultType"] = "complete"
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": sent.frame.id, "result": result})
+
+
+def _read(frame: Frame, type: type[_T]) -> _T:
+    """A result as far as it matters here; an odd one says nothing."""
+    return _decode(frame.result, type)
+
+
+def _decode(text: msgspec.Raw, type: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(text, type=type)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return type()

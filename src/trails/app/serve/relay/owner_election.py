@@ -1,0 +1,90 @@
+"""Find the owner of a folder, or become it: whichever is possible first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from time import monotonic
+from typing import Final, TypeVar
+
+from trails.app.ownership import Ownership
+from trails.app.serve.relay.owners import OwnerAddress, find_owner
+from trails.app.settings import DATA_FOLDER
+from trails.errors import LockedError
+
+_SHORTEST: Final = 0.01
+_LONGEST: Final = 0.25
+"""Seconds between two attempts."""
+_SOON: Final = 1.0
+"""Seconds of waiting of which nobody needs to be told."""
+_PATIENCE: Final = 10.0
+"""Seconds that a command waits for a folder."""
+_HOPELESS: Final = {"elsewhere": 0.0, "orphaned": _PATIENCE, "unreachable": _PATIENCE}
+"""Seconds after which waiting has no use, by the reason of the lock."""
+
+_T = TypeVar("_T")
+
+
+async def attach(
+    folder: Path,
+    connect: Callable[[OwnerAddress], Awaitable[_T]],
+    tell: Callable[[str], None],
+    wait: Callable[[float, LockedError], Awaitable[None]] | None = None,
+) -> Ownership | _T:
+    """Own a folder, or be connected to its owner.
+
+    While neither is possible, because another process starts, ends, or has the folder for
+    itself, ``wait`` is told after each attempt for how many seconds that has been so, and why;
+    ``tell`` reports it once. LockedError where the lock is held by a process that this one can
+    never reach.
+    """
+    began = monotonic()
+    pause = _SHORTEST
+    told = False
+    while True:
+        try:
+            return Ownership(folder / DATA_FOLDER, patience=0)
+        except LockedError as error:
+            locked = error
+        address = find_owner(folder)
+        if address is not None:
+            try:
+                return await connect(address)
+            except OSError:
+                pass  # it is ending, or gone since its file was read
+        waited = monotonic() - began
+        _check_hope(locked, waited)
+        if waited > _SOON and not told:
+            told = True
+            tell(f"waiting: {locked.message}")
+        if wait is not None:
+            await wait(waited, locked)
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.5, _LONGEST)
+
+
+def own_or_find(folder: Path, tell: Callable[[str], None]) -> Ownership | OwnerAddress:
+    """Own a folder for a while, or find the process that serves it.
+
+    A process that has just become the owner needs a moment until it serves; LockedError tells
+    of one that does not.
+    """
+    began = monotonic()
+    while True:
+        address = find_owner(folder)
+        if address is not None:
+            return address
+        try:
+            return Ownership(folder / DATA_FOLDER)
+        except LockedError as locked:
+            _check_hope(locked, waited := monotonic() - began)
+            if waited > _PATIENCE:
+                raise
+            tell(f"waiting for process {locked.data['pid']}, which has this project open")
+
+
+def _check_hope(locked: LockedError, waited: float) -> None:
+    """Stop waiting for a lock that waiting does not free."""
+    if waited >= _HOPELESS.get(str(locked.data["reason"]), float("inf")):
+        raise locked

@@ -1,0 +1,270 @@
+"""The owner's side of the ``mcp`` socket: one session a connection.
+
+A connection to the ``mcp`` socket as its owner sees it: lines, and which requests run.
+
+Who sits at the other end of a session of lines, request by request.
+
+A front says what its process was started with: scopes, a token that it presents for its
+client (``TRAILS_TOKEN``), and the hash of one that it wants from it (``TRAILS_MCP_TOKEN``).
+Any process of the same user can connect and say anything. So what it says can only narrow
+what its session may do, but for one case: where this project asks nobody for a credential,
+the token that the front wants is one, as it would be if that process had the folder to itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from hmac import compare_digest
+from typing import Final
+
+import msgspec
+
+from trails.app.access import describe_access
+from trails.app.app import App
+from trails.app.kernels import ServedGraphs
+from trails.app.serve.relay.frames import (
+    Id,
+    LineReader,
+    LineTooLongError,
+    read_frame,
+    read_large_frame,
+    read_params,
+)
+from trails.app.serve.relay.links import Goodbye, Hello, Welcome, read_hello
+from trails.app.serve.relay.socket_folders import is_same_user
+from trails.model.actors import LOCAL, Actor, Secret
+from trails.model.fairness import LargeBodies, is_large
+from trails.model.results import Failure
+from trails.request.authenticate import WANTED, Authenticator, hash_of, refuse_token
+from trails.surfaces.mcp.streams import serve_stream
+
+_BLOCK: Final = 1 << 16
+_AHEAD: Final = 16
+"""Lines that are read before somebody takes them."""
+
+
+class RelayConnection:
+    """One front's lines. A line is taken when ``receive`` gives it, and then it is answered."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._lines = LineReader(lambda: reader.read(_BLOCK))
+        self._writer = writer
+        self._inbox: asyncio.Queue[bytes | None] = asyncio.Queue(_AHEAD)
+        self._reading = asyncio.create_task(self._read())
+        self._ending = False
+        self._grace = 0.0
+        self._gone = False
+        self._answered: Callable[[], None] | None = None
+        self._taken = 0
+        self._running: set[Id] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def _read(self) -> None:
+        with suppress(OSError, LineTooLongError):  # a front sends none that are too long
+            while (line := await self._lines.next()) is not None:
+                await self._inbox.put(line)
+                if is_large(line):
+                    await self._inbox.join()  # one at a time
+        await self._inbox.put(None)
+
+    def begin(self, answered: Callable[[], None]) -> None:
+        """The session begins: lines are counted, and the first answer is told."""
+        self._taken = 0
+        self._answered = answered
+
+    async def receive(self) -> bytes | None:
+        """The next line, or None when there are no more: the front or the owner ends."""
+        line = None if self._gone else await self._inbox.get()
+        if line is None:
+            if self._ending and not self._gone:
+                await self._leave()
+            return None
+        self._inbox.task_done()
+        self._taken += 1
+        if is_large(line):
+            frame = await asyncio.to_thread(read_large_frame, line)
+        else:
+            frame = read_frame(line)
+        if frame is not None:
+            if frame.is_request and frame.method != "subscriptions/listen":
+                self._running.add(frame.id or "")
+                self._idle.clear()
+            elif frame.method == "notifications/cancelled":
+                self._finish(read_params(frame).request_id)
+        return line
+
+    async def answer(self, line: bytes) -> None:
+        """Send a line of the session; after the goodbye there is nobody for it."""
+        if self._gone:
+            return
+        await self._write(line)
+        frame = read_frame(line)
+        if frame is not None and frame.answers is not None:
+            self._finish(frame.answers)
+        if self._answered is not None:
+            self._answered()
+
+    def _finish(self, id: Id | None) -> None:
+        self._running.discard(id or "")
+        if not self._running:
+            self._idle.set()
+
+    def end(self, grace: float) -> None:
+        """Take no more lines; those that were taken have ``grace`` seconds to be answered.
+
+        What waits was never taken, and its front will say it again.
+        """
+        self._ending = True
+        self._grace = grace
+        self._reading.cancel()
+        while not self._inbox.empty():
+            self._inbox.get_nowait()
+        self._inbox.put_nowait(None)
+
+    async def _leave(self) -> None:
+        """Wait for what runs, then tell how far the front's lines were taken."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._grace):
+                await self._idle.wait()
+        if self._answered is not None:
+            await self.send(Goodbye(self._taken))
+        self._gone = True
+
+    async def send(self, greeting: msgspec.Struct) -> None:
+        """Send a line that is not part of the session."""
+        await self._write(msgspec.json.encode(greeting))
+
+    async def _write(self, line: bytes) -> None:
+        self._writer.write(line + b"\n")
+        await self._writer.drain()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._reading.cancel()
+        self._writer.close()
+
+
+class SessionCallers:
+    """The sender of each message of one session."""
+
+    def __init__(self, authenticator: Authenticator, hello: Hello) -> None:
+        self._authenticator = authenticator
+        self._scopes = frozenset(hello.scopes)
+        self._wanted = bytes.fromhex(hello.wanted) if hello.wanted else None
+        self.standing = hello.token
+        """What counts as presented where a message carries no token."""
+
+    async def resolve(self, token: Secret | None, *, begins: bool) -> Actor | Failure:
+        """Who sends a message; the token that begins a session stands for what follows."""
+        actor = await self._judge(self.standing if token is None else token)
+        if begins and token is not None and not isinstance(actor, Failure):
+            self.standing = token
+        return actor
+
+    async def _judge(self, token: Secret | None) -> Actor | Failure:
+        if self._wanted is None or self._authenticator.required:
+            return await self._authenticator.presented(token, self._scopes)
+        if token is None or not compare_digest(hash_of(token), self._wanted):
+            return refuse_token(token)
+        return msgspec.structs.replace(LOCAL, scopes=self._scopes, credential=WANTED)
+
+    def is_current(self, actor: Actor) -> bool:
+        """Whether an actor would be resolved again."""
+        return self._authenticator.is_current(actor)
+
+
+_FAREWELL: Final = 1.0
+"""Seconds that a front has to take the goodbye."""
+
+
+def access_lines(app: App, authenticator: Authenticator) -> list[str]:
+    """Who may do what on the graphs that are served."""
+    served = [name for name in app.settings.graphs if name not in app.quarantined]
+    modes = {name: app.policies.judge(name).mode for name in served}
+    return describe_access(modes, guarded=authenticator.required)
+
+
+class RelaySessions:
+    """All connections to the ``mcp`` socket."""
+
+    def __init__(
+        self,
+        graphs: ServedGraphs,
+        app: App,
+        authenticator: Authenticator,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._graphs = graphs
+        self._app = app
+        self._authenticator = authenticator
+        self._tell = tell
+        self._large = LargeBodies()
+        self._running: dict[asyncio.Task[None], RelayConnection] = {}
+        self._ending = False
+        self.answered = asyncio.Event()
+        """Set when a session was answered for the first time."""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, from hello to goodbye."""
+        task = asyncio.current_task()
+        if task is None or self._ending or not is_same_user(writer.get_extra_info("socket")):
+            writer.close()
+            return
+        connection = self._running[task] = RelayConnection(reader, writer)
+        try:
+            await self._serve(connection)
+        except* OSError:
+            pass  # the front is gone
+        except* Exception as group:  # noqa: BLE001 - a session ends, the others go on
+            names = {type(each).__name__ for each in group.exceptions}
+            self._tell(f"a session failed: {', '.join(sorted(names))}")
+        finally:
+            del self._running[task]
+            connection.close()
+
+    async def _serve(self, connection: RelayConnection) -> None:
+        line = await connection.receive()
+        if line is None:
+            return
+        try:
+            hello = read_hello(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            await connection.send(Welcome("hello", f"this is not a hello: {error}"))
+            return
+        if hello.graph is None:
+            reasons = {name: each.message for name, each in self._app.quarantined.items()}
+            told = access_lines(self._app, self._authenticator)
+            await connection.send(Welcome(data={"quarantined": reasons, "access": told}))
+            await connection.receive()
+            return
+        found = self._graphs.get(hello.graph)
+        if found is None:
+            message = f"there is no graph {hello.graph!r}; there is {', '.join(self._graphs)}"
+            found = Failure("semantic", "not_found", message)
+        if isinstance(found, Failure):
+            await connection.send(Welcome(found.code, found.message, found.data))
+            return
+        await connection.send(Welcome(data={"repeatable": found.repeatable()}))
+        connection.begin(self.answered.set)
+        await serve_stream(
+            found,
+            connection.receive,
+            connection.answer,
+            callers=SessionCallers(self._authenticator, hello),
+            validation_errors=self._app.settings.graphs[hello.graph].mcp.validation_errors,
+            large=self._large,
+        )
+
+    async def end(self, grace: float) -> None:
+        """Let running calls finish within ``grace`` seconds, say goodbye, end all connections."""
+        self._ending = True
+        for connection in self._running.values():
+            connection.end(grace)
+        if self._running:
+            await asyncio.wait(self._running, timeout=grace + _FAREWELL)
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)

@@ -1,0 +1,284 @@
+"""``trails serve --stdio``: one client's session, whoever owns the folder.
+
+A front pumps lines between standard streams and the owner's ``mcp`` socket, also when this
+process is the owner. When the owner ends, the front becomes it or finds the next one, and
+the client does not notice.
+
+Standard input and output as a wire that nothing else in this process can touch.
+
+While they are claimed, descriptor 0 is empty and descriptor 1 is standard error: what a
+project's own code reads or prints does not disturb the protocol. Threads do the reading
+and writing, so that pipes, files and terminals work alike and are left as they were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from queue import SimpleQueue
+from time import monotonic
+from typing import Final
+
+from trails.app.memory import uncollected
+from trails.app.ownership import Ownership
+from trails.app.serve.http.hosts import HostPolicy
+from trails.app.serve.relay.conversation import Conversation
+from trails.app.serve.relay.frames import MAX_LINE, LineReader, LineTooLongError, error_answer
+from trails.app.serve.relay.links import Hello, Link, SessionRefusedError
+from trails.app.serve.relay.owner_election import attach
+from trails.app.serve.relay.owners import OwnerAddress
+from trails.app.settings import read_settings
+from trails.errors import LockedError, TrailsError
+
+_BLOCK: Final = 1 << 16
+_AHEAD: Final = 4
+"""Blocks that are read before somebody takes them."""
+
+
+class StandardStreams:
+    """The claimed streams."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        sys.stdout.flush()
+        self._loop = loop
+        self._input = os.dup(0)
+        self._output = os.dup(1)
+        empty = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(empty, 0)
+        os.close(empty)
+        os.dup2(2, 1)
+        self._blocks: asyncio.Queue[bytes] = asyncio.Queue()
+        self._room = threading.Semaphore(_AHEAD)
+        self._written: SimpleQueue[tuple[bytes, asyncio.Future[None]]] = SimpleQueue()
+        for work in (self._read_all, self._write_all):
+            threading.Thread(target=work, name=work.__name__, daemon=True).start()
+
+    async def read(self) -> bytes:
+        """Some bytes; none at the end."""
+        block = await self._blocks.get()
+        self._room.release()
+        return block
+
+    async def write(self, text: bytes) -> None:
+        """Write all of it; OSError when nobody reads any more."""
+        done = self._loop.create_future()
+        self._written.put((text, done))
+        await done
+
+    def _read_all(self) -> None:
+        block = b"-"
+        while block:
+            try:
+                block = os.read(self._input, _BLOCK)
+            except BlockingIOError:
+                select.select([self._input], [], [])
+                continue
+            except OSError:
+                block = b""
+            self._room.acquire()
+            self._tell_loop(self._blocks.put_nowait, block)
+
+    def _write_all(self) -> None:
+        while True:
+            text, done = self._written.get()
+            error = self._write(text)
+            self._tell_loop(_settle, done, error)
+
+    def _tell_loop(self, function: Callable[..., None], *arguments: object) -> None:
+        with suppress(RuntimeError):  # it is closed: the process ends
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _write(self, text: bytes) -> OSError | None:
+        rest = memoryview(text)
+        while rest:
+            try:
+                rest = rest[os.write(self._output, rest) :]
+            except BlockingIOError:
+                select.select([], [self._output], [])
+            except OSError as error:
+                return error
+        return None
+
+
+def _settle(done: asyncio.Future[None], error: OSError | None) -> None:
+    """Tell whoever waits for a write, if anybody still does."""
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
+
+
+_PATIENCE: Final = 20.0
+"""Seconds without an owner until waiting requests are refused, beside those in which one ends."""
+_GRACE: Final = 5.0
+"""Seconds that running requests have when the client has closed its side."""
+_BACKLOG: Final = MAX_LINE
+"""Bytes of a client that are taken while there is no owner."""
+_BRIEF: Final = 1.0
+_PAUSE: Final = 0.2
+"""Seconds to wait after a connection that was brief: something may be wrong with it."""
+_INVALID_REQUEST: Final = -32600
+
+
+class StdioFront:
+    """The client's side of one session."""
+
+    def __init__(
+        self,
+        folder: Path,
+        hello: Hello,
+        tell: Callable[[str], None],
+        drain_seconds: float = 5.0,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        """``drain_seconds``: how long an owner lets running calls end."""
+        self._patience = _PATIENCE + drain_seconds
+        self._folder = folder
+        self._read_only = read_only
+        self._hello = hello
+        self._tell = tell
+        self._streams = StandardStreams(asyncio.get_running_loop())
+        self._conversation = Conversation()
+        self._link: Link | None = None
+        self._refused: TrailsError | None = None
+        self._moved = asyncio.Event()
+        """Set whenever an answer came, or an owner."""
+
+    async def run(self) -> None:
+        """Serve until the client is gone."""
+        tasks = {
+            asyncio.create_task(self._listen_to_client()),
+            asyncio.create_task(self._follow_owner()),
+        }
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                with suppress(BrokenPipeError, ConnectionError):  # the client is gone
+                    task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- the client
+
+    async def _listen_to_client(self) -> None:
+        lines = LineReader(self._streams.read, keep_rest=True)
+        while True:
+            try:
+                line = await lines.next()
+            except LineTooLongError:
+                message = f"a message may have {MAX_LINE >> 20} MiB at most; send less at once"
+                await self._answer([error_answer(None, _INVALID_REQUEST, message, {})])
+                continue
+            if line is None:
+                break
+            await self._say(line)
+        while self._link is None and not self._conversation.idle:
+            await self._wait_for_move()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE):
+                while not self._conversation.idle:
+                    await self._wait_for_move()
+
+    async def _say(self, line: bytes) -> None:
+        going = self._conversation.say(line)
+        if self._refused is not None:
+            await self._refuse(self._refused)
+        elif self._link is not None:
+            with suppress(OSError):  # whoever hears it next is told again
+                await self._link.send(going)
+        while self._link is None and self._conversation.waiting > _BACKLOG:
+            await self._wait_for_move()
+
+    async def _wait_for_move(self) -> None:
+        self._moved.clear()
+        await self._moved.wait()
+
+    async def _answer(self, lines: Sequence[bytes]) -> None:
+        if lines:
+            await self._streams.write(b"\n".join(lines) + b"\n")
+
+    async def _refuse(self, error: TrailsError) -> None:
+        data = {"code": error.code, **error.data}
+        await self._answer(self._conversation.refuse(error.message, data))
+        self._moved.set()
+
+    # --- the owner
+
+    async def _follow_owner(self) -> None:
+        async with AsyncExitStack() as stack:
+            while True:
+                try:
+                    link = await self._find_owner(stack)
+                except SessionRefusedError as error:
+                    self._tell(error.message)
+                    self._refused = error
+                    await self._refuse(error)
+                    await asyncio.Event().wait()
+                    return
+                began = monotonic()
+                try:
+                    await self._talk(link)
+                finally:
+                    self._link = None
+                    link.close()
+                taken = None if link.goodbye is None else link.goodbye.goodbye
+                await self._answer(self._conversation.lose(taken))
+                if monotonic() - began < _BRIEF:
+                    await asyncio.sleep(_PAUSE)
+
+    async def _find_owner(self, stack: AsyncExitStack) -> Link:
+        """Be connected to the owner, which may be this process from now on."""
+        found = await attach(self._folder, self._connect, self._tell, self._wait)
+        if isinstance(found, Link):
+            return found
+        return await self._own(found, stack)
+
+    async def _own(self, ownership: Ownership, stack: AsyncExitStack) -> Link:
+        # Only an owner needs the engine, and importing it takes longer than connecting.
+        with uncollected():
+            from trails.app.access import access_of  # noqa: PLC0415
+            from trails.app.serve.service import HttpOptions, serve_folder  # noqa: PLC0415
+
+        gate = access_of(self._folder, read_settings(self._folder), os.environ)
+        policy = HostPolicy.for_bind("localhost")
+        listening = HttpOptions(gate.authenticator, policy, read_only=self._read_only)
+        serving = serve_folder(self._folder, ownership, listening, self._tell)
+        owned = await stack.enter_async_context(serving)
+        for line in owned.access:
+            if "read-only" in line:
+                self._tell(line)
+        return await self._connect(owned.address)
+
+    async def _connect(self, address: OwnerAddress) -> Link:
+        return await Link.open(address, self._hello)
+
+    async def _wait(self, seconds: float, locked: LockedError) -> None:
+        """There is no owner to talk to yet."""
+        if seconds > self._patience:
+            await self._refuse(locked)
+
+    async def _talk(self, link: Link) -> None:
+        """Until the owner ends."""
+        # What is sent is written before anything is waited for, so lines keep their order.
+        self._link = link
+        self._conversation.know(link.welcome.data.get("repeatable"))
+        with suppress(OSError):
+            await link.send(self._conversation.attach())
+        self._moved.set()
+        while (line := await link.next()) is not None:
+            passed = self._conversation.hear(line)
+            with suppress(OSError):
+                await link.send(passed.to_owner)
+            await self._answer(passed.to_client)
+            self._moved.set()

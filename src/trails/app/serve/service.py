@@ -1,0 +1,253 @@
+"""The owner at work: the app, opened once, behind two Unix sockets and perhaps a port.
+
+The ``mcp`` socket is served at once. HTTP needs more code, which takes a while to import,
+so without a port it begins when the first session had its first answer; until then
+connections wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import Final
+
+import msgspec
+
+from trails.app.app import App
+from trails.app.kernels import ServedGraphs
+from trails.app.memory import give_back, uncollected
+from trails.app.ownership import Ownership
+from trails.app.serve.http.hosts import HostPolicy
+from trails.app.serve.http.limits import limits_of_process
+from trails.app.serve.relay.links import Entrances, Preamble
+from trails.app.serve.relay.owners import OwnerAddress
+from trails.app.serve.relay.sessions import RelaySessions, access_lines
+from trails.app.serve.relay.socket_folders import SocketFolder
+from trails.identity.oauth.challenges import Challenges
+from trails.model.actors import Secret
+from trails.model.texts import count
+from trails.request.authenticate import Authenticator
+
+_GRACE: Final = 1.0
+"""Seconds that calls in threads have when nobody waits for them any more."""
+_MARGIN: Final = 0.3
+"""Seconds between looking at what is still under way and ending it."""
+_HEAD_START: Final = 1.0
+"""Seconds that the first session has to be answered before HTTP is made ready."""
+_SHOWN: Final = 10
+"""Names that a message lists."""
+_SWITCH: Final = 0.001
+"""Seconds after which a thread that computes lets another go on: the event loop must not wait long
+for one that reads a file or plans a merge."""
+_KEY: Final = 32
+"""Random bytes of an owner's key."""
+
+
+class HttpOptions(msgspec.Struct, frozen=True):
+    """How an owner serves HTTP."""
+
+    authenticator: Authenticator
+    """Says on whose behalf a request is made."""
+    policy: HostPolicy
+    ports: Sequence[socket.socket] = ()
+    """Sockets that listen already, besides the one that every owner has."""
+    tls: ssl.SSLContext | None = None
+    """What they speak TLS with."""
+    read_only: bool = False
+    """Whether the data is only read."""
+
+    def arrival(self) -> Preamble:
+        """What another owner is told of those who come through these ports."""
+        scopes, token = self.authenticator.process
+        return Preamble(self.policy.bind, scopes, token)
+
+
+class Owned(msgspec.Struct, frozen=True):
+    """A folder that this process serves."""
+
+    address: OwnerAddress
+    quarantined: Mapping[str, str]
+    """Graphs that are not served, each with the reason."""
+    access: Sequence[str]
+    """Who may do what on the others."""
+
+
+@asynccontextmanager
+async def serve_folder(
+    folder: Path, ownership: Ownership, listening: HttpOptions, tell: Callable[[str], None]
+) -> AsyncIterator[Owned]:
+    """Own a folder and serve it; what is running is finished when this is left."""
+    authenticator = listening.authenticator
+    sys.setswitchinterval(_SWITCH)
+
+    def guarded() -> bool:
+        return authenticator.required
+
+    with App.open(
+        folder,
+        ownership=ownership,
+        read_only=listening.read_only,
+        guarded=guarded,
+        progress=tell,
+    ) as app:
+        app.serving = True
+        app.policies.server()  # wrong ones are told before anything is served
+        sockets = SocketFolder()
+        key = Secret(token_urlsafe(_KEY))
+        try:
+            async with _serve(app, sockets, key, listening, tell):
+                ownership.announce(sockets.http, sockets.mcp, key)
+                address = OwnerAddress(os.getpid(), sockets.http, sockets.mcp, key)
+                quarantined = {name: each.message for name, each in app.quarantined.items()}
+                yield Owned(address, quarantined, access_lines(app, authenticator))
+        finally:
+            sockets.remove()
+
+
+@asynccontextmanager
+async def _serve(
+    app: App,
+    sockets: SocketFolder,
+    key: Secret,
+    listening: HttpOptions,
+    tell: Callable[[str], None],
+) -> AsyncIterator[None]:
+    """Both sockets of an owner, and its ports."""
+    graphs = ServedGraphs(app, listening.authenticator.is_current)
+    sessions = RelaySessions(graphs, app, listening.authenticator, tell)
+    server = await asyncio.start_unix_server(sessions.serve, sock=sockets.mcp_socket)
+    http = _Http(app, graphs, listening, sockets.http_socket, key)
+    running = asyncio.create_task(http.run(sessions.answered))
+    running.add_done_callback(lambda task: _tell_failure(task, tell))
+    tidying = asyncio.create_task(give_back())
+    try:
+        if listening.ports:
+            await http.begin(running)
+        yield
+    finally:
+        tidying.cancel()
+        server.close()
+        http.ending.set()
+        grace = app.settings.server.drain_seconds
+        ending = asyncio.gather(sessions.end(grace + _MARGIN), running)
+        await _drain(ending, graphs, grace, tell)
+        await _close(graphs)
+
+
+async def _drain(
+    ending: asyncio.Future[tuple[None, None]],
+    graphs: ServedGraphs,
+    grace: float,
+    tell: Callable[[str], None],
+) -> None:
+    """Wait for what runs; say what had not ended in time, before it is cut off."""
+    if running := graphs.under_way():
+        tell(f"stopping: waiting up to {grace:g} s for {_describe(running)}")
+    await asyncio.wait({ending}, timeout=grace)
+    if not ending.done() and (running := graphs.under_way()):
+        tell(
+            f"stopping: cut off after {grace:g} s: {_describe(running)}; changes that "
+            "were not committed are lost"
+        )
+    await ending
+
+
+def _describe(running: Counter[str]) -> str:
+    shown = [f"{name} x {number}" if number > 1 else name for name, number in running.most_common()]
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return f"{count(running.total(), 'call')} ({', '.join(shown[:_SHOWN])}{more})"
+
+
+async def _close(graphs: ServedGraphs) -> None:
+    """Let calls in threads end; one that does not is cut off, as by a power cut."""
+    try:
+        async with asyncio.timeout(_GRACE):
+            await asyncio.to_thread(graphs.close)
+    except TimeoutError:
+        os._exit(1)
+
+
+def _tell_failure(task: asyncio.Task[None], tell: Callable[[str], None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        tell(f"HTTP is not served: {type(error).__name__}: {error}")
+
+
+class _Http:
+    """The HTTP part of an owner."""
+
+    def __init__(
+        self,
+        app: App,
+        graphs: ServedGraphs,
+        listening: HttpOptions,
+        sock: socket.socket,
+        key: Secret,
+    ) -> None:
+        self._app = app
+        self._graphs = graphs
+        self._listening = listening
+        self._sock = sock
+        self._key = key
+        self._ready = asyncio.Event()
+        self.ending = asyncio.Event()
+        """To be set when it shall end."""
+
+    async def begin(self, running: asyncio.Task[None]) -> None:
+        """Wait until requests are answered; whatever prevents that is raised."""
+        ready = asyncio.create_task(self._ready.wait())
+        await asyncio.wait({ready, running}, return_when=asyncio.FIRST_COMPLETED)
+        if not self._ready.is_set():
+            ready.cancel()
+            await running
+
+    async def run(self, answered: asyncio.Event) -> None:
+        """Serve until ``ending``; without a port not before a session was answered."""
+        if not self._listening.ports:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_HEAD_START):
+                    await answered.wait()
+            for module in ("front", "servers"):
+                await asyncio.to_thread(import_module, f"trails.app.serve.http.{module}")
+        with uncollected():
+            from trails.app.serve.http.front import HttpInterface  # noqa: PLC0415 - see above
+            from trails.app.serve.http.operator import OperatorInterface  # noqa: PLC0415
+            from trails.app.serve.http.servers import HttpServer, Port  # noqa: PLC0415
+
+        listening, settings = self._listening, self._app.settings
+        interface = HttpInterface(
+            self._graphs,
+            settings.graphs,
+            listening.authenticator,
+            listening.policy,
+            Challenges(settings.auth.oauth, listening.authenticator.scopes),
+            max_body=settings.server.body_mb << 20,
+            judge=self._app.policies.server(),
+            operator=OperatorInterface(self._app),
+        )
+        main = interface.entrance
+        ports = [Port(each, main, listening.tls) for each in listening.ports]
+        async with interface.run() as asgi:
+            server = HttpServer(
+                asgi,
+                Entrances(main, self._key),
+                limits_of_process(),
+                grace=settings.server.drain_seconds + _MARGIN,
+            )
+            serving = asyncio.create_task(server.run_on([Port(self._sock), *ports]))
+            ending = asyncio.create_task(self.ending.wait())
+            self._ready.set()
+            await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+            ending.cancel()
+            interface.end_streams()
+            server.stop()
+            await serving

@@ -1,0 +1,253 @@
+"""``trails serve``: a port, served by this process or passed on to the owner.
+
+When the owner ends, this front becomes it or finds the next one. The port stays open all
+the while: connections that come in between wait.
+
+Bytes between two connections, in both directions, as fast as the slower side takes them.
+
+What they mean is not looked at, but for one case: a server that is gone while a client
+waits for its answer. An answer is given then, because clients take a connection that just
+ends for the end of everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+import msgspec
+
+from trails.app.ownership import Ownership
+from trails.app.serve.http.limits import limits_of_process
+from trails.app.serve.http.responses import crowded, interrupted, unavailable
+from trails.app.serve.http.sockets import HANDSHAKE
+from trails.app.serve.relay.links import Hello, Link
+from trails.app.serve.relay.owner_election import attach
+from trails.app.serve.relay.owners import OwnerAddress
+from trails.app.serve.relay.socket_folders import connect_streams
+from trails.app.serve.service import HttpOptions, serve_folder
+from trails.model.texts import count
+
+_BLOCK: Final = 1 << 16
+_QUIET: Final = 0.1
+"""Seconds of silence after which an answer is taken to be complete, and nothing to be asked."""
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Pump:
+    """One client's connection, and the one that it is passed on to."""
+
+    def __init__(self, client: Streams, server: Streams) -> None:
+        self._client = client
+        self._server = server
+        self._asked: bytes | None = None
+        """How a request began that has no answer yet."""
+        self._answered = 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is due or under way, as far as can be told without reading along."""
+        return self._asked is not None or monotonic() - self._answered < _QUIET
+
+    async def run(self) -> None:
+        """Until the server closes its side, or either one is gone.
+
+        A client that has said everything may still be listening; a server that has is done.
+        """
+        upwards = asyncio.create_task(self._pass_up())
+        try:
+            await self._pass_down()
+        finally:
+            upwards.cancel()
+            await asyncio.gather(upwards, return_exceptions=True)
+            self._server[1].close()
+            self._client[1].close()
+
+    async def _pass_up(self) -> None:
+        reader, writer = self._client[0], self._server[1]
+        try:
+            while block := await reader.read(_BLOCK):
+                if self._asked is None:
+                    self._asked = block
+                writer.write(block)
+                await writer.drain()
+            writer.write_eof()
+        except OSError:
+            writer.close()
+
+    async def _pass_down(self) -> None:
+        reader, writer = self._server[0], self._client[1]
+        with suppress(OSError):
+            while block := await reader.read(_BLOCK):
+                self._asked = None
+                writer.write(block)
+                await writer.drain()
+                self._answered = monotonic()
+        if self._asked is None:
+            await asyncio.sleep(_QUIET)  # a request may have been on its way to one who was gone
+        with suppress(OSError):
+            if self._asked is not None:
+                writer.write(interrupted(self._asked))
+                await writer.drain()
+
+
+_PATIENCE: Final = 20.0
+"""Seconds that a connection waits for an owner, beside those in which one ends."""
+
+
+class ServerStatus(msgspec.Struct, frozen=True):
+    """Who serves what arrives at the port."""
+
+    pid: int
+    here: bool
+    quarantined: Mapping[str, str]
+    """Graphs that are not served, each with the reason."""
+    access: Sequence[str]
+    """Who may do what on the others."""
+
+
+class WebFront:
+    """The port's side; ``ready`` is called each time that somebody is there to serve it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        listening: HttpOptions,
+        ready: Callable[[ServerStatus], None],
+        tell: Callable[[str], None],
+        drain_seconds: float = 5.0,
+    ) -> None:
+        """``drain_seconds``: how long an owner, and this front, let requests end."""
+        self._drain_seconds = drain_seconds
+        self._folder = folder
+        self._listening = listening
+        self._limits = limits_of_process()
+        self._arrival = listening.arrival().line()
+        self._ready = ready
+        self._tell = tell
+        self._owner: OwnerAddress | None = None
+        self._found = asyncio.Event()
+        self._clients = 0
+        self._pumps: set[Pump] = set()
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        ownership = await self._pass_on_until_owner()
+        async with serve_folder(self._folder, ownership, self._listening, self._tell) as owner:
+            self._know(owner.address)  # connections that were waiting are passed on to us
+            self._ready(ServerStatus(owner.address.pid, True, owner.quarantined, owner.access))
+            await asyncio.Event().wait()
+
+    async def _pass_on_until_owner(self) -> Ownership:
+        """Pump connections to whoever owns the folder, until that is this process."""
+        tls = self._listening.tls
+        handshake = None if tls is None else HANDSHAKE
+        servers = [
+            await asyncio.start_server(
+                self._pass_on, sock=port.dup(), ssl=tls, ssl_handshake_timeout=handshake
+            )
+            for port in self._listening.ports
+        ]
+        try:
+            while not isinstance(found := await self._attach(), Ownership):
+                await self._pass_on_to(*found)
+        except asyncio.CancelledError:
+            await self._finish()
+            raise
+        finally:
+            for server in servers:
+                server.close()
+        return found
+
+    async def _attach(self) -> Ownership | tuple[OwnerAddress, Link]:
+        return await attach(self._folder, _watch, self._tell)
+
+    async def _pass_on_to(self, address: OwnerAddress, link: Link) -> None:
+        """Until the owner ends."""
+        try:
+            self._know(address)
+            self._ready(ServerStatus(address.pid, False, _quarantined(link), _access(link)))
+            while await link.next() is not None:
+                pass
+        finally:
+            link.close()
+            self._owner = None
+            self._found.clear()
+
+    def _know(self, address: OwnerAddress) -> None:
+        self._owner = address
+        self._found.set()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        if self._clients >= self._limits.connections:
+            writer.write(crowded())
+            writer.close()
+            return
+        self._clients += 1
+        try:
+            await self._serve((reader, writer))
+        finally:
+            self._clients -= 1
+
+    async def _serve(self, client: Streams) -> None:
+        """Pass a connection on to an owner, if one is found in time."""
+        try:
+            async with asyncio.timeout(_PATIENCE + self._drain_seconds):
+                server = await self._connect()
+        except TimeoutError:
+            reader, writer = client
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(self._limits.head_seconds):
+                    writer.write(unavailable(await reader.read(_BLOCK)))
+                    await writer.drain()
+            writer.close()
+            return
+        pump = Pump(client, server)
+        self._pumps.add(pump)
+        try:
+            await pump.run()
+        finally:
+            self._pumps.discard(pump)
+
+    async def _connect(self) -> Streams:
+        while True:
+            await self._found.wait()
+            if self._owner is not None:
+                with suppress(OSError):
+                    reader, writer = await connect_streams(self._owner.http)
+                    writer.write(self._arrival)
+                    return reader, writer
+            await asyncio.sleep(0.05)
+
+    async def _finish(self) -> None:
+        """Let answers that are under way arrive; say how many did not."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._drain_seconds):
+                while any(pump.busy for pump in self._pumps):  # noqa: ASYNC110 - silence is no event
+                    await asyncio.sleep(0.05)
+        if cut := sum(pump.busy for pump in self._pumps):
+            self._tell(
+                f"stopping: cut off after {self._drain_seconds:g} s: {count(cut, 'request')} "
+                "without an answer; the process that serves the project may still finish them"
+            )
+
+
+async def _watch(address: OwnerAddress) -> tuple[OwnerAddress, Link]:
+    """Be connected to an owner, to notice its end."""
+    return address, await Link.open(address, Hello())
+
+
+def _quarantined(link: Link) -> Mapping[str, str]:
+    found = link.welcome.data.get("quarantined")
+    return found if isinstance(found, dict) else {}
+
+
+def _access(link: Link) -> Sequence[str]:
+    found = link.welcome.data.get("access")
+    return found if isinstance(found, list) else ()

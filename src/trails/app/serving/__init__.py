@@ -1,1 +1,0 @@
-"""Many processes on one project folder: the owner serves, the others go through it."""

@@ -1,0 +1,290 @@
+"""A graph that is open in this process: its door is its kernel.
+
+A graph behind a server: its door is REST.
+
+Operations that the process carries out which serves a folder, for the one who owns it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from types import TracebackType
+from typing import Final, NoReturn, Self, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from trails.app.app import App
+from trails.app.kernels import kernel_of
+from trails.app.sessions.connection import ServerAddress, ServerConnection, error_of
+from trails.app.sessions.session import Upload
+from trails.app.upkeep import UpkeepOperation
+from trails.errors import NotFoundError, QueryError, TrailsError, UnreachableError, ValidationError
+from trails.model.actors import OPERATOR, Actor
+from trails.model.capabilities import Tool
+from trails.model.results import Failure, Outcome
+from trails.model.uris import Content
+from trails.model.writes import LoadRequest, LoadResult
+from trails.surfaces.cli.operations import InstancePage, Listing, ReadState
+from trails.surfaces.rest.uris import join_page, place_problem, write_uri
+
+_T = TypeVar("_T")
+
+
+class LocalDoor:
+    """The kernel of one graph, on behalf of the operator, or of whoever's token was given."""
+
+    def __init__(self, app: App, graph: str, actor: Actor = OPERATOR) -> None:
+        self._app = app
+        self._actor = actor
+        self.graph = graph
+        self.nodes = app.graph(graph).names.nodes
+        self._kernel = kernel_of(app, graph)
+        self._runner = asyncio.Runner()
+
+    def __enter__(self) -> Self:
+        """Use as a context manager; leaving lets the kernel end."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let the kernel end; the app stays open."""
+        self._kernel.close()
+        self._runner.close()
+
+    def tools(self) -> Sequence[Tool]:
+        """The tools, by name."""
+        return self._kernel.tools(self._actor).tools
+
+    def execute(self, name: str, arguments: Mapping[str, object]) -> bytes:
+        """Call a tool."""
+        return self._body(self._kernel.execute(self._actor, name, arguments))
+
+    def instances(self, view: ReadState, wanted: Listing) -> InstancePage:
+        """A page of a type's instances."""
+        given = msgspec.structs.asdict(wanted)
+        del given["type"]
+        query = {name: str(value) for name, value in given.items() if value is not None}
+        found = join_page(self._read(view, [wanted.type], query))
+        return msgspec.json.decode(found, type=InstancePage)
+
+    def instance(self, view: ReadState, type_name: str, identifier: str) -> bytes:
+        """One instance as JSON-LD."""
+        return self._read(view, [type_name, identifier], {})[0].text.encode()
+
+    def _read(
+        self, view: ReadState, parts: Sequence[str], query: Mapping[str, str]
+    ) -> Sequence[Content]:
+        branch = None if view.snapshot is not None or view.branch == "main" else view.branch
+        problem = place_problem(branch, view.snapshot)
+        if problem is not None:
+            raise QueryError(problem)
+        uri = write_uri(parts, query, branch=branch, snapshot=view.snapshot)
+        return _checked(self._runner.run(self._kernel.read(self._actor, uri)))
+
+    def record(self, name: str, arguments: Mapping[str, object]) -> bytes:
+        """What a built-in gives to programs."""
+        return self._body(self._kernel.transfers.record(self._actor, name, arguments))
+
+    def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
+        """Load files in one commit.
+
+        The operator's from where they are, and in this thread: that can be stopped.
+        """
+        if self._actor == OPERATOR:
+            return self._app.load(request, graph=self.graph, progress=progress)
+        sent = Upload(request)
+        given = {name: value for name, value in sent.arguments.items() if value is not None}
+        blocks = _each(sent.blocks(progress))
+        try:
+            loading = self._kernel.transfers.load(self._actor, blocks, given, coding=sent.coding)
+            return msgspec.json.decode(self._body(loading), type=LoadResult)
+        except ValidationError as error:
+            raise sent.placed(error) from None
+
+    def export(self, arguments: Mapping[str, object]) -> Generator[bytes, None, None]:
+        """A graph as a file."""
+        opened = _checked(self._runner.run(self._kernel.transfers.export(self._actor, arguments)))
+        try:
+            while block := self._runner.run(_next(opened)):
+                yield block
+        finally:
+            self._runner.run(opened.aclose())
+
+    def _body(self, coming: Coroutine[None, None, Outcome]) -> bytes:
+        return _checked(self._runner.run(coming)).body
+
+
+async def _each(blocks: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
+    for block in blocks:
+        yield block
+
+
+async def _next(blocks: AsyncGenerator[bytes, None]) -> bytes:
+    return await anext(blocks, b"")
+
+
+def _checked(outcome: _T | Failure) -> _T:
+    """What came of it, if it is not a failure."""
+    if isinstance(outcome, Failure):
+        raise error_of(outcome)
+    return outcome
+
+
+_ROUTES: Final = {
+    "branch_list": ("GET", "branches"),
+    "branch_create": ("POST", "branches"),
+    "branch_delete": ("DELETE", "branches/{name}"),
+    "branch_merge": ("POST", "branches/merge"),
+    "commit_list": ("GET", "commits"),
+    "commit_get": ("GET", "commits/{commit}"),
+    "graph_diff": ("GET", "diff"),
+    "graph_query": ("POST", "query"),
+    "graph_mutate": ("POST", "mutate"),
+    "stored_query_list": ("GET", "queries"),
+    "stored_query_run": ("POST", "queries/{name}"),
+}
+_UNTOLD: Final = frozenset({"not_found", "forbidden", "denied"})
+"""Codes with which a server keeps to itself which graphs it has."""
+
+
+class RemoteGraph(msgspec.Struct, frozen=True):
+    """A graph of a server."""
+
+    graph_id: str
+    uri: str
+
+
+class _Graphs(msgspec.Struct):
+    graphs: list[RemoteGraph]
+
+
+class _Tools(msgspec.Struct):
+    capabilities: list[Tool]
+
+
+def list_graphs(connection: ServerConnection) -> dict[str, str] | None:
+    """The graphs of a server, and the base of the IRIs of each; None where that is not told."""
+    try:
+        body = connection.ask("GET", "/graphs")
+    except TrailsError as error:
+        if error.code in _UNTOLD:
+            return None
+        raise
+    found = msgspec.json.decode(body, type=_Graphs)
+    return {each.graph_id: each.uri for each in found.graphs}
+
+
+def explain_absence(connection: ServerConnection, graph: str) -> NoReturn:
+    """Raise why a graph is not listed: it does not exist, or it is not served for a reason."""
+    connection.ask("GET", f"/graphs/{quote(graph, safe='')}/snapshot")
+    raise NotFoundError(f"the server does not list the graph {graph!r}; try again")
+
+
+class RemoteDoor:
+    """The kernel of one graph of a server."""
+
+    def __init__(self, connection: ServerConnection, graph: str, uri: str | None) -> None:
+        self._connection = connection
+        self._root = f"/graphs/{quote(graph, safe='')}"
+        self.graph = graph
+        self.nodes = "" if uri is None else f"{uri}/"
+
+    def tools(self) -> Sequence[Tool]:
+        """The tools, by name."""
+        found = self._connection.ask("GET", f"{self._root}/capabilities")
+        return msgspec.json.decode(found, type=_Tools).capabilities
+
+    def execute(self, name: str, arguments: Mapping[str, object]) -> bytes:
+        """Call a tool."""
+        return self._connection.post(f"{self._root}/invoke/{quote(name, safe='')}", arguments)
+
+    def instances(self, view: ReadState, wanted: Listing) -> InstancePage:
+        """A page of a type's instances."""
+        query = {**_place(view), **msgspec.structs.asdict(wanted)}
+        del query["type"]
+        found = self._connection.ask("GET", f"{self._root}/kg/{quote(wanted.type, safe='')}", query)
+        return msgspec.json.decode(found, type=InstancePage)
+
+    def instance(self, view: ReadState, type_name: str, identifier: str) -> bytes:
+        """One instance as JSON-LD."""
+        path = f"kg/{quote(type_name, safe='')}/{quote(identifier, safe='')}"
+        return self._connection.ask("GET", f"{self._root}/{path}", _place(view))
+
+    def record(self, name: str, arguments: Mapping[str, object]) -> bytes:
+        """What a built-in gives to programs: the route that stands for it says."""
+        method, path = _ROUTES[name]
+        given = dict(arguments)
+        parts = [
+            quote(str(given.pop(part[1:-1])), safe="") if part.startswith("{") else part
+            for part in path.split("/")
+        ]
+        target = "/".join((self._root, *parts))
+        if method == "POST":
+            return self._connection.post(target, given)
+        return self._connection.ask(method, target, given)
+
+    def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
+        """Send files, as one; what is wrong is told with the file that it is in."""
+        sent = Upload(request)
+        try:
+            done = self._connection.send(
+                f"{self._root}/load", sent.arguments, sent.blocks(progress), sent.headers
+            )
+        except ValidationError as error:
+            raise sent.placed(error) from None
+        return msgspec.json.decode(done, type=LoadResult)
+
+    def export(self, arguments: Mapping[str, object]) -> Generator[bytes, None, None]:
+        """A graph as a file."""
+        return self._connection.receive(f"{self._root}/export", arguments)
+
+
+def _place(view: ReadState) -> dict[str, object]:
+    if view.snapshot is not None:
+        return {"snapshot": view.snapshot}
+    return {} if view.branch == "main" else {"branch": view.branch}
+
+
+_A = TypeVar("_A", bound=msgspec.Struct)
+_R = TypeVar("_R")
+
+
+class _Line(msgspec.Struct):
+    tell: str | None = None
+    error: dict[str, object] | None = None
+    done: msgspec.Raw = msgspec.Raw()
+
+
+def ask_owner(
+    address: ServerAddress,
+    operation: UpkeepOperation[_A, _R],
+    given: _A,
+    tell: Callable[[str], None],
+) -> _R:
+    """The result of an operation in the serving process, asked for with the owner's key."""
+    connection = ServerConnection(address, operator=True)
+    for text in connection.lines(f"/operator/{operation.name}", given):
+        line = msgspec.json.decode(text, type=_Line)
+        if line.tell is not None:
+            tell(line.tell)
+        elif line.error is not None:
+            raise error_of(msgspec.convert({"kind": "semantic", **line.error}, Failure))
+        elif bytes(line.done):
+            return msgspec.json.decode(line.done, type=operation.gives)
+    raise UnreachableError(
+        f"{address.name} ended before {operation.name} was done; run the command again"
+    )

@@ -1,0 +1,194 @@
+"""Changes: what a way through the log does to each node and field, net.
+
+Only the log is read, so the cost follows what changed and not the size of the graph. A
+field that ends as it began, and a node that was made and deleted, leave no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+
+import msgspec
+
+from trails.engine.graph.ancestry import Path
+from trails.engine.graph.folding import batched
+from trails.engine.graph.graph import Graph
+from trails.model.history import Commit, FieldChange, NodeChange
+from trails.model.types import PredicateDescriptor, Schema
+from trails.views import terms
+
+Member = object
+
+
+class NodeNet(msgspec.Struct):
+    """What happened to one node."""
+
+    was: bool = True
+    """Whether it was there before."""
+    stays: bool = True
+    """Whether it is there afterwards."""
+    met: bool = False
+    """Whether its being there was touched at all."""
+    values: dict[str, tuple[object, object]] = msgspec.field(default_factory=dict)
+    """Field of one value → before, after; None is no value."""
+    members: dict[str, dict[Member, tuple[bool, bool]]] = msgspec.field(default_factory=dict)
+    """Field of many values → member → in it before, in it after."""
+    commits: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    """Field → the commits that touched it; the empty name stands for the node itself."""
+
+    @property
+    def touched(self) -> bool:
+        """Whether anything is left of it."""
+        return self.was != self.stays or (self.stays and bool(self.values or self.members))
+
+
+Net = dict[str, NodeNet]
+
+
+def net_changes(graph: Graph, path: Path, types: Container[str] | None = None) -> Net:
+    """The net effect of a way through the log, by node; of certain types alone, if said."""
+    net: Net = {}
+    for commit in path.undo:
+        _fold(graph, net, commit, types, undo=True)
+    for commit in path.redo:
+        _fold(graph, net, commit, types, undo=False)
+    return {handle: node for handle, node in net.items() if _settle(node)}
+
+
+def net_between(graph: Graph, start: str, end: str) -> Net:
+    """The net effect of going from one commit's state to another's."""
+    return net_changes(graph, graph.ancestry.path(start, end))
+
+
+def count_changes(net: Net) -> tuple[int, int, int]:
+    """How many nodes are created, updated and deleted."""
+    created = sum(not node.was for node in net.values())
+    deleted = sum(not node.stays for node in net.values())
+    return created, len(net) - created - deleted, deleted
+
+
+def _fold(
+    graph: Graph, net: Net, commit: Commit, types: Container[str] | None, *, undo: bool
+) -> None:
+    former, compiled = graph.folding.types_around(commit)
+    with graph.folding.statements(commit) as (removed, added):
+        # What a commit removes was written with the types before it.
+        steps = [(former, removed, False), (compiled, added, True)]
+        for known, stream, adding in reversed(steps) if undo else steps:
+            for quads in batched(known.terms.parse(stream)):
+                come, gone = (quads, []) if adding != undo else ([], quads)
+                _note(net, known.schema, known.terms.changes(gone, come), commit.id, types)
+
+
+def _note(
+    net: Net,
+    schema: Schema,
+    changes: dict[str, terms.Change],
+    commit: str,
+    types: Container[str] | None,
+) -> None:
+    for handle, change in changes.items():
+        if types is not None and handle.partition("/")[0] not in types:
+            continue
+        node = net.get(handle)
+        if node is None:
+            node = net[handle] = NodeNet()
+        if change.new or change.gone:
+            if not node.met:
+                node.met, node.was = True, change.gone
+            node.stays = change.new
+            _blame(node, "", commit)
+        descriptor = schema.by_name[handle.partition("/")[0]]
+        for name, values in change.removed.items():
+            _remove(node, name, values, many=descriptor.by_name[name].many)
+            _blame(node, name, commit)
+        for name, values in change.added.items():
+            _add(node, name, values, many=descriptor.by_name[name].many)
+            _blame(node, name, commit)
+
+
+def _blame(node: NodeNet, field: str, commit: str) -> None:
+    commits = node.commits.setdefault(field, [])
+    if not commits or commits[-1] != commit:
+        commits.append(commit)
+
+
+def _remove(node: NodeNet, name: str, values: Iterable[object], *, many: bool) -> None:
+    if many:
+        members = node.members.setdefault(name, {})
+        for value in values:
+            members[value] = (members.get(value, (True, True))[0], False)
+    else:
+        for value in values:
+            node.values[name] = (node.values.get(name, (value, None))[0], None)
+
+
+def _add(node: NodeNet, name: str, values: Iterable[object], *, many: bool) -> None:
+    if many:
+        members = node.members.setdefault(name, {})
+        for value in values:
+            members[value] = (members.get(value, (False, False))[0], True)
+    else:
+        for value in values:
+            node.values[name] = (node.values.get(name, (None, None))[0], value)
+
+
+def _settle(node: NodeNet) -> bool:
+    """Drop what is as it was; whether anything is left."""
+    node.values = {name: pair for name, pair in node.values.items() if pair[0] != pair[1]}
+    node.members = {
+        name: changed
+        for name, members in node.members.items()
+        if (changed := {each: pair for each, pair in members.items() if pair[0] != pair[1]})
+    }
+    return node.touched
+
+
+# --- as it is shown ---------------------------------------------------------------------
+
+
+def show_changes(graph: Graph, net: Net, *schemas: Schema) -> Iterator[NodeChange]:
+    """Changes in JSON form, nodes in the order of their handles; the newest schema comes first."""
+    for handle in sorted(net):
+        node = net[handle]
+        how = "updated" if node.was and node.stays else "created" if node.stays else "deleted"
+        plain = Plain(graph, handle, *schemas)
+        fields = [
+            FieldChange(name, plain(name, pair[0]), plain(name, pair[1]))
+            for name, pair in node.values.items()
+        ]
+        for name, members in node.members.items():
+            gone = [plain(name, each) for each, pair in members.items() if not pair[1]]
+            come = [plain(name, each) for each, pair in members.items() if pair[1]]
+            fields.append(
+                FieldChange(
+                    name, removed=tuple(sorted(gone, key=str)), added=tuple(sorted(come, key=str))
+                )
+            )
+        yield NodeChange(handle, how, tuple(sorted(fields, key=lambda each: each.field)))
+
+
+class Plain:
+    """The values of one node in JSON form."""
+
+    def __init__(self, graph: Graph, handle: str, *schemas: Schema) -> None:
+        """A field is read with the first of the schemas that has it."""
+        self._names = graph.names
+        name = handle.partition("/")[0]
+        found = (schema.by_name.get(name) for schema in schemas)
+        self._types = [each for each in found if each is not None]
+
+    def __call__(self, name: str, value: object) -> object:
+        """One value of a field, or all the values of a field of many; references as IRIs."""
+        field = next((each.by_name[name] for each in self._types if name in each.by_name), None)
+        if value is None or field is None:
+            return value if value is None or isinstance(value, bool | int | float) else str(value)
+        if field.many and isinstance(value, tuple):
+            return [self._plain(field, each) for each in value]
+        return self._plain(field, value)
+
+    def _plain(self, field: PredicateDescriptor, value: object) -> object:
+        if field.target is not None:
+            return self._names.nodes + str(value)
+        row = field.type.scalar.row
+        return row.plain(value) if row is not None and row.plain is not None else value

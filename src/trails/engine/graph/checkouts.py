@@ -1,0 +1,162 @@
+"""Lines: a branch, or the graph as of one commit, with what is needed to read it.
+
+All lines share the log and the node file. Each has a quads view of its own, which is
+made of another line's by hard links when somebody first asks it for SPARQL.
+
+What is said of branches and commits that do not exist.
+
+The same is said of those that exist and that a caller may not use: ``known`` are the names
+that it may be told.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from difflib import get_close_matches
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from trails.engine.validation.rules import RuleBook
+from trails.engine.validation.validate import Validator
+from trails.errors import NotFoundError
+from trails.model.caches import LRUCache
+from trails.model.history import Head
+from trails.model.iris import Names
+from trails.model.sparql_terms import Vocabulary
+from trails.model.types import Schema
+from trails.views.nodes.file import NodeFile
+from trails.views.nodes.index import NodeIndex
+from trails.views.quads.view import QuadsView
+from trails.views.terms import Terms
+
+SNAPSHOT: Final = "@"
+"""How the names of snapshots begin; no branch's does."""
+
+
+_BIRTHS: Final = count(1)
+
+
+class CompiledSchema:
+    """What a schema means for statements, values and rules; made once a schema."""
+
+    def __init__(self, schema: Schema, names: Names) -> None:
+        self.schema = schema
+        self._names = names
+        self.terms = Terms(schema, names)
+        self.validator = Validator(schema, names)
+        self.rules = RuleBook(schema)
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """Its classes and fields, as queries name them."""
+        return Vocabulary(self.schema, self._names)
+
+
+_compiled: Final[LRUCache[tuple[str, Names], CompiledSchema]] = LRUCache(64)
+
+
+def compile_once(schema: Schema, names: Names) -> CompiledSchema:
+    """What a schema means that is no line's own, such as one with parts taken out."""
+    return _compiled.get((schema.digest, names), lambda: CompiledSchema(schema, names))
+
+
+class Misfit(NamedTuple):
+    """Types that the data of a branch did not fit."""
+
+    schema: str
+    reason: str
+    until: float
+    """The moment from which it is worth another try."""
+
+
+class Checkout:
+    """One branch or snapshot."""
+
+    def __init__(self, file: NodeFile, name: str, folder: Path | None, head: Head) -> None:
+        self.name = name
+        self.born = next(_BIRTHS)
+        """Tells it from an earlier line of the same name."""
+        self.folder = folder
+        """Where its own files are; None in memory."""
+        self.nodes = NodeIndex(file, name)
+        self.quads: QuadsView | None = None
+        self.quads_lock = threading.RLock()
+        self.quads_used = 0.0
+        self.head = head
+        """Where it is, as far as readers can see.
+
+        It moves after the views have, so what is read later than a head is never older
+        than it: a compare-and-swap against it can't miss a write.
+        """
+        self.compiled: CompiledSchema
+        self.misfit: Misfit | None = None
+
+    def use(self, compiled: CompiledSchema) -> None:
+        """Read and write with these types from now on."""
+        self.compiled = compiled
+        self.nodes.follow(compiled.schema)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether this is a snapshot, which never changes."""
+        return self.name.startswith(SNAPSHOT)
+
+    @property
+    def schema(self) -> Schema:
+        """Its types."""
+        return self.compiled.schema
+
+    @property
+    def terms(self) -> Terms:
+        """Its nodes as statements."""
+        return self.compiled.terms
+
+    @property
+    def validator(self) -> Validator:
+        """What values its types allow."""
+        return self.compiled.validator
+
+    @property
+    def rules(self) -> RuleBook:
+        """What its types say about other nodes."""
+        return self.compiled.rules
+
+
+PREFIX: Final = 8
+"""Digits of a commit's id that suffice where they are unique."""
+_SHOWN: Final = 40
+"""Branches that a message offers at most."""
+
+
+def unknown_branch(name: str, known: Collection[str], more: str = "") -> NotFoundError:
+    """There is no such branch."""
+    told = f"there is no branch {name[:100]!r}; {_hint(name, known)}{more}"
+    return NotFoundError(told, branch=name[:100])
+
+
+def unknown_reference(reference: str, known: Collection[str]) -> NotFoundError:
+    """There is no branch or commit of that name."""
+    told = f"there is no branch or commit {reference[:100]!r}; {_hint(reference, known)}"
+    return NotFoundError(told, reference=reference[:100])
+
+
+def unknown_commit(reference: str) -> NotFoundError:
+    """There is no such commit."""
+    return NotFoundError(
+        f"there is no commit {reference[:100]!r}; give an id, or at least its first "
+        f"{PREFIX} digits, from the list of commits",
+        commit=reference[:100],
+    )
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    if not known:
+        return "there is none"
+    near = get_close_matches(name, known, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    more = " and more" if len(known) > _SHOWN else ""
+    return f"there are {', '.join(sorted(known)[:_SHOWN])}{more}"

@@ -1,0 +1,392 @@
+"""The feed: which nodes of which branch changed, told once the change can be read.
+
+A writer hands a ``Change`` to the listeners after its head has become visible. A listener
+takes a note and wakes somebody; it never works, waits or fails on the writer's thread.
+Whoever is told may be told too much, never too little.
+
+Traces: which nodes a change left something at, facet by facet.
+
+What somebody sees of a change is found from the facets that it sees. How much changed in
+others makes no difference to these, so nobody learns of what it does not see.
+
+Tracing: find from the log what a way through it changes, facet by facet.
+
+States are sets of statements, so those that a way adds and does not remove again, or the
+other way round, are its net effect. They are counted by facet: where one has too many to
+count, it is said to have changed, and what is found in the others does not depend on that.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from trails.engine.graph.ancestry import Ancestry
+from trails.engine.graph.checkouts import Checkout, CompiledSchema
+from trails.engine.graph.folding import Folding
+from trails.errors import TrailsError
+from trails.model.history import GENESIS
+from trails.model.iris import RDF_TYPE, Names
+from trails.model.nodes import NodeState
+from trails.model.types import Schema
+from trails.model.visibility import ENDS, ChangeKey, facets_between, type_of
+
+MANY: Final = 2_000
+"""Above so many nodes only their facet is named."""
+
+
+class ChangeIndex:
+    """Nodes by facet; bounded, since there are only so many facets and nodes of each."""
+
+    __slots__ = ("_nodes",)
+
+    def __init__(self, nodes: Mapping[ChangeKey, Iterable[str] | None] | None = None) -> None:
+        """``nodes``: handles by facet, None where they are too many."""
+        self._nodes: dict[ChangeKey, set[str] | None] = {}
+        for facet, handles in (nodes or {}).items():
+            self._join(facet, handles)
+
+    def __iter__(self) -> Iterator[ChangeKey]:
+        return iter(self._nodes)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ChangeIndex) and self._nodes == other._nodes
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Traces({self._nodes!r})"
+
+    def add(self, facet: ChangeKey, handle: str) -> None:
+        """A node changed in a facet."""
+        known = self._nodes.get(facet)
+        if known is not None:
+            known.add(handle)
+            if len(known) > MANY:
+                self._nodes[facet] = None
+        elif facet not in self._nodes:
+            self._nodes[facet] = {handle}
+
+    def update(self, other: ChangeIndex) -> None:
+        """Put the traces of another change to these."""
+        for facet, handles in other._nodes.items():
+            self._join(facet, handles)
+
+    def _join(self, facet: ChangeKey, handles: Iterable[str] | None) -> None:
+        if handles is None:
+            self._nodes[facet] = None
+        else:
+            for handle in handles:
+                self.add(facet, handle)
+
+    def may_be_at(self, facet: ChangeKey, handle: str) -> bool:
+        """Whether a node changed in a facet, or may have, among many."""
+        if facet not in self._nodes:
+            return False
+        known = self._nodes[facet]
+        return known is None or handle in known
+
+
+"""Above so many nodes a change names their types only."""
+
+_log = logging.getLogger(__name__)
+
+
+class BranchChange(msgspec.Struct, frozen=True):
+    """What a new head of a branch differs in from the one before."""
+
+    branch: str
+    handles: frozenset[str] | None = None
+    """The nodes that were made, changed or deleted; None where they are too many."""
+    types: frozenset[str] | None = None
+    """Their types and what these extend; None where it may be any type."""
+    traces: ChangeIndex | None = None
+    """What changed, for those who do not see everything; None where nobody asked."""
+    turn: tuple[str | None, str | None] | None = None
+    """The schemas before and after where they differ; None for a branch that is not there."""
+
+
+Listener = Callable[[BranchChange], None]
+Asks = Callable[[str], bool]
+"""Whether a listener has to know what exactly changes on a branch."""
+
+
+def _never(branch: str) -> bool:
+    del branch
+    return False
+
+
+class Feed:
+    """Hands the changes of one graph to its listeners; without any, nothing is collected."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: tuple[tuple[Listener, Asks], ...] = ()
+
+    @property
+    def listened(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._listeners)
+
+    def traced(self, branch: str) -> bool:
+        """Whether somebody listens who does not see everything on a branch."""
+        return any(asks(branch) for _, asks in self._listeners)
+
+    def listen(self, listener: Listener, asks: Asks = _never) -> Callable[[], None]:
+        """Call ``listener`` with every change from now on; the returned function stops that.
+
+        It is called on the thread of whoever wrote.
+        """
+        entry = listener, asks
+        with self._lock:
+            self._listeners = (*self._listeners, entry)
+
+        def stop() -> None:
+            with self._lock:
+                self._listeners = tuple(each for each in self._listeners if each is not entry)
+
+        return stop
+
+    def tell(self, change: BranchChange) -> None:
+        """Hand a change on; what a listener does wrong is not the writer's concern."""
+        for listener, _ in self._listeners:
+            try:
+                listener(change)
+            except Exception:  # noqa: BLE001 - it must never reach a writer
+                _log.exception("a listener of the feed failed")
+
+
+class ChangeCollector:
+    """The nodes that a write touches: by handle while they are few, their types always."""
+
+    __slots__ = ("_handles", "_types", "everything", "traces")
+
+    def __init__(self, *, traced: bool = False) -> None:
+        """``traced``: what exactly changes is counted too."""
+        self._handles: set[str] | None = set()
+        self._types: set[str] = set()
+        self.traces = ChangeIndex() if traced else None
+        self.everything = False
+        """Whether any node may be seen differently, counted or not."""
+
+    def add(self, handles: Iterable[str]) -> None:
+        """Count these nodes in."""
+        named = list(handles)
+        self._types.update(handle.partition("/")[0] for handle in named)
+        if self._handles is not None:
+            self._handles.update(named)
+            if len(self._handles) > MANY:
+                self._handles = None
+
+    def compare(
+        self, schema: Schema, changes: Iterable[tuple[str, NodeState | None, NodeState | None]]
+    ) -> None:
+        """Count nodes in, each as it was and as it is."""
+        traces = self.traces
+        if traces is None:
+            self.add(handle for handle, _, _ in changes)
+            return
+        for handle, before, after in changes:
+            self.add((handle,))
+            for facet in facets_between(schema, before, after):
+                traces.add(facet, handle)
+
+    def change(self, branch: str, schema: Schema) -> BranchChange:
+        """What these nodes are a change of."""
+        if self.everything:
+            return BranchChange(branch, traces=self.traces)
+        types = frozenset(each for name in self._types for each in schema.lineage(name))
+        handles = None if self._handles is None else frozenset(self._handles)
+        return BranchChange(branch, handles, types, self.traces)
+
+
+_COUNTED: Final = 20_000
+"""Statements of one facet that are counted; where it has more, it has changed."""
+_WAITING: Final = 1_000
+"""Edges whose ends are looked up together."""
+_CLASS: Final = RDF_TYPE.encode()
+
+
+class StatementPlace(NamedTuple):
+    """Where a statement belongs: a type, and its class or one of its fields."""
+
+    facet: ChangeKey
+    """Without what a reference leads to and an edge joins."""
+    main_class: bytes | None
+    """Of the statements of classes only this one counts, which makes a node."""
+    refers: bool
+    joins: bool
+    """Whether the type is one of edges."""
+
+
+Said = tuple[StatementPlace, str, bytes]
+"""A statement: where it belongs, what it refers to, and its line."""
+
+
+class ChangeScan:
+    """Traces changes of one graph for those who do not see everything."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        ancestry: Ancestry,
+        folding: Folding,
+        compiled: Callable[[str], CompiledSchema],
+        names: Names,
+    ) -> None:
+        self._feed = feed
+        self._ancestry = ancestry
+        self._folding = folding
+        self._compiled = compiled
+        self._names = names
+
+    def complete(self, change: BranchChange, line: Checkout, start: str, end: str) -> BranchChange:
+        """A change with what those have to know who do not see everything, if there are any."""
+        if not self._feed.traced(line.name):
+            return change
+        before, after = self._schema_at(start), self._schema_at(end)
+        turn = None if before == after else (before, after)
+        traces = change.traces
+        if traces is None:
+            try:
+                traces = self.between(line, start, end)
+            except TrailsError:  # the change is made, whatever can be read of it
+                traces = None
+        return msgspec.structs.replace(change, traces=traces, turn=turn)
+
+    def _schema_at(self, commit: str) -> str:
+        return Schema().digest if commit == GENESIS else self._ancestry.commit(commit).schema
+
+    def between(self, line: Checkout, start: str, end: str) -> ChangeIndex:
+        """What differs between two commits; the line is at the second."""
+        net = _Net(line, self._names)
+        path = self._ancestry.path(start, end)
+        for commits, sign in ((path.undo, -1), (path.redo, 1)):
+            for commit in commits:
+                former, latter = self._folding.types_around(commit)
+                with self._folding.statements(commit) as (removed, added):
+                    net.count(places_of(former.schema, self._names), removed, -sign)
+                    net.count(places_of(latter.schema, self._names), added, sign)
+        return net.traces()
+
+
+def places_of(schema: Schema, names: Names) -> Mapping[tuple[bytes, bytes], StatementPlace]:
+    """The places of a schema's statements, by type and predicate."""
+    found: dict[tuple[bytes, bytes], StatementPlace] = {}
+    for each in schema.types:
+        name, joins = each.name.encode(), each.edge is not None
+        main = names.term(each.iri).encode()
+        found[name, _CLASS] = StatementPlace(ChangeKey(each.name), main, refers=False, joins=joins)
+        for field in each.fields:
+            facet, refers = ChangeKey(each.name, field.name), field.target is not None
+            found[name, names.term(field.iri).encode()] = StatementPlace(facet, None, refers, joins)
+    return found
+
+
+class _Net:
+    """Statements that were added and not removed, or the other way round, by facet."""
+
+    def __init__(self, line: Checkout, names: Names) -> None:
+        self._line = line
+        self._nodes = nodes = names.nodes.encode()
+        self._match = re.compile(
+            b"<" + re.escape(nodes) + rb"(([^/>]+)/[^>]*)> <([^>]*)> (?:<([^>]*)>)?"
+        ).match
+        self._counts: dict[ChangeKey, dict[bytes, int] | None] = {}
+        self._waiting: dict[str, list[tuple[Said, int]]] = {}
+        """Of edges that were neither made nor deleted so far, so that their ends are not known."""
+        self._looked_up = 0
+
+    def count(
+        self,
+        places: Mapping[tuple[bytes, bytes], StatementPlace],
+        lines: Iterable[bytes],
+        step: int,
+    ) -> None:
+        """Count statements in; those of one node follow each other."""
+        match, edge, said = self._match, b"", list[Said]()
+        for line in lines:
+            found = match(line)
+            if found is None:
+                continue
+            handle, kind, predicate, value = found.groups()
+            place = places.get((kind, predicate))
+            if place is None or (place.main_class is not None and value != place.main_class):
+                continue
+            target = ""
+            if place.refers:
+                if value is None or not value.startswith(self._nodes):
+                    continue
+                target = type_of(value[len(self._nodes) :].decode())
+            if not place.joins:
+                self._put((place, target, line), (), step)
+                continue
+            if handle != edge:
+                self._count_edge(edge.decode(), said, step)
+                edge, said = handle, []
+            said.append((place, target, line))
+        self._count_edge(edge.decode(), said, step)
+
+    def _count_edge(self, handle: str, said: list[Said], step: int) -> None:
+        if not said:
+            return
+        known = {place.facet.field: target for place, target, _ in said}
+        waiting = [*self._waiting.pop(handle, ()), *((each, step) for each in said)]
+        if all(end in known for end in ENDS):
+            self._put_edge(waiting, tuple(known[end] for end in ENDS))
+            return
+        self._waiting[handle] = waiting
+        if len(self._waiting) >= self._looked_up + _WAITING:
+            self._look_up()
+
+    def _put_edge(self, said: list[tuple[Said, int]], ends: tuple[str, ...]) -> None:
+        for each, step in said:
+            self._put(each, ends, step)
+
+    def _look_up(self) -> None:
+        """Find the ends of edges that are there in the end; others are deleted on the way."""
+        nodes = self._line.nodes
+        with nodes.file.reader() as db:
+            found = nodes.find_all(db, list(self._waiting))
+        for handle, stored in found.items():
+            values = stored.state.values
+            self._put_edge(
+                self._waiting.pop(handle), tuple(type_of(values.get(end)) for end in ENDS)
+            )
+        self._looked_up = len(self._waiting)
+
+    def _put(self, said: Said, ends: tuple[str, ...], step: int) -> None:
+        place, target, line = said
+        facet = place.facet
+        if target or ends:
+            facet = ChangeKey(facet.type, facet.field, target, ends)
+        counted = self._counts.get(facet)
+        if counted is None:
+            if facet in self._counts:
+                return  # too many already
+            counted = self._counts[facet] = {}
+        sum_ = counted.pop(line, 0) + step
+        if sum_:
+            counted[line] = sum_
+            if len(counted) > _COUNTED:
+                self._counts[facet] = None
+
+    def traces(self) -> ChangeIndex:
+        """What is left in the end."""
+        if self._waiting:
+            self._look_up()
+        return ChangeIndex(
+            {
+                facet: None if counted is None else set(map(self._handle_of, counted))
+                for facet, counted in self._counts.items()
+                if counted is None or counted
+            }
+        )
+
+    def _handle_of(self, line: bytes) -> str:
+        return line[1 + len(self._nodes) : line.index(b">")].decode()

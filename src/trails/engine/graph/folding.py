@@ -1,0 +1,291 @@
+"""Folding: take a view from one commit to another, by doing and undoing what the log holds.
+
+Fold the log into a new node file: every branch in one pass, each commit once.
+
+Branches form a tree along first parents. Its trunk is folded into the root; where a
+branch leaves it, the branch gets a layer at the moment at which the trunk is there, so
+nothing is undone and nothing folded twice, however many branches there are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from io import BytesIO
+from typing import IO, Final, TypeVar
+
+import msgspec
+
+from trails.engine.graph.ancestry import Ancestry, Path
+from trails.engine.graph.checkouts import CompiledSchema
+from trails.errors import CorruptionError
+from trails.log.payloads import Payload
+from trails.log.protocol import Log
+from trails.model.history import GENESIS, Commit, Position
+from trails.model.types import Schema
+from trails.views.nodes.file import NodeFile
+from trails.views.nodes.index import NodeIndex, Replacement
+from trails.views.nodes.layers import ROOT_NAME
+from trails.views.quads.view import QuadsView
+from trails.views.terms import Change, Terms
+
+_BATCH: Final = 50_000
+T = TypeVar("T")
+
+
+class Folding:
+    """Applies commits of one log to node indexes and quads views."""
+
+    def __init__(
+        self, log: Log, ancestry: Ancestry, compiled: Callable[[str], CompiledSchema]
+    ) -> None:
+        self._log = log
+        self._ancestry = ancestry
+        self._compiled = compiled
+
+    # --- node indexes ----------------------------------------------------------------
+
+    def walk_nodes(self, nodes: NodeIndex, path: Path, seq: int | None = None) -> None:
+        """Take a node index along a path, in the transaction that is open.
+
+        ``seq`` stands for the commits where the path is not the index's own history.
+        """
+        for _ in self.walk_parts(nodes, path, _BATCH, seq):
+            pass
+
+    def walk_parts(
+        self, nodes: NodeIndex, path: Path, size: int, seq: int | None = None
+    ) -> Generator[int, None, None]:
+        """Take a node index along a path; after each part, how much work that was.
+
+        Other transactions may be made between two parts.
+        """
+        for commit in path.undo:
+            yield from self._fold(nodes, commit, 0 if seq is None else seq, size, undo=True)
+        for commit in path.redo:
+            yield from self._fold(nodes, commit, commit.seq if seq is None else seq, size)
+
+    def _fold(
+        self, nodes: NodeIndex, commit: Commit, seq: int, size: int, *, undo: bool = False
+    ) -> Generator[int, None, None]:
+        former, compiled = self.types_around(commit)
+        with self.statements(commit) as (removed, added):
+            # What a commit removes was written with the types before it.
+            steps = [(former, removed, False), (compiled, added, True)]
+            for types, stream, adding in reversed(steps) if undo else steps:
+                self._adopt(nodes, types.schema)
+                terms = types.terms
+                for quads in batched(terms.parse(stream), size):
+                    come, gone = (quads, ()) if adding != undo else ((), quads)
+                    self._put(nodes, terms, terms.changes(gone, come), seq)
+                    yield len(quads)
+            self._adopt(nodes, (former if undo else compiled).schema)
+        yield 1
+
+    def types_around(self, commit: Commit) -> tuple[CompiledSchema, CompiledSchema]:
+        """The types before a commit, and those that it was made with."""
+        parent = commit.first_parent
+        before = Schema().digest if not parent else self._ancestry.commit(parent).schema
+        return self._compiled(before), self._compiled(commit.schema)
+
+    def parts(
+        self, commit: Commit, size: int
+    ) -> Generator[Callable[[NodeIndex], None], None, None]:
+        """What a commit does to a node index that follows the schema before it, in small parts.
+
+        Each is done in a transaction of its own. All of them can be done again from the first:
+        what is removed is gone, and what is added is there.
+        """
+        compiled = self._compiled(commit.schema)
+        terms, schema = compiled.terms, compiled.schema
+
+        def part(changes: dict[str, Change]) -> Callable[[NodeIndex], None]:
+            def put(nodes: NodeIndex) -> None:
+                nodes.follow(schema)
+                self._put(nodes, terms, changes, commit.seq)
+
+            return put
+
+        yield lambda nodes: self._adopt(nodes, schema)
+        with self.statements(commit) as (removed, added):
+            for quads in batched(terms.parse(removed), size):
+                yield part(terms.changes(quads, ()))
+            for quads in batched(terms.parse(added), size):
+                yield part(terms.changes((), quads))
+
+    @staticmethod
+    def _adopt(nodes: NodeIndex, schema: Schema) -> None:
+        if nodes.schema.digest != schema.digest:
+            nodes.adopt(schema)
+
+    @staticmethod
+    def _put(
+        nodes: NodeIndex,
+        terms: Terms,
+        changes: dict[str, Change],
+        seq: int,
+    ) -> None:
+        puts: list[Replacement] = []
+        with nodes.file.writer() as db:
+            found = nodes.find_all(db, list(changes))
+            for handle, change in changes.items():
+                stored = found.get(handle)
+                before = None if stored is None else stored.state
+                after = terms.state_after(handle, before, change)
+                if after is not None or stored is not None:
+                    puts.append(Replacement(stored, handle, after))
+        nodes.put_all(seq, puts)
+
+    # --- quads views -----------------------------------------------------------------
+
+    def walk_quads(self, quads: QuadsView, path: Path) -> None:
+        """Take a quads view along a path; each step is atomic."""
+        for commit in path.undo:
+            with self.statements(commit) as (removed, added):
+                parent = commit.first_parent
+                seq = 0 if parent == GENESIS else self._ancestry.commit(parent).seq
+                count = commit.added + commit.removed
+                quads.apply_stream(Position(seq, parent), added, removed, count)
+        for commit in path.redo:
+            self.apply_quads(quads, commit)
+
+    def apply_quads(self, quads: QuadsView, commit: Commit, payload: Payload | None = None) -> None:
+        """Apply one commit's statements, still at hand or read from the log, to a quads view."""
+        with self.statements(commit, payload) as (removed, added):
+            quads.apply_stream(
+                Position(commit.seq, commit.id), removed, added, commit.added + commit.removed
+            )
+
+    # --- what the log holds ------------------------------------------------------------
+
+    @contextmanager
+    def statements(
+        self, commit: Commit, payload: Payload | None = None
+    ) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+        """What a commit removed and added."""
+        if payload is not None and (texts := payload.texts) is not None:
+            yield BytesIO(texts[0]), BytesIO(texts[1])
+            return
+        try:
+            with self._log.open_removed(commit) as removed, self._log.open_added(commit) as added:
+                yield removed, added
+        except (SyntaxError, UnicodeDecodeError) as error:
+            raise CorruptionError(
+                f"the log is damaged: the statements of commit {commit.id} can't be parsed "
+                f"({error}); run 'trails verify' and restore the log from a backup"
+            ) from error
+
+
+def batched(items: Iterable[T], size: int = _BATCH) -> Iterator[list[T]]:
+    """Items in lists that memory can hold."""
+    batch: list[T] = []
+    for item in items:
+        batch.append(item)
+        if len(batch) >= size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+_STATEMENTS: Final = 50_000
+"""Statements after which the transaction is committed."""
+_COMMITS: Final = 5_000
+"""Commits after which progress is reported."""
+
+
+class _Plan(msgspec.Struct):
+    """Which state each commit is folded into, and where states leave others."""
+
+    steps: list[tuple[Commit, str]]
+    forks: dict[str, list[tuple[str, str]]]
+    """Commit → (state that leaves there, state that it leaves)."""
+
+
+class Refold:
+    """Folds one log into node files."""
+
+    def __init__(
+        self, ancestry: Ancestry, folding: Folding, compiled: Callable[[str], CompiledSchema]
+    ) -> None:
+        self._ancestry = ancestry
+        self._folding = folding
+        self._compiled = compiled
+
+    def fold(
+        self,
+        file: NodeFile,
+        trunk: str,
+        states: Mapping[str, str],
+        progress: Callable[[str], None],
+    ) -> int:
+        """Fill an empty file: the root with one commit, and a layer a name with others.
+
+        Returns how many commits were folded.
+        """
+        plan = self._plan(trunk, states)
+        indexes = {ROOT_NAME: NodeIndex(file, ROOT_NAME)}
+        with file.transaction():
+            self._fork(file, indexes, plan, GENESIS)
+        folded = waiting = 0
+        file.begin()
+        try:
+            for commit, name in plan.steps:
+                nodes = indexes[name]
+                self._folding.walk_nodes(nodes, Path((), (commit,)))
+                position = Position(commit.seq, commit.id)
+                file.layers.move(nodes.layer.number, position, nodes.schema.digest)
+                self._fork(file, indexes, plan, commit.id)
+                folded += 1
+                waiting += commit.added + commit.removed
+                if waiting > _STATEMENTS:
+                    file.commit()
+                    file.begin()
+                    waiting = 0
+                if not folded % _COMMITS:
+                    progress(f"folded {folded} of {len(plan.steps)} commits")
+        except BaseException:
+            file.rollback()
+            raise
+        file.commit()
+        return folded
+
+    def _plan(self, trunk: str, states: Mapping[str, str]) -> _Plan:
+        owners: dict[str, str] = {GENESIS: ROOT_NAME}
+        steps: list[tuple[Commit, str]] = []
+        forks: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        for name, head in ((ROOT_NAME, trunk), *states.items()):
+            end = head
+            while end not in owners:
+                commit = self._ancestry.commit(end)
+                owners[end] = name
+                steps.append((commit, name))
+                end = commit.first_parent
+            if name != ROOT_NAME:
+                forks[end].append((name, owners[end]))
+        steps.sort(key=lambda step: step[0].seq)
+        return _Plan(steps, forks)
+
+    def _fork(
+        self, file: NodeFile, indexes: dict[str, NodeIndex], plan: _Plan, commit: str
+    ) -> None:
+        """Let the states that leave others at a commit have layers of their own."""
+        digest = Schema().digest if commit == GENESIS else self._ancestry.commit(commit).schema
+        for name, origin in plan.forks.get(commit, ()):
+            file.layers.stand(file.db, name, indexes[origin].layer.number)
+            indexes[name] = nodes = NodeIndex(file, name)
+            nodes.follow(self._compiled(digest).schema)
+
+
+@contextmanager
+def left_as_it_was(what: str, why: str) -> Iterator[None]:
+    """Say of a view that can't be rebuilt that its files are still there."""
+    try:
+        yield
+    except CorruptionError as error:
+        raise CorruptionError(
+            f"{what} {why} and can't be rebuilt from the log; its files were left as they are. "
+            f"The reason: {error.message}",
+            **error.data,
+        ) from error

@@ -1,0 +1,1 @@
+"""Branches, commits, differences and merges."""

@@ -1,0 +1,359 @@
+"""Versions: what an actor can do with the history of a graph.
+
+Branches: make, list and delete them.
+
+A branch is a row in the log and a layer in the node file; its own store is made by
+hard links when somebody first asks for SPARQL. So a branch costs the same on a graph of
+any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+
+from trails.engine.graph.activities import CallRecord
+from trails.engine.graph.checkouts import Checkout
+from trails.engine.graph.feed import BranchChange, ChangeIndex
+from trails.engine.graph.graph import MAIN, Graph, now
+from trails.engine.history.commits import diff, list_commits, show_commit
+from trails.engine.history.merge import merge
+from trails.engine.visibility.access import OPEN, Access, check_standing
+from trails.engine.visibility.refs import RefResolver, build_distant, forkable, permitting, reader
+from trails.engine.visibility.visible_history import VisibleHistory
+from trails.errors import BudgetError, ConflictError, NotFoundError, TransactionError
+from trails.model.actors import is_limited
+from trails.model.history import (
+    ALL_BRANCHES,
+    GENESIS,
+    BranchFilter,
+    BranchInfo,
+    BranchPage,
+    Commit,
+    CommitDetail,
+    CommitFilter,
+    CommitPage,
+    Difference,
+    Head,
+    MergeRequest,
+    MergeResult,
+    Move,
+)
+from trails.model.names import check_branch_name
+from trails.model.texts import count
+
+
+def list_branches(
+    graph: Graph,
+    seen: RefResolver | None = None,
+    hindsight: VisibleHistory | None = None,
+    wanted: BranchFilter = ALL_BRANCHES,
+) -> BranchPage:
+    """Branches that are seen: ``main`` first, the others by name.
+
+    Only those of the page are looked at, however many there are.
+    """
+    known, heads = seen or RefResolver(graph), {MAIN: graph.log_head(MAIN), **graph.log.branches()}
+    start = None if wanted.after is None else _main_first(wanted.after)
+    names = (
+        name
+        for name in sorted(heads, key=_main_first)
+        if name.startswith(wanted.prefix)
+        and (start is None or _main_first(name) > start)
+        and known.has(name)
+    )
+    page = list(names if wanted.limit is None else islice(names, wanted.limit + 1))
+    more = wanted.limit is not None and len(page) > wanted.limit
+    shown = [_info(graph, name, heads[name], hindsight) for name in page[: wanted.limit]]
+    return BranchPage(shown, shown[-1].name if more else None)
+
+
+def _main_first(name: str) -> tuple[bool, str]:
+    return name != MAIN, name
+
+
+def _info(graph: Graph, name: str, head: Head, hindsight: VisibleHistory | None) -> BranchInfo:
+    """A branch with its newest commit, of those that are seen; the head is told anyway."""
+    newest = head.commit if hindsight is None else hindsight.along(name).newest(head.commit)
+    if newest == GENESIS:
+        return BranchInfo(name, head.commit, 0, "", "", "")
+    commit = graph.ancestry.commit(newest)
+    if hindsight is not None:
+        commit = hindsight.along(name).told(commit)
+    return BranchInfo(name, head.commit, commit.seq, commit.time, commit.message, commit.actor)
+
+
+def create_branch(
+    graph: Graph,
+    name: str,
+    *,
+    source: str = MAIN,
+    actor: str,
+    seen: RefResolver | None = None,
+    hindsight: VisibleHistory | None = None,
+    most: int = 0,
+) -> BranchInfo:
+    """Make a branch where another branch is, or at any commit, among what is seen.
+
+    ``most`` is how many the actor may have; 0 is no limit.
+    """
+    check_branch_name(name)
+    graph.check_writable()
+    if source not in graph.lines:
+        with suppress(NotFoundError):  # which is reported below
+            start = (seen or RefResolver(graph)).resolve(source).commit
+            if start != GENESIS:
+                build_distant(graph, graph.ancestry.commit(start))
+    with graph.writing(actor):
+        if name == MAIN or name in graph.log.branches():
+            raise ConflictError(
+                f"there is a branch {name!r} already; choose another name, or delete it first",
+                branch=name,
+            )
+        makers = _makers(graph)
+        if most:
+            _check_number(graph, actor, most)
+        head = (seen or RefResolver(graph)).resolve(source)
+        move = Move(name, "create", head.commit, GENESIS, actor, now())
+        graph.log.move(move, head.schema)
+        makers[name] = actor
+        graph.add_branch(name, _line_in_use(graph, source, head))
+        info = _info(graph, name, head, hindsight)
+    graph.feed.tell(BranchChange(name, traces=ChangeIndex(), turn=(None, head.schema)))
+    return info
+
+
+def most_branches(graph: Graph, call: CallRecord | None) -> int:
+    """How many branches the actor of a call may have; 0 where there is no limit."""
+    return graph.most_branches if call is not None and is_limited(call.caller) else 0
+
+
+def _makers(graph: Graph) -> dict[str, str]:
+    """Who made each branch that is there; called with the writer's lock."""
+    if graph.branch_makers is None:
+        found: dict[str, str] = {}
+        for move in graph.log.moves():
+            if move.action == "create":
+                found[move.branch] = move.actor
+            elif move.action == "delete":
+                found.pop(move.branch, None)
+        graph.branch_makers = found
+    return graph.branch_makers
+
+
+def _check_number(graph: Graph, actor: str, most: int) -> None:
+    used = sum(each == actor for each in _makers(graph).values())
+    if used >= most:
+        raise BudgetError(
+            f"{actor} has {count(used, 'branch', 'branches')}, and {most} are allowed (branches in "
+            f"[graphs.{graph.name}.budgets]); delete one that is not needed, then try again",
+            limit="branches",
+            allowed=most,
+            used=used,
+        )
+
+
+def _line_in_use(graph: Graph, source: str, head: Head) -> Checkout | None:
+    """The branch that is forked, where its index is at hand and at its head."""
+    line = graph.lines.get(source)
+    if line is None or line.nodes.position.commit != head.commit:
+        return None
+    return line
+
+
+def delete_branch(
+    graph: Graph,
+    name: str,
+    *,
+    force: bool = False,
+    actor: str,
+    seen: RefResolver | None = None,
+    hindsight: VisibleHistory | None = None,
+) -> BranchInfo:
+    """Delete a branch that is seen. Its commits stay in the log, where their ids find them."""
+    seen = seen or RefResolver(graph)
+    if name == MAIN and seen.has(MAIN):
+        raise TransactionError("main can't be deleted: it is where every graph begins")
+    graph.check_writable()
+    with graph.writing(actor):
+        seen.check(name)
+        heads = graph.log.branches()
+        head = heads[name]
+        if not force:
+            _check_merged(graph, name, heads, hindsight)
+        info = _info(graph, name, head, hindsight)
+        move = Move(name, "delete", head.commit, head.commit, actor, now())
+        makers = _makers(graph)
+        graph.log.move(move, head.schema)
+        makers.pop(name, None)
+        graph.forget_lines([name])
+    graph.feed.tell(BranchChange(name, traces=ChangeIndex(), turn=(head.schema, None)))
+    return info
+
+
+@contextmanager
+def forked_branch(
+    graph: Graph,
+    name: str,
+    *,
+    source: str | None,
+    actor: str,
+    access: Access = OPEN,
+    most: int = 0,
+) -> Iterator[bool]:
+    """Work on a branch that is there or, where ``source`` is given, made for it.
+
+    Gives whether it was made. One that was made is gone again when the work fails.
+    """
+    changeable = RefResolver(graph, permitting(access, "Change"), tells=reader(access))
+    if changeable.has(name):
+        yield False
+        return
+    if source is None or not access.may("Change", name):
+        raise changeable.unknown(
+            name,
+            "; to make it, say from which branch or commit it is to be forked (from)",
+        )
+    seen = forkable(graph, access, name)
+    made = create_branch(graph, name, source=source, actor=actor, seen=seen, most=most)
+    try:
+        yield True
+    except BaseException:
+        # What somebody else committed meanwhile is theirs.
+        if graph.log_head(name).commit == made.commit:
+            delete_branch(graph, name, force=True, actor=actor)
+        raise
+
+
+def _check_merged(
+    graph: Graph, name: str, heads: dict[str, Head], hindsight: VisibleHistory | None
+) -> None:
+    """Refuse to delete a branch with commits that no other has, of those that are seen."""
+    head = heads[name]
+    if hindsight is not None:
+        heads = hindsight.branches()
+    others = [heads[other] for other in sorted(heads, key=_main_first) if other != name]
+    if any(
+        other.seq >= head.seq and graph.ancestry.is_ancestor(head.commit, other.commit)
+        for other in others
+    ):
+        return
+    unmerged, _ = graph.ancestry.sides(head.commit, graph.log_head(MAIN).commit)
+    if hindsight is not None:
+        unmerged = hindsight.along(name).only_shown(unmerged)
+    if not unmerged:
+        return
+    raise ConflictError(
+        f"branch {name!r} has {count(len(unmerged), 'unmerged commit')}; merge it "
+        "first, or delete it by force: its commits can still be read by their ids, the last "
+        f"one is {head.commit}",
+        branch=name,
+        unmerged=[commit.id for commit in unmerged[-20:]],
+        head=head.commit,
+    )
+
+
+class Versions:
+    """Branches, commits, differences and merges of one graph, on behalf of one actor."""
+
+    def __init__(
+        self, graph: Graph, actor: str, call: CallRecord | None = None, access: Access = OPEN
+    ) -> None:
+        self._graph = graph
+        self._actor = actor
+        self._call = call
+        self._access = access
+
+    def _commit(self) -> None:
+        """Something is written: the activity of the call has to be, too."""
+        check_standing(self._graph, self._call)
+        if self._call is not None:
+            self._call.committed = True
+
+    def branches(self) -> list[BranchInfo]:
+        """All branches that the actor may read, ``main`` first."""
+        return self.branch_page(ALL_BRANCHES).branches
+
+    def branch_page(self, wanted: BranchFilter) -> BranchPage:
+        """Some of them."""
+        seen = self._readable()
+        return list_branches(self._graph, seen, self._hindsight(seen), wanted)
+
+    def _readable(self) -> RefResolver:
+        return RefResolver(self._graph, reader(self._access))
+
+    def _hindsight(self, seen: RefResolver) -> VisibleHistory | None:
+        """How the actor sees commits; None where it sees everything."""
+        return None if self._access is OPEN else VisibleHistory(self._graph, self._access, seen)
+
+    def create_branch(self, name: str, source: str = MAIN) -> BranchInfo:
+        """Make a branch where another branch is, or at any commit."""
+        self._commit()
+        seen = forkable(self._graph, self._access, name)
+        return create_branch(
+            self._graph,
+            name,
+            source=source,
+            actor=self._actor,
+            seen=seen,
+            hindsight=self._hindsight(self._readable()),
+            most=most_branches(self._graph, self._call),
+        )
+
+    def delete_branch(self, name: str, *, force: bool = False) -> BranchInfo:
+        """Delete a branch; refused while it has commits that are merged nowhere."""
+        self._commit()
+        deletes = permitting(self._access, "BranchDelete")
+        seen = RefResolver(self._graph, deletes, tells=reader(self._access))
+        return delete_branch(
+            self._graph,
+            name,
+            force=force,
+            actor=self._actor,
+            seen=seen,
+            hindsight=self._hindsight(self._readable()),
+        )
+
+    def merge(self, request: MergeRequest) -> MergeResult:
+        """Merge a branch or commit into a branch."""
+        if not request.dry_run:
+            self._commit()
+        return merge(self._graph, request, actor=self._actor, call=self._call, access=self._access)
+
+    def commits(
+        self,
+        branch: str | None = MAIN,
+        *,
+        actor: str | None = None,
+        node: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> CommitPage:
+        """A page of commits, newest first; ``branch=None`` lists all that the log holds."""
+        wanted = CommitFilter(branch, actor, node)
+        seen = self._readable()
+        return list_commits(
+            self._graph,
+            wanted,
+            after=after,
+            limit=limit,
+            seen=seen,
+            hindsight=self._hindsight(seen),
+        )
+
+    def commit(self, reference: str, *, limit: int = 1000) -> CommitDetail:
+        """A commit with what it changed, per node and field."""
+        seen = self._readable()
+        hindsight = self._hindsight(seen)
+        return show_commit(self._graph, reference, limit=limit, seen=seen, hindsight=hindsight)
+
+    def newest(self, limit: int) -> list[Commit]:
+        """The newest commits that the actor may see, of all branches."""
+        return list(self.commits(None, limit=limit).commits)
+
+    def diff(self, start: str, end: str, *, limit: int = 1000) -> Difference:
+        """What turns one state into another, per node and field."""
+        seen = self._readable()
+        hindsight = self._hindsight(seen)
+        return diff(self._graph, start, end, limit=limit, seen=seen, hindsight=hindsight)

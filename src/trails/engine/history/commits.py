@@ -1,0 +1,246 @@
+"""History: list commits, look into one, and compare any two states."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from trails.engine.graph.ancestry import Path
+from trails.engine.graph.changes import Net, count_changes, net_between, net_changes, show_changes
+from trails.engine.graph.graph import Graph
+from trails.engine.visibility.refs import RefResolver
+from trails.engine.visibility.visible_history import VisibleHistory
+from trails.errors import NotFoundError, QueryError
+from trails.model.history import GENESIS, Commit, CommitDetail, CommitFilter, CommitPage, Difference
+from trails.model.iris import HANDLE_PREFIX
+from trails.model.nodes import make_handle
+
+MOST_COMMITS: Final = 1000
+MOST_CHANGES: Final = 10_000
+_TOO_LARGE: Final = 2_000_000
+"""Statements of a commit whose changes are counted and not shown."""
+
+
+def list_commits(
+    graph: Graph,
+    wanted: CommitFilter,
+    *,
+    after: str | None = None,
+    limit: int = 50,
+    seen: RefResolver | None = None,
+    hindsight: VisibleHistory | None = None,
+) -> CommitPage:
+    """One page of commits that are seen, newest first.
+
+    A cursor is where to go on. With ``hindsight`` it is the last commit of the page instead,
+    since others that it could name may be hidden; then what was passed is passed again.
+    """
+    if not 1 <= limit <= MOST_COMMITS:
+        raise QueryError(f"limit must be from 1 to {MOST_COMMITS}, not {limit}")
+    seen = seen or RefResolver(graph)
+    if hindsight is not None and wanted.branch is not None and seen.has(wanted.branch):
+        hindsight = hindsight.along(wanted.branch)
+    walk = _Walk(graph, seen, wanted, _read_cursor(seen, after), hindsight)
+    if hindsight is None:
+        found = [commit.public() for commit in islice(walk, limit)]
+        return CommitPage(tuple(found), walk.cursor() if len(found) == limit else None)
+    found = list(islice(walk, limit + 1))
+    last = _write_cursor([found[limit - 1].id]) if len(found) > limit else None
+    return CommitPage(tuple(map(hindsight.told, found[:limit])), last)
+
+
+class _Walk:
+    """Commits from the newest to the oldest, from a frontier that can be written down."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        seen: RefResolver,
+        wanted: CommitFilter,
+        frontier: list[str] | None,
+        hindsight: VisibleHistory | None,
+    ) -> None:
+        self._graph = graph
+        self._hindsight = hindsight
+        self._before: int | None = None
+        self._descent = seen.descent()
+        self._actor = wanted.actor
+        self._all = wanted.branch is None
+        self._seqs = (
+            None if wanted.node is None else _commits_of(graph, seen, wanted.node, hindsight)
+        )
+        self._oldest = 0 if self._seqs is None else min(self._seqs)
+        if hindsight is not None and frontier:
+            self._before, frontier = min(graph.ancestry.commit(each).seq for each in frontier), None
+        if frontier is None:
+            frontier = [self._start(seen, wanted.branch)]
+        self._heap: list[tuple[int, str]] = []
+        for identifier in frontier:
+            self._push(identifier)
+
+    def _start(self, seen: RefResolver, branch: str | None) -> str:
+        if branch is not None:
+            return seen.resolve(branch).commit
+        return self._newest_seen(next(self._graph.log.newest(), None))
+
+    def _newest_seen(self, commit: Commit | None) -> str:
+        """A commit, or the newest before it in the log that is seen."""
+        while commit is not None and not self._sees(commit):
+            commit = self._graph.log.at(commit.seq - 1)
+        return GENESIS if commit is None else commit.id
+
+    def _sees(self, commit: Commit) -> bool:
+        return self._descent is None or self._descent.sees(commit)
+
+    def _push(self, identifier: str) -> None:
+        if identifier and all(identifier != known for _, known in self._heap):
+            heappush(self._heap, (-self._graph.ancestry.commit(identifier).seq, identifier))
+
+    def __iter__(self) -> Iterator[Commit]:
+        while self._heap:
+            _, identifier = heappop(self._heap)
+            commit = self._graph.ancestry.commit(identifier)
+            if self._all:
+                self._push(self._newest_seen(self._graph.log.at(commit.seq - 1)))
+            else:
+                for parent in commit.parents:
+                    self._push(parent)
+            if commit.seq < self._oldest:
+                self._heap.clear()
+                return
+            if self._meets(commit):
+                yield commit
+
+    def _meets(self, commit: Commit) -> bool:
+        if self._before is not None and commit.seq >= self._before:
+            return False
+        if not self._all and not self._sees(commit):
+            return False
+        if self._actor is not None and commit.actor != self._actor:
+            return False
+        if self._seqs is not None and commit.seq not in self._seqs:
+            return False
+        return self._hindsight is None or self._hindsight.shows(commit)
+
+    def cursor(self) -> str | None:
+        """Where to go on; None at the end."""
+        if not self._heap:
+            return None
+        return _write_cursor(sorted(identifier for _, identifier in self._heap))
+
+
+def _write_cursor(commits: list[str]) -> str:
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(commits)).decode().rstrip("=")
+
+
+def _read_cursor(seen: RefResolver, text: str | None) -> list[str] | None:
+    if text is None:
+        return None
+    try:
+        padded = text + "=" * (-len(text) % 4)
+        frontier = msgspec.msgpack.decode(base64.urlsafe_b64decode(padded), type=list[str])
+        return [seen.commit(each).id for each in frontier]
+    except (TypeError, ValueError, msgspec.MsgspecError, NotFoundError):
+        raise QueryError(
+            "this cursor can't be read; use one exactly as an earlier page returned it"
+        ) from None
+
+
+def _commits_of(
+    graph: Graph, seen: RefResolver, node: str, hindsight: VisibleHistory | None
+) -> frozenset[int]:
+    """The places of the commits that changed a node, as far as they are seen."""
+    handle = node
+    parsed = graph.names.parse_node(node) or graph.names.parse_node(HANDLE_PREFIX + node)
+    if parsed is not None:
+        handle = make_handle(*parsed)
+    with graph.file.reader() as db:
+        found = frozenset(graph.file.commits_of(db, handle))
+    descent = seen.descent()
+    if descent is not None:
+        commits = filter(None, map(graph.log.at, sorted(found, reverse=True)))
+        found = frozenset(
+            each.seq
+            for each in commits
+            if descent.sees(each) and (hindsight is None or hindsight.touches(each, handle))
+        )
+    if not found:
+        hint = "" if parsed is not None else "; write a node as Type/id, or as its IRI"
+        raise NotFoundError(f"no commit ever changed {node[:200]!r}{hint}", node=node[:200])
+    return found
+
+
+def show_commit(
+    graph: Graph,
+    reference: str,
+    *,
+    limit: int = 1000,
+    seen: RefResolver | None = None,
+    hindsight: VisibleHistory | None = None,
+) -> CommitDetail:
+    """A commit with its changes per node and field."""
+    found = resolve_commit(graph, seen or RefResolver(graph), reference, hindsight)
+    commit = found.public() if hindsight is None else hindsight.told(found)
+    net: Net = {}
+    large = commit.added + commit.removed > _TOO_LARGE
+    if not large and hindsight is not None:
+        net = hindsight.changes(found)
+    elif not large:
+        net = net_changes(graph, Path((), (found,)))
+    shown = _difference(graph, net, commit.first_parent, commit.id, limit)
+    if large:
+        shown = msgspec.structs.replace(shown, truncated=True)
+    return CommitDetail(commit, shown)
+
+
+def resolve_commit(
+    graph: Graph, seen: RefResolver, reference: str, hindsight: VisibleHistory | None = None
+) -> Commit:
+    """The commit that a branch is at, or that a text names."""
+    found = seen.resolve(reference).commit
+    if hindsight is not None:
+        found = hindsight.newest(found)
+    if found == GENESIS:
+        raise NotFoundError(f"branch {reference!r} has no commit yet", branch=reference)
+    return graph.ancestry.commit(found)
+
+
+def diff(
+    graph: Graph,
+    start: str,
+    end: str,
+    *,
+    limit: int = 1000,
+    seen: RefResolver | None = None,
+    hindsight: VisibleHistory | None = None,
+) -> Difference:
+    """What turns the state of one branch or commit into that of another."""
+    seen = seen or RefResolver(graph)
+    first, last = seen.resolve(start).commit, seen.resolve(end).commit
+    between = (
+        net_between(graph, first, last) if hindsight is None else hindsight.between(first, last)
+    )
+    return _difference(graph, between, first, last, limit)
+
+
+def _difference(graph: Graph, net: Net, start: str, end: str, limit: int) -> Difference:
+    if not 1 <= limit <= MOST_CHANGES:
+        raise QueryError(f"limit must be from 1 to {MOST_CHANGES}, not {limit}")
+    # What the end no longer declares is shown as the start declared it.
+    schemas = [graph.compiled(graph.schema_at(each)).schema for each in (end, start)]
+    created, updated, deleted = count_changes(net)
+    changes = tuple(islice(show_changes(graph, net, *schemas), limit))
+    return Difference(
+        start,
+        end,
+        created,
+        updated,
+        deleted,
+        changes,
+        len(net) > limit,
+    )

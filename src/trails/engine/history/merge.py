@@ -1,0 +1,350 @@
+"""Merge one branch into another: nothing, a move, one commit with two parents, or conflicts.
+
+Both sides are folded from the log since their common commits, so the cost follows what
+they changed. The merged nodes go down the write path like any other write; rules that
+they break between them are conflicts too.
+
+Moves: what a branch's readers see differently after its head went elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from trails.engine.graph.activities import CallRecord
+from trails.engine.graph.ancestry import Permits
+from trails.engine.graph.changes import count_changes, net_between, net_changes
+from trails.engine.graph.checkouts import Checkout
+from trails.engine.graph.feed import MANY, BranchChange, ChangeCollector
+from trails.engine.graph.graph import Graph, now
+from trails.engine.history.merge_plan import Merging
+from trails.engine.schema.rule_check import broken_rules
+from trails.engine.visibility.access import OPEN, Access, check_forward, check_sight
+from trails.engine.visibility.refs import RefResolver, permitting, reader, snapshot_line
+from trails.engine.write.edits import change_types, put_states
+from trails.engine.write.pending import drafting
+from trails.engine.write.write import IdempotencyKey, Write
+from trails.errors import ConflictError, TrailsError
+from trails.log.protocol import head_moved
+from trails.model.history import MergeRequest, MergeResult, Move
+from trails.model.nodes import NodeState
+from trails.model.types import Schema
+from trails.model.writes import KeyedOutcome
+
+_STATEMENTS: Final = 10 * MANY
+"""A way through the log that is longer is not walked to find out which nodes it changed."""
+
+
+def tell_move(graph: Graph, line: Checkout, start: str, end: str) -> None:
+    """Tell the feed that a branch went from one commit to another."""
+    if graph.feed.listened:
+        change = _net_change(graph, line.name, start, end)
+        graph.feed.tell(graph.tracing.complete(change, line, start, end))
+
+
+def _net_change(graph: Graph, branch: str, start: str, end: str) -> BranchChange:
+    try:
+        schema = graph.schema_at(end)
+        path = graph.ancestry.path(start, end)
+        length = sum(each.added + each.removed for each in (*path.undo, *path.redo))
+        if length > _STATEMENTS or graph.schema_at(start) != schema:
+            return BranchChange(branch)
+        tally = ChangeCollector()
+        tally.add(net_changes(graph, path))
+        return tally.change(branch, graph.compiled(schema).schema)
+    except TrailsError:
+        return BranchChange(branch)  # the move is made, whatever can be read of the way
+
+
+_SAID_AGAIN: Final = frozenset({"source", "target", "commit", "conflicts", "dry_run", "replayed"})
+"""Of the result of a merge, what need not be kept for a retry."""
+_PLANS: Final = 4
+"""How often a merge is planned without the writer's lock before it is planned under it."""
+
+
+def merge(
+    graph: Graph,
+    asked: MergeRequest,
+    *,
+    actor: str,
+    call: CallRecord | None = None,
+    access: Access = OPEN,
+) -> MergeResult:
+    """Merge a branch or commit into a branch; with conflicts nothing is written.
+
+    Planned without the writer's lock, which is taken to write the plan if the target is still
+    where it was. After a few rounds the plan is made under the lock, so that it always ends.
+    """
+    graph.check_writable()
+    task = _Task(graph, asked, actor, call, access)
+    if RefResolver(graph, permitting(access, "Change")).has(asked.target):
+        first = task.replayed()  # before the source is looked for: it may be deleted by now
+        if first is not None:
+            return first
+    for _ in range(0 if graph.file.in_memory else _PLANS):
+        theirs, line = task.sides()
+        done = task.replayed() or task.try_plan(line, theirs)
+        if done is not None:
+            return done
+    theirs, line = task.sides()
+    return task.run_locked(line, theirs)
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """What a merge would do, and to which states."""
+
+    result: MergeResult
+    ours: str
+    theirs: str
+    schema: Schema | None = None
+    states: dict[str, NodeState | None] = {}
+
+
+class _Task:
+    """A merge that one actor asked for."""
+
+    def __init__(
+        self, graph: Graph, asked: MergeRequest, actor: str, call: CallRecord | None, access: Access
+    ) -> None:
+        self._graph = graph
+        self._asked = asked
+        self._actor = actor
+        self._call = call
+        self._access = access
+        self._key: IdempotencyKey | None = None
+        if asked.idempotency_key is not None and not asked.dry_run:
+            self._key = IdempotencyKey(graph, asked.target, actor, asked.idempotency_key)
+            settled = [asked.resolutions, asked.resolve_all]
+            self._key.request.add(["merge", asked.source, settled, asked.message])
+
+    def sides(self) -> tuple[Checkout, Checkout]:
+        """The source and the target, both of which the actor has to see whole."""
+        graph, asked, access = self._graph, self._asked, self._access
+        readable = RefResolver(graph, reader(access))
+        theirs = _line_of(graph, readable, asked.source)
+        into = _into(access, "" if theirs.fixed else asked.source)
+        line = RefResolver(graph, into, tells=reader(access)).line(asked.target)
+        check_sight(access, theirs, _branches_of(graph, readable, theirs))
+        check_sight(access, line, (line.name,))
+        return theirs, line
+
+    def replayed(self) -> MergeResult | None:
+        """What a merge with the same idempotency key did before."""
+        key = self._key
+        first = None if key is None else key.find()
+        if key is None or first is None:
+            return None
+        key.check(first)
+        return _replay(self._asked, first)
+
+    def _keep(self, result: MergeResult) -> MergeResult:
+        """Keep the key of a merge that found nothing; called with the writer's lock."""
+        if self._key is not None:
+            self._key.keep(_kept(result), result.commit)
+        return result
+
+    # --- without the lock ------------------------------------------------------------------
+
+    def try_plan(self, line: Checkout, theirs: Checkout) -> MergeResult | None:
+        """Plan the merge and do it; None if somebody else wrote in between."""
+        plan = self._plan(line, theirs)
+        if self._asked.dry_run or plan.result.outcome == "conflicts":
+            return plan.result
+        if plan.result.outcome == "already_up_to_date":
+            if self._key is None:
+                return plan.result
+            with self._graph.writing():
+                return self.replayed() or self._keep(plan.result)
+        if plan.result.outcome == "fast_forward":
+            return self._move(line, theirs, plan)
+        return self._write(line, plan)
+
+    def _plan(self, line: Checkout, theirs: Checkout) -> _Plan:
+        """Plan the merge on a fixed state of both sides; nobody has to wait meanwhile."""
+        graph, asked, access = self._graph, self._asked, self._access
+        with drafting(graph, line, access, self._call) as draft:
+            other = draft.read(theirs)
+            ours_id, theirs_id = draft.line.head.commit, other.head.commit
+            self._check_expected()
+            easy = self._without_commit(draft.line, other)
+            if easy is not None:
+                return _Plan(easy, ours_id, theirs_id)
+            found = Merging(graph, draft, other, asked, access).run()
+            return _Plan(found, ours_id, theirs_id, draft.schema, draft.states)
+
+    def _move(self, line: Checkout, theirs: Checkout, plan: _Plan) -> MergeResult | None:
+        """Move the target to the source; None if either has moved since that was planned."""
+        graph = self._graph
+        with graph.writing(self._actor):
+            graph.prepare(line, settled=False)
+            moved = graph.log_head(line.name).commit != plan.ours
+            if moved or not theirs.nodes.known or theirs.nodes.position.commit != plan.theirs:
+                return None
+            self._forward(line, theirs, plan.result)
+        tell_move(graph, line, plan.ours, plan.theirs)
+        return plan.result
+
+    def _write(self, line: Checkout, plan: _Plan) -> MergeResult | None:
+        """Commit a plan; None if the target has moved since it was made."""
+        write = self._new_write(line, plan.ours)
+        try:
+            write.begin()
+        except ConflictError:
+            if self._asked.expected_head is not None:
+                raise
+            return None
+        try:
+            if write.replayed is None:
+                if plan.schema is not None:
+                    change_types(write, plan.states, plan.schema)
+                put_states(write.nodes, plan.states)
+        except BaseException:
+            write.abandon()
+            raise
+        return self._finished(write, plan.result, plan.theirs)
+
+    # --- under the lock --------------------------------------------------------------------
+
+    def run_locked(self, line: Checkout, theirs: Checkout) -> MergeResult:
+        """Plan and write under the lock: for a busy target, and for graphs in memory."""
+        graph, asked = self._graph, self._asked
+        with graph.writing(self._actor):
+            graph.prepare(line, settled=False)
+            replayed = self.replayed()
+            if replayed is not None:
+                return replayed
+            self._check_expected()
+            ours_id, theirs_id = line.nodes.position.commit, theirs.nodes.position.commit
+            easy = self._without_commit(line, theirs)
+            moves = easy is not None and easy.outcome == "fast_forward" and not asked.dry_run
+            if moves and easy is not None:
+                self._forward(line, theirs, easy)
+            elif easy is not None and not asked.dry_run:
+                self._keep(easy)
+        if easy is not None:
+            if moves:
+                tell_move(graph, line, ours_id, theirs_id)
+            return easy
+        write = self._new_write(line, asked.expected_head)
+        write.begin()
+        if write.replayed is not None:  # by a retry that ran beside this one
+            return self._finished(write, _replay(asked, write.replayed), theirs_id)
+        try:
+            theirs_id = theirs.nodes.position.commit
+            found = Merging(graph, write, theirs, asked, self._access).run()
+        except BaseException:
+            write.abandon()
+            raise
+        if found.conflicts or asked.dry_run:
+            write.abandon()
+            return found
+        return self._finished(write, found, theirs_id)
+
+    # --- either way ------------------------------------------------------------------------
+
+    def _check_expected(self) -> None:
+        target, expected = self._asked.target, self._asked.expected_head
+        head = self._graph.log_head(target).commit
+        if expected not in {None, head}:
+            raise head_moved(target, str(expected), head)
+
+    def _without_commit(self, line: Checkout, theirs: Checkout) -> MergeResult | None:
+        """The result where no commit is needed; None where one is."""
+        graph, asked = self._graph, self._asked
+        source, target, dry_run = asked.source, asked.target, asked.dry_run
+        ours_id, theirs_id = line.nodes.position.commit, theirs.nodes.position.commit
+        if graph.ancestry.is_ancestor(theirs_id, ours_id):
+            return MergeResult("already_up_to_date", source, target, ours_id, dry_run=dry_run)
+        if not graph.ancestry.is_ancestor(ours_id, theirs_id) or self._breaks_rules(line, theirs):
+            return None
+        check_forward(graph, self._access, line, theirs)
+        counts = count_changes(net_between(graph, ours_id, theirs_id))
+        return MergeResult("fast_forward", source, target, theirs_id, (), *counts, dry_run=dry_run)
+
+    def _breaks_rules(self, line: Checkout, theirs: Checkout) -> bool:
+        """Whether the source breaks a rule that came on the way from the target to it.
+
+        Then it can't be moved to as it is: the violations are conflicts of a merge.
+        """
+        graph = self._graph
+        path = graph.ancestry.path(line.nodes.position.commit, theirs.nodes.position.commit)
+        met = {line.schema.digest, *(each.schema for each in (*path.undo, *path.redo))}
+        since = [graph.compiled(each).schema for each in met - {theirs.schema.digest}]
+        with theirs.nodes.file.writer() as db:
+            return bool(since) and any(broken_rules(theirs.nodes, db, theirs.compiled, since))
+
+    def _forward(self, line: Checkout, theirs: Checkout, result: MergeResult) -> None:
+        """Move the target to where the source is; called with the writer's lock."""
+        graph = self._graph
+        ours_id, theirs_id = graph.log_head(line.name).commit, theirs.nodes.position.commit
+        move = Move(line.name, "fast_forward", theirs_id, ours_id, self._actor, now())
+        keyed = None if self._key is None else self._key.outcome(_kept(result), theirs_id)
+        graph.log.move(move, theirs.schema.digest, keyed)
+        graph.forward(line, theirs)
+
+    def _new_write(self, line: Checkout, expected_head: str | None) -> Write:
+        asked = self._asked
+        return Write(
+            self._graph,
+            line,
+            actor=self._actor,
+            message=asked.message or f"merge {asked.source} into {asked.target}",
+            call=self._call,
+            expected_head=expected_head,
+            key=self._key,
+            access=self._access,
+        )
+
+    def _finished(self, write: Write, result: MergeResult, theirs_id: str) -> MergeResult:
+        if write.replayed is not None:
+            result = _replay(self._asked, write.replayed)
+        write.merge_of(theirs_id)
+        write.result = _kept(result)
+        commit = write.finish()
+        return msgspec.structs.replace(result, commit=None if commit is None else commit.id)
+
+
+def _kept(result: MergeResult) -> dict[str, object]:
+    """What a retry answers beside the commit, and beside what it says itself."""
+    members = msgspec.structs.asdict(result)
+    return {name: members[name] for name in members if name not in _SAID_AGAIN}
+
+
+def _replay(asked: MergeRequest, first: KeyedOutcome) -> MergeResult:
+    """What came of the first merge with this key."""
+    members = {
+        "outcome": "merged",
+        **first.result,
+        "source": asked.source,
+        "target": asked.target,
+        "commit": first.commit,
+        "replayed": True,
+    }
+    return msgspec.convert(members, MergeResult)
+
+
+def _line_of(graph: Graph, seen: RefResolver, source: str) -> Checkout:
+    head = seen.resolve(source)
+    if seen.has(source):
+        return seen.line(source)
+    return snapshot_line(graph, graph.ancestry.commit(head.commit))
+
+
+def _branches_of(graph: Graph, seen: RefResolver, line: Checkout) -> tuple[str, ...]:
+    """Where it is decided what is seen of a branch or commit."""
+    if not line.fixed:
+        return (line.name,)
+    return tuple(seen.branches_of(graph.ancestry.commit(line.head.commit)))
+
+
+def _into(access: Access, source: str) -> Permits | None:
+    """Into which branches an actor may merge; ``source`` is empty for a bare commit."""
+    if access is OPEN:
+        return None
+    return lambda branch: (
+        access.may("Read", branch)
+        and access.may("Change", branch)
+        and access.may("BranchMerge", source, branch)
+    )

@@ -1,1 +1,0 @@
-"""Load files into a graph: NDJSON, RDF and CSV, streamed into one commit."""

@@ -1,0 +1,1 @@
+"""Changes of types: rules on all stored data, taking over a schema, merging two."""

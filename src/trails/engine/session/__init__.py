@@ -1,0 +1,1 @@
+"""What callers hold: a graph as one actor uses it, contexts, arguments, results."""

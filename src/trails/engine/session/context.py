@@ -1,0 +1,129 @@
+"""The Context that capabilities are handed: an actor on a branch or snapshot of a graph."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from trails.authoring.context import Row
+from trails.authoring.nodes import Node, blank, loaded
+from trails.engine.graph.activities import CallRecord
+from trails.engine.graph.checkouts import SNAPSHOT, Checkout
+from trails.engine.graph.graph import Graph
+from trails.engine.session.graph_session import GraphSession
+from trails.engine.visibility.access import OPEN, Access
+from trails.errors import NotFoundError
+from trails.model.nodes import split_handle
+from trails.model.visibility import Visibility
+from trails.registry.registry import Declared, Registry, see_declared
+
+
+class GraphContext:
+    """One actor's view of one line, with the registry that was current when it began."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        registry: Registry,
+        *,
+        actor: str,
+        line: Checkout,
+        call: CallRecord | None = None,
+        access: Access = OPEN,
+        branches: tuple[str, ...] = (),
+    ) -> None:
+        self._graph = graph
+        self.line = line
+        self.registry = registry
+        self._classes = registry.classes
+        self.actor = actor
+        self.call = call
+        """The call that this is for; its commits name it."""
+        self.access = access
+        """What the actor may do."""
+        self.branches = branches or (line.name,)
+        """Where its sight is decided: the branch, or those that contain the snapshot."""
+        # A cached property would take a lock at its first use, which is at every call.
+        self._declared: Registry | Declared | None = registry if access is OPEN else None
+        self.graph = graph.name
+        self.names = graph.names
+        """How its IRIs are spelled."""
+        self.activities = graph.activities
+
+    @cached_property
+    def kg(self) -> GraphSession:
+        """The graph itself."""
+        return GraphSession(
+            self._graph,
+            self.line,
+            self.registry.schema,
+            self.actor,
+            self.call,
+            self.access,
+            self.branches,
+        )
+
+    @property
+    def sight(self) -> Visibility:
+        """What the actor sees of the types here."""
+        return self.kg.sight
+
+    @property
+    def declared(self) -> Registry | Declared:
+        """The declarations of the registry, as far as the actor sees them."""
+        found = self._declared
+        if found is None:
+            sight = self.access.sight(self.registry.schema, self.branches)
+            found = self.registry if sight.reads_all else see_declared(self.registry, sight)
+            self._declared = found
+        return found
+
+    @property
+    def shown(self) -> Declared | None:
+        """What results may show of instances; None where that is everything."""
+        found = self._declared or self.declared
+        return found if isinstance(found, Declared) else None
+
+    @property
+    def branch(self) -> str:
+        """The branch; empty at a past commit."""
+        return "" if self.line.fixed else self.line.name
+
+    @property
+    def snapshot(self) -> str | None:
+        """The past commit, or None on a branch."""
+        return self.line.name.removeprefix(SNAPSHOT) if self.line.fixed else None
+
+    def for_call(self, call: CallRecord) -> GraphContext:
+        """The same actor on the same branch, for one call."""
+        return GraphContext(
+            self._graph,
+            self.registry,
+            actor=self.actor,
+            line=self.line,
+            call=call,
+            access=self.access,
+            branches=self.branches,
+        )
+
+    def spend(self, **amounts: float) -> None:
+        """Tell what this call has used of something that only its author can count."""
+        if self.call is not None:
+            spent = self.call.spent = self.call.spent or {}
+            for name, amount in amounts.items():
+                spent[name] = spent.get(name, 0.0) + float(amount)
+
+    def hydrate(self, row: Row) -> Node:
+        """A stored node as an instance of its class."""
+        cls = self._classes.get(row.type) or self._class_of(row.type)
+        return loaded(cls, self, row.id, row.values)
+
+    def reference(self, handle: str) -> Node:
+        """An instance that stands for a node and loads it when asked."""
+        type_name, identifier = split_handle(handle)
+        return blank(self._class_of(type_name), self, identifier, handle)
+
+    def _class_of(self, type_name: str) -> type[Node]:
+        found = self._classes.get(type_name)
+        if found is None:
+            raise NotFoundError(f"no class is registered for the stored type {type_name!r}")
+        return found

@@ -1,0 +1,567 @@
+"""The graph as one actor uses it: reads, writes and transactions on one branch."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from trails.authoring.nodes import Node, state_of, unfold
+from trails.engine.graph.activities import CallRecord
+from trails.engine.graph.checkouts import Checkout, CompiledSchema, compile_once
+from trails.engine.graph.graph import Graph
+from trails.engine.schema.evolution import adopt_on_branch
+from trails.engine.session.selection_check import names_known, settle_references
+from trails.engine.sparql.queries import ask_line, bind
+from trails.engine.validation.validate import SeenNodes, suggest_nodes
+from trails.engine.visibility.access import OPEN, Access, refuse_text
+from trails.engine.visibility.refs import RefResolver, reader
+from trails.engine.visibility.visible_history import VisibleHistory
+from trails.engine.write.edits import put, put_all, remove
+from trails.engine.write.puts import Put, change_of, remember, request_of
+from trails.engine.write.statements import apply_statements, data_statements
+from trails.engine.write.write import IdempotencyKey, Opened, Write
+from trails.errors import (
+    FieldError,
+    ForbiddenError,
+    NotFoundError,
+    QueryError,
+    SchemaMismatchError,
+    TransactionError,
+    ValidationError,
+)
+from trails.model.constraints import shorten
+from trails.model.history import Commit, Head
+from trails.model.iris import encode_id, normal_id
+from trails.model.kinds import DanglingError, Iri, KindError
+from trails.model.nodes import NodeState, Order, Selection, make_handle, split_handle
+from trails.model.results import QueryAnswer
+from trails.model.sparql import query_form, tokenize
+from trails.model.texts import with_article
+from trails.model.types import Schema
+from trails.model.visibility import FULL, SchemaFilter, Visibility
+from trails.views.nodes.conditions import first_handles
+from trails.views.nodes.index import NodeIndex
+from trails.views.nodes.select import Found, Selector
+
+T = TypeVar("T")
+NO_SPARQL: Final = (
+    "SPARQL can reach what this caller may not read; use the tools, resources and stored queries "
+    "that are offered"
+)
+
+
+class GraphSession:
+    """A KnowledgeGraph: what ``ctx.kg`` is."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        line: Checkout,
+        declared: Schema,
+        actor: str,
+        call: CallRecord | None = None,
+        access: Access = OPEN,
+        branches: tuple[str, ...] = (),
+    ) -> None:
+        self._graph = graph
+        self._line = line
+        self._declared = declared
+        self._actor = actor
+        self._call = call
+        self._access = access
+        self._branches = branches or (line.name,)
+        self._seen: tuple[Schema, Visibility, SchemaFilter | None] | None = None
+        self._open: Write | None = None
+        self._thread = 0
+
+    # --- where we are ------------------------------------------------------------------
+
+    @property
+    def schema(self) -> Schema:
+        """The types of this branch or snapshot, as far as they are seen."""
+        lens = self.lens
+        return self._line.schema if lens is None else lens.schema
+
+    @property
+    def sight(self) -> Visibility:
+        """What the actor sees of those types."""
+        return FULL if self._access is OPEN else self._look()[1]
+
+    @property
+    def lens(self) -> SchemaFilter | None:
+        """How nodes are seen; None where nothing is hidden."""
+        return None if self._access is OPEN else self._look()[2]
+
+    @property
+    def compiled(self) -> CompiledSchema:
+        """What the types mean, as far as they are seen."""
+        lens = self.lens
+        return self._line.compiled if lens is None else compile_once(lens.schema, self._graph.names)
+
+    def _look(self) -> tuple[Schema, Visibility, SchemaFilter | None]:
+        schema = self._line.schema
+        if self._seen is None or self._seen[0] is not schema:
+            sight = self._access.sight(schema, self._branches)
+            self._seen = schema, sight, None if sight.reads_all else sight.lens(schema)
+        return self._seen
+
+    @property
+    def head(self) -> Head:
+        """Where the branch is; its ``commit`` serves as an expected head."""
+        return self._line.head
+
+    def iri(self, handle: str) -> str:
+        """The IRI of a node."""
+        return self._graph.names.nodes + handle
+
+    # --- reading -----------------------------------------------------------------------
+
+    def find(self, type_name: str, reference: object) -> NodeState | None:
+        """One node by reference; of this type or one that extends it."""
+        if self._access is not OPEN:
+            self._check_named(Selection(type_name))
+        try:
+            _, handles = self.compiled.validator.references.read(reference, type_name)
+        except KindError:
+            return None
+        return self._first(handles)
+
+    def resolve(self, type_name: str, reference: object) -> NodeState:
+        """The node that a reference means; DanglingError says which there are if it is missing."""
+        _, handles = self.compiled.validator.references.read(reference, type_name)
+        found = self._first(handles)
+        if found is None:
+            raise DanglingError(self.describe_missing(type_name, reference))
+        return found
+
+    def describe_missing(self, type_name: str, reference: object) -> str:
+        """Why a reference means no node, and which nodes could be meant."""
+        references = self.compiled.validator.references
+        other = references.other_type(reference, type_name)
+        try:
+            identifier, _ = references.read(reference, type_name)
+        except KindError as error:
+            return str(error) or f"{shorten(reference)} is not a reference"
+        if other is not None and self._first([other]) is not None:
+            told = f"{other} is not {with_article(type_name)}"
+        else:
+            told = f"there is no {type_name} {shorten(reference)}"
+        return f"{told}; {self._suggest(type_name, identifier)}"
+
+    def _suggest(self, type_name: str, identifier: str) -> str:
+        def read(nodes: NodeIndex) -> str:
+            with self._connection(nodes, self._mine()) as db:
+                seen = SeenNodes(nodes, db, self.schema, self.lens)
+                return suggest_nodes(seen, type_name, identifier)
+
+        return self._graph.reading_nodes(self._line, read)
+
+    def find_by_id(self, type_name: str, identifier: str) -> NodeState | None:
+        """One node by exactly this id; of this type or one that extends it."""
+        family = self.schema.family(type_name)
+        names = family if family[:1] == (type_name,) else (type_name, *family)
+        return self._first([make_handle(name, identifier) for name in names])
+
+    def _first(self, handles: Iterable[str]) -> NodeState | None:
+        write, lens = self._mine(), self.lens
+
+        def read(nodes: NodeIndex) -> NodeState | None:
+            with self._connection(nodes, write) as db:
+                for handle in handles:
+                    found = nodes.find(db, handle)
+                    if found is not None:
+                        state = found.state if lens is None else lens.see(found.state)
+                        if state is not None:
+                            return state
+            return None
+
+        return self._graph.reading_nodes(self._line, read)
+
+    def select(self, selection: Selection) -> Found:
+        """A page of nodes."""
+        self._check_named(selection)
+        settled = self._asked(selection)
+        return self._select(lambda selector: selector.select(settled))
+
+    def count(self, selection: Selection) -> int:
+        """How many nodes meet a selection."""
+        self._check_named(selection)
+        settled = self._asked(selection)
+        return self._select(lambda selector: selector.count(settled))
+
+    def _asked(self, selection: Selection) -> Selection:
+        """What a program asks: whatever is wrong with its conditions is a QueryError."""
+        try:
+            return self._settled(selection)
+        except ValidationError as error:
+            first = error.fields[0]
+            raise QueryError(first.message, field=first.field, reason=first.code) from None
+
+    def _settled(self, selection: Selection) -> Selection:
+        """A selection with the references in its conditions as handles of nodes that exist."""
+        return settle_references(
+            self.schema, selection, lambda target, value: self.resolve(target, value).handle
+        )
+
+    def counts(self) -> dict[str, int]:
+        """How many nodes each type has, those of the types that extend it included."""
+        names = self.schema.by_name
+        return self._select(
+            lambda selector: {name: selector.count(Selection(name)) for name in names}
+        )
+
+    def ids_from(self, type_name: str, start: str, limit: int) -> list[str]:
+        """The first few ids that begin so, of nodes of a type and of those that extend it."""
+        begin = encode_id(normal_id(start))
+        lens = self.lens
+
+        def read(nodes: NodeIndex) -> list[str]:
+            with self._connection(nodes, self._mine()) as db:
+                return [
+                    split_handle(handle)[1]
+                    for name in self.schema.family(type_name)
+                    for handle in first_handles(nodes, db, f"{name}/{begin}", limit, lens)
+                ]
+
+        return sorted(self._graph.reading_nodes(self._line, read))[:limit]
+
+    def page(self, selection: Selection) -> tuple[Found, int | None]:
+        """A page of nodes and, where more follow, how many there are in all at that moment.
+
+        Of a selection with a condition that number is None: it would cost more than the page.
+        """
+        selection = self._settled(selection)
+
+        def run(selector: Selector) -> tuple[Found, int | None]:
+            found = selector.select(selection)
+            known = found.next is not None and selection.where is None
+            return found, selector.count(selection) if known else None
+
+        return self._select(run)
+
+    def check_fields(self, type_name: str, fields: Iterable[str]) -> None:
+        """Refuse to read what a type does not have."""
+        for name in fields:
+            self._check_named(Selection(type_name, order=(Order(name),)))
+            known = self.schema.by_name.get(type_name)
+            if known is None or name not in known.by_name:
+                listed = ", ".join(["id", *(() if known is None else known.by_name)])
+                raise QueryError(f"{type_name} has no field {name!r}; it has {listed}")
+
+    def _check_named(self, selection: Selection) -> None:
+        """Refuse a capability that names what its caller does not see, without naming it.
+
+        What does not exist at all is refused alike, or the difference would tell.
+        """
+        call = self._call
+        if call is None or call.kind != "runtime" or self.lens is None:
+            return
+        if not names_known(self.schema, selection):
+            raise ForbiddenError(
+                f"{call.name} reads what its caller may not see, or what does not exist; ask for "
+                "the right to read it, or use another tool"
+            )
+
+    def _select(self, run: Callable[[Selector], T]) -> T:
+        write = self._mine()
+
+        def read(nodes: NodeIndex) -> T:
+            with self._connection(nodes, write) as db:
+                types = self.compiled
+                selector = Selector(nodes, db, types.schema, types.validator.special, self.lens)
+                if write is not None or db.in_transaction:
+                    return run(selector)
+                # One read transaction, so that every step sees the same state.
+                db.execute("BEGIN")
+                try:
+                    return run(selector)
+                finally:
+                    db.execute("COMMIT")
+
+        return self._graph.reading_nodes(self._line, read)
+
+    @contextmanager
+    def _connection(self, nodes: NodeIndex, write: Write | None) -> Iterator[sqlite3.Connection]:
+        if write is not None:
+            yield write.nodes.db
+        else:
+            with nodes.file.reader() as db:
+                yield db
+
+    def sparql(self, text: str, /, **params: object) -> QueryAnswer:
+        """Run a SPARQL query; ``$name`` in the text takes the parameter of that name.
+
+        The empty prefix stands for this graph's own classes and fields. It can reach anything,
+        so it is for those who see everything.
+        """
+        if self.lens is not None:
+            raise ForbiddenError(NO_SPARQL)
+        write = self._mine()
+        if write is not None and write.nodes.changed:
+            raise TransactionError(
+                "SPARQL reads what is committed, and this transaction has changes that are not; "
+                "query before the first change, or use objects()"
+            )
+        tokens = tokenize(text)
+        query_form(tokens)
+        bound = bind(tokens, {name: self._bindable(name, value) for name, value in params.items()})
+        return ask_line(self._graph, self._line, bound)
+
+    def _bindable(self, name: str, value: object) -> object:
+        if isinstance(value, Node) or hasattr(value, "__trails__"):
+            handle = getattr(value, "handle", None)
+            if handle is None:
+                raise QueryError(f"parameter {name!r}: the node has no key yet")
+            return Iri(self.iri(handle))
+        return value
+
+    # --- writing -----------------------------------------------------------------------
+
+    def save(
+        self,
+        node: object,
+        *,
+        upsert: bool = False,
+        message: str = "",
+        expected_head: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Commit | None:
+        """Write one instance; see ``Node.save``."""
+        alone = self._mine() is None
+        key = self._key(idempotency_key)
+        if key is not None:
+            key.request.add(["save", *request_of(node, upsert=upsert), message])
+        with self._writing(message, expected_head, key) as opened:
+            self._put(opened.write, node, upsert=upsert, alone=alone)
+        return opened.commit
+
+    def save_all(
+        self,
+        nodes: Iterable[object],
+        *,
+        upsert: bool = False,
+        message: str = "",
+        expected_head: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Commit | None:
+        """Write many instances in one commit, or none; the nodes may come from a generator."""
+        write = self._mine()
+        if write is not None:
+            errors: list[FieldError] = []
+            for node in nodes:
+                try:
+                    self._put(write, node, upsert=upsert, batch=True)
+                except ValidationError as error:
+                    errors.extend(error.fields)
+            if errors:
+                write.nodes.spoil()
+                raise ValidationError(errors)
+            return None
+        key = self._key(idempotency_key)
+        if key is not None:
+            key.request.add(["save_all", message])
+            key.complete = False
+            nodes = _noted(nodes, key, upsert=upsert)
+        with self._writing(message, expected_head, key) as opened:
+            if opened.replayed:
+                for _ in nodes:  # which nodes they are is part of the request
+                    pass
+            else:
+                waiting: dict[int, object] = {}
+
+                def puts() -> Iterator[Put]:
+                    for node in nodes:
+                        change = change_of(opened.write.nodes, node, upsert=upsert)
+                        if change is not None:
+                            waiting[id(change)] = node
+                            yield change
+
+                def done(change: Put, state: NodeState) -> None:
+                    remember(waiting.pop(id(change)), state, opened.write.fate)
+
+                put_all(opened.write.nodes, puts(), done)
+        return opened.commit
+
+    def _put(
+        self,
+        write: Write,
+        node: object,
+        *,
+        upsert: bool,
+        batch: bool = False,
+        alone: bool = False,
+    ) -> None:
+        if write.replayed is not None:
+            return
+        change = change_of(write.nodes, node, upsert=upsert)
+        if change is not None:
+            prefix = f"{change.type}/{getattr(node, 'id', '?')}." if batch else ""
+            state = put(write.nodes, change, prefix=prefix, alone=alone)
+            if state is not None:
+                remember(node, state, write.fate)
+
+    def delete(
+        self,
+        node: object,
+        *,
+        cascade: bool = False,
+        message: str = "",
+        expected_head: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Commit | None:
+        """Delete one node; see ``Node.delete``."""
+        handle = getattr(node, "handle", None)
+        if handle is None:
+            raise NotFoundError(f"{node!r} was never saved, so it can't be deleted")
+        key = self._key(idempotency_key)
+        if key is not None:
+            key.request.add(["delete", handle, cascade, message])
+        with self._writing(message, expected_head, key) as opened:
+            if not opened.replayed:
+                remove(opened.write.nodes, handle, cascade=cascade)
+                unfold(node)  # type: ignore[arg-type]
+                state_of(node).remember(  # type: ignore[arg-type]
+                    stored=False, values=None, fate=opened.write.fate
+                )
+        return opened.commit
+
+    @contextmanager
+    def transaction(
+        self,
+        *,
+        message: str = "",
+        expected_head: str | None = None,
+        idempotency_key: str | None = None,
+        request: object = None,
+    ) -> Iterator[Opened]:
+        """One commit for everything written in the block, or none when it raises.
+
+        Other writers wait. Reads in the block see its changes; a transaction inside a
+        transaction joins it. ``request`` says what the key stands for, in JSON form: the same
+        key with another request is a conflict.
+        """
+        key = self._key(idempotency_key)
+        if key is not None:
+            key.request.add(["transaction", request, message])
+        with self._writing(message, expected_head, key) as opened:
+            yield opened
+
+    def _key(self, key: str | None) -> IdempotencyKey | None:
+        if key is None:
+            return None
+        return IdempotencyKey(self._graph, self._line.name, self._actor, key)
+
+    @contextmanager
+    def _writing(
+        self, message: str, expected_head: str | None, key: IdempotencyKey | None
+    ) -> Iterator[Opened]:
+        mine = self._mine()
+        if mine is not None:
+            if expected_head is not None or key is not None:
+                raise TransactionError(
+                    "expected_head and idempotency_key belong to the whole transaction; "
+                    "pass them to transaction()"
+                )
+            yield Opened(mine)
+            return
+        if self._call is not None and self._call.reads:
+            raise TransactionError(
+                f"{self._call.name} says that it has no side effects, so it can't write; take "
+                "'none' out of its side_effects, or leave the write to another capability"
+            )
+        write = Write(
+            self._graph,
+            self._line,
+            actor=self._actor,
+            message=message,
+            call=self._call,
+            expected_head=expected_head,
+            key=key,
+            access=self._access,
+        )
+        misfit = self._adopt()
+        write.begin()
+        opened = Opened(write)
+        self._open, self._thread = write, threading.get_ident()
+        try:
+            yield opened
+        except BaseException as error:
+            self._open = None
+            write.abandon()
+            if misfit is not None and isinstance(error, ValidationError):
+                error.explain(f"this branch keeps the types that it has, because {misfit}")
+            raise
+        self._open = None
+        if self._call is not None:
+            # Said before, since a write that fails here may be in the log all the same.
+            self._call.committed = True
+        told = opened.commit = self._told(write.finish())
+        if self._call is not None and told is not None:
+            self._call.statements += told.added + told.removed
+
+    def _adopt(self) -> str | None:
+        """Let the branch have the declared types; why it keeps its own, where its data needs them.
+
+        It can be written all the same: its nodes may have to be changed before the types fit.
+        Who does not see all of them learns no more than that.
+        """
+        try:
+            adopt_on_branch(self._graph, self._line, self._declared)
+        except SchemaMismatchError as error:
+            return error.message if self.sight.reads_all else "its data does not fit the new ones"
+        return None
+
+    def _told(self, commit: Commit | None) -> Commit | None:
+        """A commit as the actor sees it."""
+        if commit is None:
+            return None
+        if self._access is OPEN:
+            return commit.public()
+        seen = RefResolver(self._graph, reader(self._access))
+        return VisibleHistory(self._graph, self._access, seen, self._branches).made(commit)
+
+    def _mine(self) -> Write | None:
+        """The open transaction of this context, on this thread."""
+        return self._open if self._thread == threading.get_ident() else None
+
+    def raw_sparql(
+        self, text: str, /, *, skip_validation: bool = False, message: str = ""
+    ) -> Commit | None:
+        """Write statements given as INSERT DATA and DELETE DATA.
+
+        They are validated like everything else. ``skip_validation`` works only where the
+        project says ``[validation] allow_bypass = true``, and never in a call over a surface.
+        """
+        if skip_validation and self._call is not None and self._call.caller is not None:
+            raise TransactionError(
+                "skipping validation is not allowed in a call over MCP, REST or the command line: "
+                "write valid statements, or do it in a program that opens the project"
+            )
+        if skip_validation and not self._graph.allow_bypass:
+            raise TransactionError(
+                "skipping validation is not allowed here: set [validation] allow_bypass = true "
+                "in trails.toml if this project really needs it"
+            )
+        if not self.sight.reads_all:
+            raise refuse_text()
+        removed, added = data_statements(text, self._graph.names)
+        alone = self._mine() is None
+        with self._writing(message, None, None) as opened:
+            apply_statements(
+                opened.write,
+                removed,
+                added,
+                validate=not skip_validation,
+                alone=alone,
+            )
+        return opened.commit
+
+
+def _noted(nodes: Iterable[object], key: IdempotencyKey, *, upsert: bool) -> Iterator[object]:
+    """Nodes, each added to what a key stands for as it is taken."""
+    for node in nodes:
+        key.request.add(request_of(node, upsert=upsert))
+        yield node

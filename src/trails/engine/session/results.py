@@ -1,0 +1,190 @@
+"""Results in JSON form: nodes as objects with their IRI, values as their kinds say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from math import isfinite
+from typing import Final
+
+import msgspec
+
+from trails.authoring.nodes import Node, state_of
+from trails.errors import ForbiddenError, TrailsError
+from trails.model.constraints import shorten
+from trails.model.iris import Names
+from trails.model.kinds import BigInt, KindError
+from trails.model.types import LIST, REF, ShapeDescriptor, TypeDescriptor, ValueType
+from trails.registry.registry import Declared
+
+Hook = Callable[[object], object]
+
+_NATIVE: Final[Mapping[str, type]] = {"String": str, "Int": int, "Float": float, "Bool": bool}
+"""Kinds whose values JSON has, by the very class that needs no other look."""
+_MOST_WRITERS: Final = 1024
+
+
+def conformer(name: str, output: ValueType | None) -> Callable[[object], object]:
+    """How the results of a capability are made what it declares; what can't be is told."""
+    row = None if output is None else output.scalar.row
+    if output is None:
+        return lambda _: None
+    if row is None:
+        return lambda result: result
+    many, nullable = output.kind == LIST, output.nullable
+    coerce, spell = row.coerce, row.plain
+
+    def convert(value: object) -> object:
+        coerced = coerce(value)
+        return coerced if spell is None else spell(coerced)
+
+    def conform(result: object) -> object:
+        if result is None and nullable:
+            return None
+        try:
+            if not many:
+                return convert(result)
+            if isinstance(result, list | tuple | set | frozenset):
+                return [convert(item) for item in result]
+        except KindError:
+            pass
+        raise TrailsError(
+            f"{name} says that it returns {output}, but returned {shorten(result)}; correct it"
+        )
+
+    return conform
+
+
+def plain(names: Names, value: object, declared: Declared | None = None) -> object:
+    """A result as JSON values; with ``declared``, of instances only what that declares."""
+    try:
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=hook_of(names, declared))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise _formless(value, error) from None
+
+
+def encoded(names: Names, value: object, declared: Declared | None = None) -> bytes:
+    """A result as JSON text; with ``declared``, of instances only what that declares."""
+    try:
+        return msgspec.json.encode(value, enc_hook=hook_of(names, declared))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise _formless(value, error) from None
+
+
+def _formless(value: object, error: Exception) -> TrailsError:
+    return TrailsError(
+        f"a capability returned {shorten(value)}, which has no JSON form ({error}); return nodes, "
+        "shapes, texts, numbers, dates, lists or dictionaries"
+    )
+
+
+@lru_cache(maxsize=64)
+def hook_of(names: Names, declared: Declared | None = None) -> Hook:
+    """How what the encoder does not know by itself is written."""
+    writers: dict[type, Hook] = {}
+
+    def hook(value: object) -> object:
+        cls = type(value)
+        writer = writers.get(cls)
+        if writer is not None:
+            return writer(value)
+        descriptor = getattr(cls, "__trails__", None)
+        if isinstance(descriptor, TypeDescriptor | ShapeDescriptor):
+            if len(writers) >= _MOST_WRITERS:
+                writers.clear()
+            writer = writers[cls] = _writer_of(names, _as_seen(descriptor, declared))
+            return writer(value)
+        if isinstance(value, BigInt | str):
+            return str(value)
+        if isinstance(value, Mapping):
+            return dict(value)
+        if isinstance(value, int | float):
+            return int(value) if isinstance(value, int) else float(value)
+        raise TypeError(f"{cls.__name__} has none")
+
+    return hook
+
+
+def _as_seen(
+    descriptor: TypeDescriptor | ShapeDescriptor, declared: Declared | None
+) -> TypeDescriptor | ShapeDescriptor:
+    """What is left of a type; of one that is hidden nothing can be told."""
+    if declared is None:
+        return descriptor
+    known: Mapping[str, TypeDescriptor | ShapeDescriptor] = (
+        declared.schema.by_name if isinstance(descriptor, TypeDescriptor) else declared.shapes
+    )
+    found = known.get(descriptor.name)
+    if found is None:
+        raise ForbiddenError("the result is not for this caller to read; ask for something else")
+    return found
+
+
+def _writer_of(names: Names, descriptor: TypeDescriptor | ShapeDescriptor) -> Hook:
+    """How instances of one type are written.
+
+    Most values are what JSON has already. A whole instance is looked at in one comparison of
+    its values' types, and its fields one by one only where some are something else.
+    """
+    fields = tuple(field.name for field in descriptor.fields)
+    blanks = [(field.name, () if field.many else None) for field in descriptor.fields]
+    native = [_NATIVE.get(field.type.kind) for field in descriptor.fields]
+    floats = [at for at, kind in enumerate(native) if kind is float]
+    converters = [_converter_of(names, field.type) for field in descriptor.fields]
+
+    def is_native(given: Sequence[object]) -> bool:
+        # JSON has no word for infinity and what is no number: those are refused one by one.
+        return list(map(type, given)) == native and all(isfinite(given[at]) for at in floats)  # type: ignore[arg-type]
+
+    def write_fields(value: object) -> dict[str, object]:
+        own = vars(value)
+        try:
+            given = [own[name] for name in fields]
+        except KeyError:
+            given = _read(value, blanks)
+        if not is_native(given):
+            given = [
+                each if each is None else convert(each)
+                for convert, each in zip(converters, given, strict=True)
+            ]
+        return dict(zip(fields, given, strict=True))
+
+    def write_shape(value: object) -> object:
+        own = vars(value)
+        if len(own) == len(fields) and is_native([*own.values()]) and tuple(own) == fields:
+            return own
+        return write_fields(value)
+
+    def write_node(value: object) -> object:
+        handle = getattr(value, "handle", None)
+        if handle is None:
+            return write_fields(value)
+        return {"iri": names.nodes + handle, "type": descriptor.name, **write_fields(value)}
+
+    return write_node if isinstance(descriptor, TypeDescriptor) else write_shape
+
+
+def _read(value: object, blanks: Iterable[tuple[str, object]]) -> list[object]:
+    """The fields of an instance of which none was asked for yet: they are not made for this."""
+    loaded = state_of(value).loaded if isinstance(value, Node) else None
+    if loaded is None:  # a reference, which loads now
+        return [getattr(value, name) for name, _ in blanks]
+    return [loaded.get(name, blank) for name, blank in blanks]
+
+
+def _converter_of(names: Names, value_type: ValueType) -> Hook:
+    """How values of one type are written."""
+    if value_type.kind == LIST:
+        item = _converter_of(names, value_type.scalar)
+        return lambda value: [item(each) for each in value]  # type: ignore[attr-defined]
+    if value_type.kind == REF:
+        return lambda value: names.nodes + str(getattr(value, "handle", None) or value)
+    row = value_type.row
+    if row is None:
+        return lambda value: value
+    coerce, show, native = row.coerce, row.plain, _NATIVE.get(value_type.kind)
+    if native is not None:
+        return lambda value: (
+            value if type(value) is native and native is not float else coerce(value)
+        )
+    return coerce if show is None else lambda value: show(coerce(value))

@@ -1,0 +1,225 @@
+"""GraphService: everything that can be asked of one graph, by whoever asks.
+
+The App makes one a graph; its own methods, the request kernel and the command
+line all come through here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
+
+from trails.engine.graph.activities import CallRecord
+from trails.engine.graph.ancestry import Permits
+from trails.engine.graph.graph import MAIN, Graph
+from trails.engine.history.branches import Versions, forked_branch, most_branches
+from trails.engine.session.context import GraphContext
+from trails.engine.session.graph_session import NO_SPARQL
+from trails.engine.session.invoke import invoke, invoke_query, recording
+from trails.engine.session.node_hints import find_missing_nodes, spell_instances
+from trails.engine.sparql.untrusted import Untrusted
+from trails.engine.transfer.files import ReadOptions, export_line, load_files
+from trails.engine.transfer.source import Progress, no_progress
+from trails.engine.visibility.access import OPEN, Access, check_standing, check_wanted, refuse_text
+from trails.engine.visibility.refs import RefResolver, reader, snapshot_line, usable
+from trails.engine.write.mutate import mutate_sparql, mutate_typed
+from trails.errors import ForbiddenError
+from trails.model.actors import checked_actor
+from trails.model.results import QueryAnswer
+from trails.model.writes import LOAD_LIMITS, LoadLimits, LoadRequest, LoadResult, Mutation
+from trails.registry.cell import RegistryCell
+from trails.registry.registry import Registry
+from trails.sandbox.pool import Sandbox
+
+
+class GraphService:
+    """A graph, its registry, and the workers for others' text on it."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        cell: RegistryCell,
+        make_sandbox: Callable[[], Sandbox],
+        load_limits: LoadLimits = LOAD_LIMITS,
+    ) -> None:
+        self.graph = graph
+        self.cell = cell
+        self._make_sandbox = make_sandbox
+        self.load_limits = load_limits
+        self._untrusted: Untrusted | None = None
+
+    @property
+    def registry(self) -> Registry:
+        """The registry snapshot that is current now."""
+        return self.cell.current
+
+    @property
+    def untrusted(self) -> Untrusted:
+        """What others' text may do; the workers start when first asked for."""
+        if self._untrusted is None:
+            self._untrusted = Untrusted(self.graph, self._make_sandbox())
+        return self._untrusted
+
+    def context(
+        self,
+        actor: str,
+        branch: str = MAIN,
+        snapshot: str | None = None,
+        *,
+        registry: Registry | None = None,
+        call: CallRecord | None = None,
+        access: Access = OPEN,
+        permits: Permits | None = None,
+    ) -> GraphContext:
+        """What an actor does, it does through a context: on a branch, or at a past commit.
+
+        ``registry`` is the snapshot that a request has pinned, ``call`` what it is part of.
+        ``access`` is what the actor may do, and ``permits`` tells on which branches it may do
+        what this is for: None where on all. At a past commit those count that contain it. A
+        branch or commit that the actor may neither read nor change does not exist for it; main
+        always does.
+        """
+        graph = self.graph
+        branches: tuple[str, ...] = ()
+        if snapshot is None and (permits is None or (branch == MAIN and permits(branch))):
+            line = graph.line(branch)
+        else:
+            exists = None if permits is None else usable(access, permits)
+            seen = RefResolver(graph, exists, tells=reader(access))
+            if snapshot is None:
+                line = seen.line(branch)
+            else:
+                commit = seen.commit(snapshot)
+                line = snapshot_line(graph, commit)
+                branches = () if access is OPEN else tuple(seen.branches_of(commit))
+        return GraphContext(
+            graph,
+            registry or self.registry,
+            actor=checked_actor(actor),
+            line=line,
+            call=call,
+            access=access,
+            branches=branches,
+        )
+
+    def versions(
+        self, actor: str, call: CallRecord | None = None, access: Access = OPEN
+    ) -> Versions:
+        """The history: branches, commits, differences, merges."""
+        return Versions(self.graph, checked_actor(actor), call, access)
+
+    def call(self, ctx: GraphContext, name: str, arguments: Mapping[str, object]) -> object:
+        """Call a capability with JSON arguments; the result is in JSON form."""
+        return invoke(ctx, name, arguments)
+
+    def query(
+        self, ctx: GraphContext, name: str, params: Mapping[str, object]
+    ) -> QueryAnswer | str | None:
+        """Run a stored query with JSON parameters.
+
+        One that reads gives its answer; one that changes gives the id of its commit, or None when
+        nothing changed.
+        """
+        return invoke_query(self.graph, self.untrusted, ctx, name, params)
+
+    def ask(self, ctx: GraphContext, text: str, params: Mapping[str, object]) -> QueryAnswer:
+        """Run anybody's SPARQL query, confined and within the limits of ``[sandbox]``."""
+        with recording(ctx, "graph_query", "query"):
+            if ctx.kg.lens is not None:
+                raise ForbiddenError(NO_SPARQL)
+            kg, names = ctx.kg, self.graph.names
+            spelled = spell_instances(kg, names, params)
+            answer = self.untrusted.ask(ctx.line, text, spelled, caller=ctx.actor)
+            return answer.with_notice(find_missing_nodes(kg, names, text, spelled))
+
+    def mutate(
+        self,
+        ctx: GraphContext,
+        change: str | Sequence[object],
+        *,
+        message: str = "",
+        expected_head: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Mutation:
+        """Change the graph in one commit: by SPARQL Update, or by a list of typed operations."""
+        graph, line = self.graph, ctx.line
+        with recording(ctx, "graph_mutate", "mutation") as inner:
+            opening = partial(
+                inner.kg.transaction,
+                message=message,
+                expected_head=expected_head,
+                idempotency_key=idempotency_key,
+            )
+            if isinstance(change, str):
+                if not inner.sight.reads_all:
+                    raise refuse_text()
+                effect = self.untrusted.effect(line, caller=ctx.actor)
+                return mutate_sparql(graph, line, opening, change, effect)
+            return mutate_typed(opening, inner.kg, change)
+
+    def load(
+        self,
+        actor: str,
+        request: LoadRequest,
+        progress: Progress = no_progress,
+        *,
+        registry: Registry | None = None,
+        call: CallRecord | None = None,
+        access: Access = OPEN,
+    ) -> LoadResult:
+        """Load files into a branch: one commit, or none and every problem told.
+
+        A branch that is missing is forked where the request says from what, and is gone again
+        when the load fails. RDF is parsed in the sandbox.
+        """
+        graph = self.graph
+        with forked_branch(
+            graph,
+            request.branch,
+            source=request.source,
+            actor=checked_actor(actor),
+            access=access,
+            most=most_branches(graph, call),
+        ) as forked:
+            ctx = self.context(actor, request.branch, registry=registry, call=call, access=access)
+            with recording(ctx, "graph_load", "load") as inner:
+                opening = partial(
+                    inner.kg.transaction,
+                    message=request.message,
+                    expected_head=request.expected_head,
+                    idempotency_key=request.idempotency_key,
+                )
+                watched = partial(_go_on, graph, call, progress)
+                parse = partial(self.untrusted.parse, caller=actor)
+                return load_files(
+                    graph,
+                    ctx.line,
+                    opening,
+                    request,
+                    ReadOptions(parse, watched, self.load_limits),
+                    access=access,
+                    call=call,
+                    forked=forked,
+                )
+
+    def export(
+        self, ctx: GraphContext, format: str = "ndjson", types: Sequence[str] = ()
+    ) -> Generator[bytes, None, None]:
+        """A branch or snapshot as a file, in blocks; all types, or some and what extends them."""
+        return export_line(self.graph, ctx.line, format, types, ctx.kg.lens)
+
+    def close(self) -> None:
+        """End the workers and close the graph."""
+        if self._untrusted is not None:
+            self._untrusted.sandbox.close()
+            self._untrusted = None
+        self.graph.close()
+
+
+def _go_on(
+    graph: Graph, call: CallRecord | None, progress: Progress, done: int, total: int | None
+) -> None:
+    """Tell how far a load is, as long as its caller wants it and may still have it."""
+    check_wanted(call)
+    check_standing(graph, call)
+    progress(done, total)

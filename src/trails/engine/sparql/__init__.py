@@ -1,0 +1,1 @@
+"""SPARQL: binding, stored queries, untrusted text, hints for what matches nothing."""

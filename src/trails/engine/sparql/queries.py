@@ -1,0 +1,286 @@
+"""SPARQL with typed parameters, and its answers as Python values.
+
+Parameters are written ``$name``. Each is replaced, as a token, by its value as
+the RDF library writes it, so a value can never become syntax; in a SELECT
+clause it becomes ``(value AS ?name)``, and after ``LIMIT`` and ``OFFSET`` digits.
+
+Put the parameters of a stored query into its text.
+
+``$name`` becomes the value as the RDF library writes it. Beyond that:
+
+- a parameter that is null, or an empty list, leaves ``?name``, a variable like any other:
+  in a pattern it matches everything, in a comparison nothing;
+- ``BOUND($name)`` says whether there is a value;
+- a list stands after ``IN`` or between the braces of ``VALUES``;
+- an Int after ``LIMIT`` or ``OFFSET`` is written as digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Final
+
+import pyoxigraph as ox
+
+from trails.engine.graph.checkouts import Checkout
+from trails.engine.graph.graph import Graph
+from trails.engine.sparql.hints import add_number_notices
+from trails.errors import QueryError
+from trails.model.capabilities import StoredQuery
+from trails.model.constraints import shorten
+from trails.model.iris import XSD
+from trails.model.kinds import KINDS, BigInt, Blob, Iri, KindError
+from trails.model.results import QueryAnswer
+from trails.model.sparql import Token, tokenize
+from trails.model.types import PredicateDescriptor
+
+
+def ask_line(graph: Graph, line: Checkout, text: str) -> QueryAnswer:
+    """Run a query, its parameters in place, on a branch or snapshot."""
+    names = graph.names
+    try:
+        answer = graph.reading_quads(line, lambda quads: read_answer(quads.query(text, names)))
+    except SyntaxError as error:
+        raise QueryError(f"the query can't be parsed: {error}") from None
+    except (ValueError, RuntimeError) as error:
+        raise QueryError(f"the query can't be run: {error}") from None
+    return add_number_notices(answer, text, line.compiled.vocabulary)
+
+
+def bind(tokens: list[Token], params: Mapping[str, object]) -> str:
+    """The text with every parameter in place of its token."""
+    terms = {name: write_term(name, value) for name, value in params.items()}
+    unused = set(terms)
+    out: list[str] = []
+    in_projection = False
+    depth, previous = 0, ""
+    for token in tokens:
+        upper = token.text.upper()
+        depth += (token.kind == "open") - (token.kind == "close")
+        if token.kind == "word":
+            if upper == "SELECT":
+                in_projection, projection_depth = True, depth
+            elif upper in {"WHERE", "FROM"}:
+                in_projection = False
+        elif token.text == "{":
+            in_projection = False
+        name = token.text[1:] if token.kind == "variable" else ""
+        if name in terms:
+            unused.discard(name)
+            if previous == "AS":
+                raise QueryError(f"?{name} is a parameter, so nothing else can be bound to it")
+            bare = in_projection and depth == projection_depth
+            term = _count(name, params[name]) if previous in _COUNTS else terms[name]
+            out.append(f"({term} AS ?{name})" if bare else term)
+        elif token.text.startswith("$") and token.kind == "variable":
+            raise QueryError(f"the query has ${name}, but no such parameter was given")
+        else:
+            out.append(token.text)
+        if token.kind != "space":
+            previous = upper
+    if unused:
+        name = min(unused)
+        raise QueryError(f"parameter {name!r} is not in the query; write it there as ${name}")
+    return "".join(out)
+
+
+_COUNTS: Final = frozenset({"LIMIT", "OFFSET"})
+
+
+def _count(name: str, value: object) -> str:
+    """A number after ``LIMIT`` or ``OFFSET``, where only digits can stand."""
+    if type(value) is not int or value < 0:
+        told = shorten(value)
+        raise QueryError(f"${name} stands after LIMIT or OFFSET and must be a count, not {told}")
+    return str(value)
+
+
+_PYTHON_KINDS: Final[tuple[tuple[type, str], ...]] = (
+    (bool, "Bool"),
+    (BigInt, "BigInt"),
+    (int, "Int"),
+    (float, "Float"),
+    (Decimal, "Decimal"),
+    (datetime, "DateTime"),
+    (date, "Date"),
+    (Blob, "Blob"),
+    (str, "String"),
+)
+
+
+def write_term(name: str, value: object) -> str:
+    """A Python value as the RDF library writes it."""
+    if isinstance(value, Iri):
+        try:
+            return str(ox.NamedNode(value))
+        except ValueError:
+            raise QueryError(f"parameter {name!r}: {shorten(value)} is not an IRI") from None
+    for python_type, kind_name in _PYTHON_KINDS:
+        if isinstance(value, python_type):
+            kind = KINDS[kind_name]
+            try:
+                lexical = kind.lexical(kind.coerce(value))
+            except KindError:
+                raise QueryError(
+                    f"parameter {name!r}: {shorten(value)} is not {kind.expected}"
+                ) from None
+            return str(ox.Literal(lexical, datatype=ox.NamedNode(kind.datatype)))
+    raise QueryError(
+        f"parameter {name!r}: a {type(value).__name__} can't be bound; give a text, number, date, "
+        "truth value, Iri or node"
+    )
+
+
+_DATATYPES: Final = {
+    kind.datatype: kind for kind in KINDS.values() if kind.name not in {"BigInt", "Blob", "Iri"}
+}
+
+
+def read_term(term: object) -> object:
+    """An RDF term as a Python value; a literal of an unknown kind is its text."""
+    if isinstance(term, ox.NamedNode):
+        return Iri(term.value)
+    if isinstance(term, ox.BlankNode):
+        return Iri("_:" + term.value)
+    if isinstance(term, ox.Literal):
+        if term.datatype.value == XSD + "anyURI":
+            return Iri(term.value)
+        kind = _DATATYPES.get(term.datatype.value)
+        if kind is None:
+            return term.value
+        try:
+            return kind.parse(term.value)
+        except (ValueError, ArithmeticError):
+            return term.value
+    return None if term is None else str(term)
+
+
+def read_answer(
+    found: ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples,
+) -> QueryAnswer:
+    """A result of the store as Python values."""
+    if isinstance(found, ox.QueryBoolean):
+        return QueryAnswer((), (), truth=bool(found))
+    if isinstance(found, ox.QuerySolutions):
+        names = tuple(variable.value for variable in found.variables)
+        return QueryAnswer(
+            names,
+            tuple({name: read_term(row[name]) for name in names} for row in found),
+        )
+    names = ("subject", "predicate", "object")
+    return QueryAnswer(
+        names,
+        tuple({name: read_term(getattr(triple, name)) for name in names} for triple in found),
+    )
+
+
+def bind_query(query: StoredQuery, values: Mapping[str, object]) -> str:
+    """The text with coerced values in place of its parameters."""
+    params = {param.name: param for param in query.params}
+    settled = _Settler(tokenize(query.text), params, values)
+    return bind(settled.tokens, settled.scalars)
+
+
+class _Settler:
+    """Replaces the parameters that are not simply one value; the others are for ``bind``."""
+
+    def __init__(
+        self,
+        tokens: list[Token],
+        params: Mapping[str, PredicateDescriptor],
+        values: Mapping[str, object],
+    ) -> None:
+        self._params = params
+        self._values = values
+        self._solid = [token for token in tokens if token.kind != "space"]
+        self._at = 0  # of the next solid token
+        self._braces: list[str] = []
+        self.scalars: dict[str, object] = {}
+        self.tokens: list[Token] = []
+        remaining = iter(tokens)
+        for token in remaining:
+            if token.kind == "space":
+                self.tokens.append(token)
+            elif self._asks_for_value(token):
+                self.tokens.append(Token("other", self._has_value()))
+                self._at += 4
+                for _ in range(3):  # the parenthesis, the parameter, the parenthesis
+                    while next(remaining).kind == "space":
+                        continue
+            else:
+                self.tokens.append(self._settle(token))
+                self._at += 1
+
+    def _word(self, offset: int) -> str:
+        at = self._at + offset
+        return self._solid[at].text.upper() if 0 <= at < len(self._solid) else ""
+
+    def _param(self, offset: int) -> str:
+        """The parameter that a token stands for, or nothing."""
+        at = self._at + offset
+        if not 0 <= at < len(self._solid) or self._solid[at].kind != "variable":
+            return ""
+        name = self._solid[at].text[1:]
+        return name if name in self._params else ""
+
+    def _asks_for_value(self, token: Token) -> bool:
+        return (
+            token.text.upper() == "BOUND"
+            and self._word(1) == "("
+            and self._word(3) == ")"
+            and self._param(2) != ""
+        )
+
+    def _has_value(self) -> str:
+        value = self._values.get(self._param(2))
+        return "(false)" if value is None or value in ((), []) else "(true)"
+
+    def _settle(self, token: Token) -> Token:
+        if token.text == "{":
+            self._braces.append(self._opened_by())
+        elif token.text == "}" and self._braces:
+            self._braces.pop()
+        name = self._param(0)
+        if not name:
+            return token
+        param, value = self._params[name], self._values.get(name)
+        in_data = self._braces[-1:] == ["VALUES"]
+        if param.many:
+            return Token("other", self._write_list(name, value, in_data=in_data))
+        if value is None:
+            return Token("other", "UNDEF") if in_data else Token("variable", f"?{name}")
+        if param.type.kind == "Vector":
+            return Token("other", _write_vector(value))
+        if param.type.kind == "Int" and self._word(-1) in _COUNTS:
+            return Token("other", str(value))
+        self.scalars[name] = value
+        return token
+
+    def _opened_by(self) -> str:
+        """VALUES, if this brace opens its data."""
+        at = self._at - 1
+        if at >= 0 and self._solid[at].text == ")":
+            while at >= 0 and self._solid[at].text != "(":
+                at -= 1
+        return "VALUES" if at > 0 and self._solid[at - 1].text.upper() == "VALUES" else ""
+
+    def _write_list(self, name: str, value: object, *, in_data: bool) -> str:
+        items = value if isinstance(value, list | tuple) else ()
+        terms = [write_term(name, item) for item in items]
+        if self._word(-1) == "IN":
+            return f"({', '.join(terms)})"
+        if self._word(-1) == "(" and self._word(-2) == "IN" and self._word(1) == ")":
+            return ", ".join(terms)
+        if in_data and self._word(-1) != "(":
+            return " ".join(terms)
+        raise QueryError(
+            f"${name} is a list, so it stands after IN, as in 'FILTER (?x IN ${name})', or in "
+            f"'VALUES ?x {{ ${name} }}'"
+        )
+
+
+def _write_vector(value: object) -> str:
+    kind = KINDS["Vector"]
+    return str(ox.Literal(kind.lexical(value), datatype=ox.NamedNode(kind.datatype)))

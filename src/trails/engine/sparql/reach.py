@@ -1,0 +1,185 @@
+"""Reach: which types and fields a stored query can look at.
+
+Worked out from its text and the types: a variable whose class is said, or that a reference
+leads to, stands for instances of few types. Where that can't be told, it can be anything.
+What a query does not reach can be there or not: its answer is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from trails.engine.sparql.patterns import (
+    GroupPart,
+    GroupPattern,
+    QueryStep,
+    Triple,
+    UnclearError,
+    read_patterns,
+)
+from trails.model.caches import LRUCache
+from trails.model.capabilities import StoredQuery
+from trails.model.iris import RDF_TYPE, Names
+from trails.model.types import PredicateDescriptor, Schema
+from trails.model.visibility import Visibility
+
+Env = Mapping[str, frozenset[str]]
+"""Variable → the types whose instances it can stand for."""
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """What a query can look at."""
+
+    anything: bool
+    types: frozenset[str] = frozenset()
+    """Types of which it asks whether something is an instance."""
+    fields: frozenset[tuple[str, str]] = frozenset()
+    """(type, field) of the values that it asks for."""
+
+
+ANYTHING: Final = Reach(anything=True)
+
+_reaches: Final[LRUCache[tuple[str, str, Names], Reach]] = LRUCache(512)
+
+
+def reach_of(query: StoredQuery, schema: Schema, names: Names) -> Reach:
+    """What a stored query can look at in a graph with these types; worked out once."""
+    return _reaches.get((query.text, schema.digest, names), lambda: _reach(query, schema, names))
+
+
+def _reach(query: StoredQuery, schema: Schema, names: Names) -> Reach:
+    try:
+        operations = read_patterns(query.text, names.prefixes)
+    except UnclearError:
+        return ANYTHING
+    analysis = _Analysis(schema, names)
+    for operation in operations:
+        analysis.follow(operation)
+    return Reach(False, frozenset(analysis.types), frozenset(analysis.fields))
+
+
+def touches_hidden(reach: Reach, sight: Visibility, schema: Schema) -> bool:
+    """Whether a query can look at something that is hidden."""
+    if sight.reads_all:
+        return False
+    lens = sight.lens(schema)
+    if reach.anything:
+        return True
+    partly = lens.hidden | lens.partial_edges
+    if not partly.isdisjoint(reach.types):
+        return True
+    return any(
+        name in partly
+        or field in lens.hidden_fields.get(name, ())
+        or field in lens.partial_refs.get(name, ())
+        for name, field in reach.fields
+    )
+
+
+class _Analysis:
+    """Follows patterns and notes what they look at."""
+
+    def __init__(self, schema: Schema, names: Names) -> None:
+        self.types: set[str] = set()
+        self.fields: set[tuple[str, str]] = set()
+        self._schema = schema
+        self._names = names
+        self._every = frozenset(schema.by_name)
+        self._classes = {names.term(each.iri): each.name for each in schema.types}
+        self._holders: dict[str, dict[str, PredicateDescriptor]] = {}
+        for each in schema.types:
+            for field in each.fields:
+                self._holders.setdefault(names.term(field.iri), {})[each.name] = field
+
+    def follow(self, operation: QueryStep) -> None:
+        """Note what one operation looks at and writes."""
+        env = self._group(operation.where, {})
+        for triple in operation.template:
+            self._note(triple, env)
+        for part in operation.more:
+            self._part(part, {})
+
+    # --- groups --------------------------------------------------------------------------
+
+    def _group(self, group: GroupPattern, around: Env) -> Env:
+        """Note what a group looks at; ``around`` is what is known of variables outside of it.
+
+        It holds inside for those that the group's own statements bind. Where a variable may be
+        left unbound in a part of the group, nothing is known of it there; and nothing is known
+        inside of a subquery, which is a group in a group without statements.
+        """
+        own = [item for item in group.items if isinstance(item, Triple) and not item.loose]
+        env = self._infer(own, around)
+        before: list[Triple] = []
+        for item in group.items:
+            if isinstance(item, Triple):
+                self._note(item, env)
+                before += () if item.loose else (item,)
+            else:
+                # Only what was found before is sure to be joined with what follows.
+                self._part(item, self._infer(before, around))
+        return env
+
+    def _part(self, part: GroupPart, env: Env) -> None:
+        for group in part.groups:
+            self._group(group, env)
+
+    # --- variables -----------------------------------------------------------------------
+
+    def _infer(self, triples: Iterable[Triple], around: Env) -> Env:
+        """The types of the variables in patterns that must all hold."""
+        given = list(triples)
+        names = {term for triple in given for term in (triple.subject, triple.object)}
+        env = {name: around.get(name, self._every) for name in names if name.startswith("?")}
+        env |= {name: self._constant(name) for name in names if name.startswith("<")}
+        while True:
+            narrowed = False
+            for triple in given:
+                for name, types in self._narrow(triple, env):
+                    if name in env and not env[name] <= types:
+                        env[name] &= types
+                        narrowed = True
+            if not narrowed:
+                return {name: types for name, types in env.items() if name.startswith("?")}
+
+    def _constant(self, term: str) -> frozenset[str]:
+        parsed = self._names.parse_node(term[1:-1])
+        return frozenset() if parsed is None else self._every & {parsed[0]}
+
+    def _narrow(self, triple: Triple, env: Env) -> Iterator[tuple[str, frozenset[str]]]:
+        """What one pattern says of its two ends."""
+        if triple.predicate == RDF_TYPE:
+            name = self._classes.get(triple.object[1:-1])
+            family = () if name is None else self._schema.family(name)
+            yield triple.subject, frozenset(family)
+            return
+        holders = self._holders.get(triple.predicate, {})
+        yield triple.subject, frozenset(holders)
+        targets = {
+            target
+            for name, field in holders.items()
+            if name in env.get(triple.subject, self._every) and (target := field.target)
+        }
+        yield (
+            triple.object,
+            frozenset(each for target in targets for each in self._schema.family(target)),
+        )
+
+    # --- what is looked at -----------------------------------------------------------------
+
+    def _note(self, triple: Triple, env: Env) -> None:
+        subjects = env.get(triple.subject, self._every)
+        if triple.subject.startswith("<"):
+            subjects = self._constant(triple.subject)
+        if triple.predicate == RDF_TYPE:
+            name = self._classes.get(triple.object[1:-1])
+            if name is not None:
+                self.types.add(name)
+                self.types |= subjects.intersection(self._schema.family(name))
+            return
+        for name, field in self._holders.get(triple.predicate, {}).items():
+            if name in subjects:
+                self.fields.add((name, field.name))

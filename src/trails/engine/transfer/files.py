@@ -1,0 +1,371 @@
+"""Files in and out of a branch: a load is one commit, an export one state.
+
+Write a graph as a file: NDJSON, Turtle, N-Quads or JSON-LD, streamed.
+
+Pure but for the nodes it is handed, in whose order it writes; loading the file
+into an empty graph of the same base and types gives the same content.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Final, NamedTuple
+
+import msgspec
+
+from trails.engine.graph.activities import CallRecord
+from trails.engine.graph.checkouts import Checkout, compile_once
+from trails.engine.graph.graph import Graph
+from trails.engine.transfer.formats import Given, How, Joined, common_format, staging
+from trails.engine.transfer.load import put_staged
+from trails.engine.transfer.rdf import Parse
+from trails.engine.transfer.source import BLOCK, LoadSource, Progress, blocks_of, no_progress
+from trails.engine.transfer.staging import Staged
+from trails.engine.visibility.access import OPEN, Access, guard_of
+from trails.engine.visibility.refs import snapshot_line
+from trails.engine.write.pending import drafting
+from trails.engine.write.write import Opened, Opening, OutdatedError
+from trails.errors import NotFoundError, QueryError, ValidationError
+from trails.model.history import GENESIS
+from trails.model.iris import RDF_TYPE, XSD
+from trails.model.kinds import Kind
+from trails.model.names import suggest
+from trails.model.nodes import NodeState
+from trails.model.types import Schema
+from trails.model.visibility import SchemaFilter
+from trails.model.writes import LOAD_LIMITS, LoadLimits, LoadRequest, LoadResult, Mode
+from trails.views.nodes.index import NodeIndex, Stored
+from trails.views.nodes.rows import docs_of
+from trails.views.terms import Terms
+
+_BLOCK: Final = 1 << 16
+_LONG_NAME: Final = 200
+_PORTION: Final = 100
+_encode = msgspec.json.encode
+_is_local = re.compile(r"[A-Za-z][A-Za-z0-9_]*").fullmatch
+
+
+def export(terms: Terms, states: Iterable[NodeState], format: str) -> Iterator[bytes]:
+    """The nodes as a file in one of ``FORMATS``, in blocks."""
+    write = FORMATS.get(format)
+    if write is None:
+        raise QueryError(f"there is no export format {format!r}; {suggest(format, FORMATS)}")
+    return _blocks(write(terms, states))
+
+
+def _blocks(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Larger pieces, since each takes a way of its own to the reader."""
+    some: list[bytes] = []
+    size = 0
+    for part in parts:
+        some.append(part)
+        size += len(part)
+        if size >= _BLOCK:
+            yield b"".join(some)
+            some.clear()
+            size = 0
+    if some:
+        yield b"".join(some)
+
+
+# --- NDJSON --------------------------------------------------------------------------------
+
+
+def write_ndjson(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
+    """One line a node, as ``load`` takes it.
+
+    A field without a value is left out, unless a default would fill it: then it is null.
+    """
+    docs = docs_of(terms.schema)
+    empty = {
+        each.name: {name: None for name, default, _ in each.defaults if default is not None}
+        for each in terms.schema.types
+    }
+    starts = {each.name: b'{"type":%b,' % _encode(each.name) for each in terms.schema.types}
+    edges = {each.name for each in terms.schema.types if each.edge is not None}
+    keyless = {each.name for each in terms.schema.types if each.key is None}
+    for state in states:
+        name, values = state.type, {**empty[state.type], **state.values}
+        if name in edges:
+            source, target = values.pop("source"), values.pop("target")
+            start = b'{"edge":%b,"from":%b,"to":%b,' % tuple(map(_encode, (name, source, target)))
+        else:
+            start = starts[name]
+            if name in keyless:
+                start += b'"id":%b,' % _encode(state.id)
+        yield b'%b"data":%b}\n' % (start, docs.encode(name, values))
+
+
+# --- RDF -----------------------------------------------------------------------------------
+
+
+def write_nquads(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
+    """The statements as the log has them."""
+    for state in states:
+        yield "".join(terms.statements(state)).encode()
+
+
+def write_turtle(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
+    """A paragraph a node; its statements in the words of N-Quads, with prefixes."""
+    vocabulary = terms.names.vocabulary
+    yield f"@prefix : <{vocabulary}> .\n@prefix xsd: <{XSD}> .\n".encode()
+    short: dict[str, str] = {f"<{RDF_TYPE}>": "a"}
+
+    def shorten(iri: str) -> str:
+        found = short.get(iri)
+        if found is None:
+            local = iri[1:-1].removeprefix(vocabulary)
+            found = short[iri] = f":{local}" if _is_local(local) else iri
+        return found
+
+    for state in states:
+        subject = terms.subject(state.handle)
+        lines = []
+        for statement in terms.statements(state):
+            predicate, _, value = statement[len(subject) + 1 : -3].partition(" ")
+            if predicate == f"<{RDF_TYPE}>":
+                value = shorten(value)
+            elif value.startswith('"') and value.endswith(">"):
+                text, mark, datatype = value.rpartition(f"^^<{XSD}")
+                if mark:
+                    value = f"{text}^^xsd:{datatype[:-1]}"
+            lines.append(f"{shorten(predicate)} {value}")
+        paragraph = " ;\n  ".join(lines)
+        yield f"\n{subject} {paragraph} .\n".encode()
+
+
+def write_jsonld(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
+    """A document with one object a node; every value but a text says its datatype."""
+    yield b'{"@context":%b,"@graph":[' % _encode({"@vocab": terms.names.vocabulary})
+    between = b"\n"
+    fields = {each.name: _jsonld_fields(terms, each.name) for each in terms.schema.types}
+    names, schema = terms.names, terms.schema
+    classes = {
+        each.name: [names.term(schema.by_name[name].iri) for name in schema.lineage(each.name)]
+        for each in schema.types
+    }
+    for state in states:
+        node: dict[str, object] = {
+            "@id": names.nodes + state.handle,
+            "@type": classes[state.type],
+        }
+        rest: list[dict[str, object]] = []
+        for name, value in state.values.items():
+            iri, encode = fields[state.type][name]
+            if schema.by_name[state.type].by_name[name].many:
+                first, *others = _portions([encode(each) for each in value], node["@id"])  # type: ignore[attr-defined]
+                node[iri] = first
+                rest += [{"@id": node["@id"], iri: portion} for portion in others]
+            else:
+                node[iri] = encode(value)
+        for each in (node, *rest):
+            yield between + _encode(each)
+            between = b",\n"
+    yield b"\n]}\n"
+
+
+def _portions(values: list[object], identifier: object) -> Iterator[list[object]]:
+    """A list whole, or in parts where each value makes a statement that is far longer than it.
+
+    A file that grows too much by being read is refused as hostile. To say the node's name now and
+    then keeps it well within that.
+    """
+    size = _PORTION if len(str(identifier)) > _LONG_NAME else max(len(values), 1)
+    for at in range(0, max(len(values), 1), size):
+        yield values[at : at + size]
+
+
+def _jsonld_fields(
+    terms: Terms, type_name: str
+) -> dict[str, tuple[str, Callable[[object], object]]]:
+    return {
+        field.name: (terms.names.term(field.iri), _jsonld_value(terms, field.type.scalar.row))
+        for field in terms.schema.by_name[type_name].fields
+    }
+
+
+def _jsonld_value(terms: Terms, row: Kind | None) -> Callable[[object], object]:
+    if row is None:
+        nodes = terms.names.nodes
+        return lambda handle: {"@id": f"{nodes}{handle}"}
+    datatype, lexical = row.datatype, row.lexical
+    if datatype == XSD + "string":
+        return lexical
+    return lambda value: {"@value": lexical(value), "@type": datatype}
+
+
+FORMATS: Final[dict[str, Callable[[Terms, Iterable[NodeState]], Iterator[bytes]]]] = {
+    "ndjson": write_ndjson,
+    "turtle": write_turtle,
+    "nquads": write_nquads,
+    "jsonld": write_jsonld,
+}
+"""The formats that are written."""
+
+
+class ReadOptions(NamedTuple):
+    """How files are read: what parses RDF, who is told of progress, how large they may be."""
+
+    parse: Parse
+    progress: Progress = no_progress
+    limits: LoadLimits = LOAD_LIMITS
+
+
+def load_files(
+    graph: Graph,
+    line: Checkout,
+    opening: Opening,
+    request: LoadRequest,
+    reading: ReadOptions,
+    *,
+    access: Access = OPEN,
+    call: CallRecord | None = None,
+    forked: bool = False,
+) -> LoadResult:
+    """Load all files of a request in one write; raises what is wrong with any of them.
+
+    They are read before the write begins, so that other writers wait for what is written and
+    not for what has to be read. If the types change meanwhile, the files are read again.
+    ``forked`` says whether the branch was made for it.
+    """
+    how = How(
+        format=common_format(request.files, request.format),
+        mode=request.mode,
+        type_name=request.type_name,
+        separator=request.separator,
+    )
+    parse, progress, limits = reading
+    several = Joined(request.files, limits) if len(request.files) > 1 else None
+    given: Given = request.files[0] if several is None else several.blocks()
+    opened: Opened | None = None
+    with ExitStack() as stack:
+        content = None
+        if request.idempotency_key is not None:
+            given, content = _digested(given, stack)
+        begin = partial(opening, request=["load", how, request.source, content])
+        source = stack.enter_context(closing(LoadSource(given, progress, limits)))
+        try:
+            while opened is None:
+                schema = _seen_schema(line, access)
+                with staging(schema, graph.names, source, how, parse) as staged:
+                    if staged.problems.found and not graph.file.in_memory:
+                        # What else is wrong is found out without keeping anybody waiting.
+                        with drafting(graph, line, access, call) as draft:
+                            put_staged(draft, staged, how.mode)
+                    with suppress(OutdatedError):
+                        opened = _put(begin, staged, how.mode, forked=forked)
+        except ValidationError as error:
+            if several is None:
+                raise
+            raise several.placed(error) from None
+    first = msgspec.convert(opened.result, _Answer)
+    return LoadResult(
+        line.name, opened.commit_id, first.nodes, first.deleted, first.forked, opened.replayed
+    )
+
+
+def _seen_schema(line: Checkout, access: Access) -> Schema:
+    """The types as an actor sees them, in whose terms a file is read."""
+    guard = guard_of(access, line.name, line.compiled)
+    return line.schema if guard is None else guard.seen.schema
+
+
+def _put(opening: Opening, staged: Staged, mode: Mode, *, forked: bool) -> Opened:
+    """Write what was read, with the types that it was read with."""
+    with opening() as opened:
+        if not opened.replayed:
+            if opened.write.nodes.seen.schema.digest != staged.schema.digest:
+                raise OutdatedError
+            loaded = put_staged(opened.write, staged, mode)
+            opened.answer({"nodes": loaded.nodes, "deleted": loaded.deleted, "forked": forked})
+    return opened
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What a load answers beside its commit."""
+
+    nodes: int = 0
+    deleted: int = 0
+    forked: bool = False
+
+
+def _digested(given: Given, stack: ExitStack) -> tuple[Given, str]:
+    """What is loaded, and the digest of its bytes; a stream is copied on the way."""
+    digest = sha256()
+    if isinstance(given, Path):
+        try:
+            with given.open("rb") as file:
+                for block in iter(partial(file.read, BLOCK), b""):
+                    digest.update(block)
+        except OSError as error:
+            raise NotFoundError(f"{given} can't be read: {error.strerror}") from None
+        return given, digest.hexdigest()
+    copy = stack.enter_context(TemporaryFile())  # noqa: SIM115 - closed by the caller
+    for block in blocks_of(given):
+        digest.update(block)
+        copy.write(block)
+    copy.seek(0)
+    return copy, digest.hexdigest()
+
+
+def export_line(
+    graph: Graph,
+    line: Checkout,
+    format: str,
+    types: Sequence[str] = (),
+    lens: SchemaFilter | None = None,
+) -> Generator[bytes, None, None]:
+    """A branch or snapshot as a file, in blocks; what is wrong with the request is told at once.
+
+    A branch is read as of its head now, whatever is written meanwhile. With a lens, what it
+    takes out is not in the file.
+    """
+    schema = line.schema if lens is None else lens.schema
+    for name in types:
+        if name not in schema.by_name:
+            raise NotFoundError(f"there is no type {name[:100]!r}; {suggest(name, schema.by_name)}")
+    if format not in FORMATS:
+        raise QueryError(f"there is no export format {format!r}; {suggest(format, FORMATS)}")
+    wanted = {each for name in types for each in schema.family(name)}
+    names = [each for each in schema.by_name if not types or each in wanted]
+
+    pinned = line
+    if not line.fixed and line.head.commit != GENESIS and graph.read_only is None:
+        pinned = snapshot_line(graph, graph.ancestry.commit(line.head.commit))
+
+    def blocks() -> Generator[bytes, None, None]:
+        states = _states(graph, pinned, names)
+        if lens is None:
+            yield from export(pinned.terms, states, format)
+        else:
+            seen = (state for each in states if (state := lens.see(each)) is not None)
+            yield from export(compile_once(schema, graph.names).terms, seen, format)
+
+    return blocks()
+
+
+def _states(graph: Graph, line: Checkout, type_names: Sequence[str]) -> Iterator[NodeState]:
+    """Every instance of types, page by page: nothing is held while nobody reads on."""
+    for name in type_names:
+        after = 0
+        while page := graph.reading_nodes(line, partial(_page, graph, name, after)):
+            yield from (stored.state for stored in page)
+            after = page[-1].nid
+
+
+def _page(graph: Graph, type_name: str, after: int, nodes: NodeIndex) -> list[Stored]:
+    with graph.file.reader() as db:
+        if db.in_transaction:
+            return nodes.page(db, type_name, after)
+        # One read transaction, so that all layers are seen at the same moment.
+        db.execute("BEGIN")
+        try:
+            return nodes.page(db, type_name, after)
+        finally:
+            db.execute("COMMIT")

@@ -1,0 +1,259 @@
+"""What a load is made of, whatever its format: nodes to put, and what is wrong with the file.
+
+Which node is meant: an IRI, a handle ``Type/id``, or the bare key where the type is known.
+
+Values that are written as text, in a cell or an RDF literal, as the validator takes them.
+
+What can't be read stays text, so that the validator says what is expected.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from trails.engine.validation.rules import RuleError
+from trails.engine.validation.validate import References
+from trails.engine.write.edits import MAX_ERRORS
+from trails.errors import FieldError
+from trails.model.constraints import shorten, showable
+from trails.model.iris import TRAILS, XSD, Names
+from trails.model.kinds import Kind, KindError
+from trails.model.names import suggest
+from trails.model.nodes import make_handle, split_handle
+from trails.model.texts import with_article
+from trails.model.types import PredicateDescriptor, Schema
+
+_number = re.compile(r"(?:line|row) ([0-9]+)").match
+
+
+class LoadItem(msgspec.Struct):
+    """A node that the file gives: raw values, and where they stand."""
+
+    number: int
+    """The line or row; where the format has none, a number below zero. No two share one."""
+    label: str
+    """What messages about it begin with, such as ``line 12: ``."""
+    type: str
+    values: dict[str, object]
+    id: str | None = None
+    handle: str | None = None
+    added: dict[str, list[str]] = {}
+    """What edge lines add to reference fields."""
+    open: bool = False
+    """Whether a reference names a key that several types could have."""
+    partial: bool = False
+    """Whether it only adds to a node of the graph, being an edge line's start."""
+    checked: bool = False
+    """Whether the values are as the validator would give them."""
+
+    @property
+    def whole(self) -> str:
+        """What messages begin with that are about no field of it."""
+        return self.label.removesuffix(".").removesuffix(", column ").removesuffix(": ") + ": "
+
+
+class Problems:
+    """Everything that is wrong with a file, by line."""
+
+    def __init__(self) -> None:
+        self.found: list[FieldError] = []
+        self.unread = False
+        """Whether some node could not even be read, so that references to it are no news."""
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no point in looking for more."""
+        return len(self.found) >= MAX_ERRORS
+
+    def add(self, label: str, message: str, code: str = "syntax", value: object = None) -> None:
+        """A line that gives no node."""
+        self.unread = True
+        where = label.rstrip(" .:")
+        self.found.append(FieldError(where, code, f"{label}{message}", showable(value)))
+
+    def listed(self, lines: dict[str, str]) -> list[FieldError]:
+        """All of them in the order of the file, with ``lines`` telling where nodes stand."""
+        told: dict[str, FieldError] = {}
+        for error in self.found:
+            if self.unread and isinstance(error, RuleError) and error.code == "reference":
+                continue
+            placed = _placed(error, lines)
+            told.setdefault(placed.message, placed)
+        return sorted(told.values(), key=_place)
+
+
+def _placed(error: FieldError, lines: dict[str, str]) -> FieldError:
+    label = ""
+    if isinstance(error, RuleError):
+        label = next((lines[handle] for handle in reversed(error.nodes) if handle in lines), "")
+    if not label:
+        return error
+    return FieldError(
+        label + error.field, error.code, label + error.message, error.value, error.constraint
+    )
+
+
+def _place(error: FieldError) -> int:
+    found = _number(error.field)
+    return int(found[1]) if found is not None else 1 << 62
+
+
+OPEN: Final = "\x00"
+"""Begins a reference whose type is open: ``\\0Type/key``, for a type that others extend."""
+
+
+class EndError(ValueError):
+    """An end that names no node; the text says what to write."""
+
+    def __init__(self, message: str, code: str = "reference") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Ends:
+    """Reads the ends of edges, and references by key, under one schema."""
+
+    def __init__(self, schema: Schema, names: Names) -> None:
+        self._schema = schema
+        self._reading = References(schema, names)
+        self.exact = self._reading.exact
+        self._families = {each.name: schema.family(each.name) for each in schema.types}
+        self._references: dict[str, list[tuple[str, PredicateDescriptor]]] = {}
+        for each in schema.types:
+            for field in each.fields:
+                if field.target is not None and each.edge is None:
+                    self._references.setdefault(field.name, []).append((each.name, field))
+
+    # --- nodes ---------------------------------------------------------------------
+
+    def node(self, value: object, type_name: str) -> str:
+        """A handle, or an open reference when several types could have the key."""
+        handle = self.exact(value)
+        if handle is not None:
+            return handle
+        try:
+            identifier = self._reading.identifier(value, type_name)
+        except KindError as error:
+            expected = f"must be an IRI, 'Type/id' or a key of {type_name}, not {shorten(value)}"
+            raise EndError(str(error) or expected) from None
+        if len(self._families[type_name]) == 1:
+            return make_handle(type_name, identifier)
+        return f"{OPEN}{type_name}/{identifier}"
+
+    def candidates(self, reference: str) -> list[str]:
+        """The handles that an open reference could stand for; a handle stands for itself."""
+        if not reference.startswith(OPEN):
+            return [reference]
+        type_name, _, identifier = reference[1:].partition("/")
+        return [make_handle(each, identifier) for each in self._families[type_name]]
+
+    def owners(self, handle: str) -> list[str]:
+        """How edge lines may have spelled a node: exactly, or openly by an ancestor's key."""
+        type_name, identifier = split_handle(handle)
+        lineage = self._schema.lineage(type_name)
+        return [
+            handle,
+            *(f"{OPEN}{each}/{identifier}" for each in lineage if len(self._families[each]) > 1),
+        ]
+
+    # --- edges ---------------------------------------------------------------------
+
+    def edge_names(self) -> Sequence[str]:
+        """Everything that an edge line may name."""
+        edges = [each.name for each in self._schema.types if each.edge is not None]
+        return [*edges, *self._references]
+
+    def reference(self, edge: str, start: object) -> tuple[str, PredicateDescriptor]:
+        """The handle (or open reference) of an edge's start, and the field that it means."""
+        type_name, dot, name = edge.rpartition(".")
+        if dot:
+            return self._named(type_name, name, start)
+        holders = self._references.get(edge)
+        if holders is None:
+            hint = suggest(edge, self.edge_names())
+            raise EndError(f"there is no edge {edge!r}; {hint}", "unknown_field")
+        exact = self.exact(start)
+        if exact is not None:
+            return exact, self._field_of(exact.partition("/")[0], edge)
+        declaring = sorted({field.declared_in for _, field in holders})
+        if len(declaring) > 1:
+            spelled = " or ".join(f"'{each}.{edge}'" for each in declaring)
+            raise EndError(
+                f"{edge!r} is a field of {', '.join(declaring)}, so the key {shorten(start)} is "
+                f"not exact; write \"from\" as 'Type/id' or an IRI, or the edge as {spelled}"
+            )
+        return self.node(start, declaring[0]), self._field_of(declaring[0], edge)
+
+    def _named(self, type_name: str, name: str, start: object) -> tuple[str, PredicateDescriptor]:
+        if type_name not in self._schema.by_name:
+            hint = suggest(type_name, self._schema.by_name)
+            raise EndError(f"there is no type {type_name!r}; {hint}", "unknown_field")
+        field = self._field_of(type_name, name)
+        owner = self.node(start, type_name)
+        if not owner.startswith(OPEN) and owner.partition("/")[0] not in self._families[type_name]:
+            raise EndError(f"{shorten(start)} is not {with_article(type_name)}")
+        return owner, field
+
+    def _field_of(self, type_name: str, name: str) -> PredicateDescriptor:
+        fields = self._schema.by_name[type_name].by_name
+        field = fields.get(name)
+        if field is None or field.target is None:
+            known = [each for each, found in fields.items() if found.target is not None]
+            hint = suggest(name, known) if known else "it has none"
+            told = f"{name!r} is not a reference field of {type_name}; {hint}"
+            raise EndError(told, "unknown_field")
+        return field
+
+
+_is_integer = re.compile(r"[+-]?[0-9]{1,1000}").fullmatch
+_is_decimal = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?").fullmatch
+_is_double = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?").fullmatch
+_TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
+
+
+def _integer(text: str, row: Kind) -> object:
+    if not _is_integer(text):
+        return text
+    return int(text) if row.native is int else text.removeprefix("+")
+
+
+def _decimal(text: str, _: Kind) -> object:
+    found = _is_decimal(text)
+    if found is None or not (found[2] or found[3]):
+        return text
+    sign = "-" if found[1] == "-" else ""
+    return f"{sign}{found[2].lstrip('0') or '0'}.{(found[3] or '').rstrip('0') or '0'}"
+
+
+def _double(text: str, _: Kind) -> object:
+    return float(text) if _is_double(text) else text
+
+
+def _boolean(text: str, _: Kind) -> object:
+    return _TRUTH.get(text, text)
+
+
+def _vector(text: str, _: Kind) -> object:
+    try:
+        return msgspec.json.decode(text, type=list[float])
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return text
+
+
+_READERS: Final[Mapping[str, Callable[[str, Kind], object]]] = {
+    XSD + "integer": _integer,
+    XSD + "decimal": _decimal,
+    XSD + "double": _double,
+    XSD + "boolean": _boolean,
+    TRAILS + "vector": _vector,
+}
+
+
+def read_text(row: Kind, text: str) -> object:
+    """The raw value that a text stands for."""
+    reader = _READERS.get(row.datatype)
+    return text if reader is None else reader(text, row)

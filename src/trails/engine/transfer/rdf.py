@@ -1,0 +1,320 @@
+"""RDF files: Turtle, N-Triples, N-Quads, JSON-LD.
+
+Text is parsed into N-Quads by a function that the caller supplies, because
+parsers meet hostile text best in a process of their own. The statements are
+sorted on disk, so that those of one node come together, and read as that
+node's values. What the schema does not declare is an error, as are blank nodes
+and named graphs. Merging replaces a field of one value and unites sets.
+
+Sort more lines than memory holds: sorted runs on disk, merged as they are read.
+"""
+
+from __future__ import annotations
+
+import heapq
+import io
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
+from itertools import groupby, islice
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Final
+
+import pyoxigraph as ox
+
+from trails.engine.transfer.items import LoadItem, Problems, read_text
+from trails.engine.transfer.load import LoadOutcome, put_staged
+from trails.engine.transfer.source import LoadSource, Progress, no_progress
+from trails.engine.transfer.staging import Staged
+from trails.engine.write.write import Write
+from trails.errors import FieldError, QueryError, ValidationError
+from trails.model.constraints import shorten
+from trails.model.iris import RDF_TYPE, XSD, Names
+from trails.model.kinds import Kind
+from trails.model.names import suggest
+from trails.model.nodes import make_handle
+from trails.model.texts import with_article
+from trails.model.types import PredicateDescriptor, Schema
+from trails.model.writes import Mode
+from trails.views.terms import long_token
+
+RUN: Final = 32 * 2**20
+_RUNS: Final = 64
+"""Files open at once; as many runs are merged into one."""
+
+
+def sorted_lines(blocks: Iterable[bytes], run: int = RUN) -> Iterator[bytes]:
+    """The lines of a text in byte order, each once, without their ends."""
+    with ExitStack() as stack:
+        runs: list[IO[bytes]] = []
+        lines: list[bytes] = []
+        size, begun = 0, list[bytes]()
+        for block in blocks:
+            size += len(block)
+            begun.append(block)
+            if b"\n" not in block:
+                continue
+            lines += b"".join(begun).split(b"\n")
+            begun = [lines.pop()]
+            if size >= run:
+                runs.append(_written(stack, sorted(lines)))
+                lines, size = [], 0
+                if len(runs) >= _RUNS:
+                    runs = [_written(stack, heapq.merge(*map(_lines_of, runs)))]
+        if rest := b"".join(begun):
+            lines.append(rest)
+        last = b""
+        for line in heapq.merge(*map(_lines_of, runs), sorted(lines)):
+            if line != last:
+                yield line
+            last = line
+
+
+def _written(stack: ExitStack, lines: Iterable[bytes]) -> IO[bytes]:
+    file = stack.enter_context(TemporaryFile())  # noqa: SIM115 - closed with the stack
+    file.writelines(line + b"\n" for line in lines)
+    file.seek(0)
+    return file
+
+
+def _lines_of(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        for line in file:
+            yield line[:-1]
+
+
+Parse = Callable[[Iterator[bytes], str, str], Iterator[bytes]]
+"""(blocks of text, format, base IRI) → blocks of N-Quads."""
+
+FORMATS: Final = {
+    "turtle": ox.RdfFormat.TURTLE,
+    "ntriples": ox.RdfFormat.N_TRIPLES,
+    "nquads": ox.RdfFormat.N_QUADS,
+    "jsonld": ox.RdfFormat.JSON_LD,
+}
+
+# A number may be written in a narrower datatype than the field has.
+_WIDER: Final = {
+    (XSD + "integer", XSD + "decimal"),
+    (XSD + "integer", XSD + "double"),
+    (XSD + "decimal", XSD + "double"),
+}
+_SOME: Final = 5000
+_BYTES: Final = 4 << 20
+"""Statements, and bytes of them, that are read in one step."""
+
+
+class _Reader(io.RawIOBase):
+    """Blocks as a file."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks = blocks
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        block = self._rest or next(self._blocks, b"")
+        size = min(len(buffer), len(block))
+        buffer[:size] = block[:size]
+        self._rest = block[size:]
+        return size
+
+
+def parse_here(blocks: Iterator[bytes], format: str, base_iri: str) -> Iterator[bytes]:
+    """Parse in this process: for files that one trusts."""
+    try:
+        quads = ox.parse(
+            io.BufferedReader(_Reader(blocks)), format=FORMATS[format], base_iri=base_iri
+        )
+        while some := list(islice(quads, _SOME)):
+            yield ox.serialize(some, format=ox.RdfFormat.N_QUADS) or b""
+    except (SyntaxError, ValueError, MemoryError) as error:
+        message = f"the file is not valid {format}: {error}"
+        if isinstance(error, MemoryError):
+            told = long_token(error)
+            if told is None:
+                raise
+            message = f"the file can't be read: {told}"
+        raise ValidationError([FieldError("source", "syntax", message)]) from None
+
+
+def stage_rdf(staged: Staged, source: LoadSource, format: str, parse: Parse = parse_here) -> None:
+    """Read RDF; ``staged`` is one of statements."""
+    if format not in FORMATS:
+        raise QueryError(f"there is no RDF format {format!r}; {suggest(format, FORMATS)}")
+    nquads = parse(source.blocks(), format, staged.names.nodes)
+    statements = Statements(staged.schema, staged.names, staged.problems)
+    staged.fill(statements.items(sorted_lines(nquads)))
+
+
+def load_rdf(
+    write: Write,
+    schema: Schema,
+    names: Names,
+    given: Path | IO[bytes] | Iterable[bytes],
+    *,
+    format: str,
+    mode: Mode = "merge",
+    parse: Parse = parse_here,
+    progress: Progress = no_progress,
+) -> LoadOutcome:
+    """Load RDF into a write that has begun; raises what is wrong with the file."""
+    with (
+        closing(LoadSource(given, progress)) as source,
+        Staged(schema, names, statements=True) as staged,
+    ):
+        stage_rdf(staged, source, format, parse)
+        return put_staged(write, staged, mode)
+
+
+class _Fields:
+    """What statements about nodes of one type may say."""
+
+    def __init__(self, schema: Schema, names: Names, type_name: str) -> None:
+        descriptor = schema.by_name[type_name]
+        lineage = schema.lineage(type_name)
+        self.classes = [names.term(schema.by_name[each].iri) for each in lineage]
+        self.by_iri = {names.term(field.iri): field for field in descriptor.fields}
+
+
+class Statements:
+    """Reads sorted N-Quads as nodes."""
+
+    def __init__(self, schema: Schema, names: Names, problems: Problems) -> None:
+        self._names = names
+        self._problems = problems
+        self._types = {each.name: _Fields(schema, names, each.name) for each in schema.types}
+
+    def items(self, lines: Iterator[bytes]) -> Iterator[LoadItem]:
+        """The nodes; statements that can't be used are noted on the way."""
+        groups = groupby(_quads(lines), key=lambda quad: quad.subject)
+        for number, (subject, quads) in enumerate(groups, start=1):
+            item = self._item(-number, subject, quads)
+            if self._problems.full:
+                return
+            if item is not None:
+                yield item
+
+    def _item(self, number: int, subject: object, quads: Iterable[ox.Quad]) -> LoadItem | None:
+        if not isinstance(subject, ox.NamedNode):
+            what = f"_:{subject.value}" if isinstance(subject, ox.BlankNode) else str(subject)
+            self._problems.add(
+                f"{shorten(what)} ",
+                "is a blank node, which has no name that a later load could use; give it an IRI "
+                f"like <{self._names.nodes}Type/id>",
+            )
+            return None
+        parsed = self._names.parse_node(subject.value)
+        if parsed is None or parsed[0] not in self._types:
+            hint = f"a node's IRI is <{self._names.nodes}Type/id>"
+            if parsed is not None:
+                hint = f"there is no type {parsed[0]!r}; {suggest(parsed[0], self._types)}"
+            label = f"{shorten(subject.value, 200)} "
+            self._problems.add(label, f"is not a node of this graph: {hint}", "unknown_field")
+            return None
+        item = LoadItem(number, f"{make_handle(*parsed)}.", parsed[0], {}, parsed[1])
+        return item if self._read(item, quads) else None
+
+    def _read(self, item: LoadItem, quads: Iterable[ox.Quad]) -> bool:
+        known = self._types[item.type]
+        good = True
+        for quad in quads:
+            try:
+                _note(item, known, quad)
+            except _StatementError as error:
+                good = False
+                predicate = quad.predicate.value
+                field = known.by_iri.get(predicate)
+                name = f"<{predicate}>" if field is None else field.name
+                self._problems.add(f"{item.label}{name} ", str(error), error.code)
+        return good
+
+
+class _StatementError(ValueError):
+    """A statement that can't be used."""
+
+    def __init__(self, message: str, code: str = "datatype") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def _quads(lines: Iterator[bytes]) -> Iterator[ox.Quad]:
+    some: list[bytes] = []
+    size = 0
+    for line in lines:
+        some.append(line)
+        size += len(line)
+        if len(some) >= _SOME or size >= _BYTES:
+            yield from ox.parse(b"\n".join(some), format=ox.RdfFormat.N_QUADS, lenient=True)
+            some, size = [], 0
+    yield from ox.parse(b"\n".join(some), format=ox.RdfFormat.N_QUADS, lenient=True)
+
+
+def _note(item: LoadItem, known: _Fields, quad: ox.Quad) -> None:
+    predicate = quad.predicate.value
+    field = known.by_iri.get(predicate)
+    if not isinstance(quad.graph_name, ox.DefaultGraph):
+        raise _StatementError(
+            f"is stated in the named graph {quad.graph_name}; a graph here is one graph, so "
+            "leave the name out"
+        )
+    if field is not None:
+        _add(item.values, field, _value(field, quad.object))
+    elif predicate != RDF_TYPE:
+        raise _StatementError(_unknown(predicate, known.by_iri), "unknown_field")
+    elif getattr(quad.object, "value", None) not in known.classes:
+        raise _StatementError(_misplaced(quad.object, item.type, known.classes))
+
+
+def _add(values: dict[str, object], field: PredicateDescriptor, value: object) -> None:
+    if field.many:
+        values.setdefault(field.name, []).append(value)  # type: ignore[attr-defined]
+    elif field.name in values:
+        raise _StatementError("may have at most 1 value", "max_count")
+    else:
+        values[field.name] = value
+
+
+def _value(field: PredicateDescriptor, term: object) -> object:
+    row = field.type.scalar.row
+    if row is None:
+        if isinstance(term, ox.NamedNode):
+            return term.value
+        raise _StatementError(
+            f"must be the IRI of {with_article(field.target or 'node')}, not {shorten(str(term))}",
+            "datatype",
+        )
+    if isinstance(term, ox.NamedNode) and row.datatype == XSD + "anyURI":
+        return term.value
+    if not isinstance(term, ox.Literal):
+        raise _StatementError(f"must be a literal, not {shorten(str(term))}", "datatype")
+    given = term.datatype.value
+    if given != row.datatype and (given, row.datatype) not in _WIDER:
+        raise _StatementError(_wrong_datatype(row, term), "datatype")
+    return read_text(row, term.value)
+
+
+def _wrong_datatype(row: Kind, term: ox.Literal) -> str:
+    wanted = str(ox.NamedNode(row.datatype))
+    if term.language is not None:
+        return f"keeps no language: write {shorten(term.value)} without @{term.language}"
+    return f"must be a literal of {wanted}, not {shorten(str(term), 120)}"
+
+
+def _unknown(predicate: str, known: Iterable[str]) -> str:
+    words = {_local(each): each for each in known}
+    hint = suggest(_local(predicate), words)
+    for word, iri in words.items():
+        hint = hint.replace(f"'{word}'", f"<{iri}>")
+    return f"is not a field of this type; {hint}"
+
+
+def _misplaced(term: object, type_name: str, classes: list[str]) -> str:
+    wanted = " or ".join(f"<{each}>" for each in classes)
+    return f"must be {wanted} for a node under {type_name}/, not {shorten(str(term), 120)}"
+
+
+def _local(iri: str) -> str:
+    return iri.replace("#", "/").rpartition("/")[2]

@@ -1,0 +1,1 @@
+"""Verify, repair, recover, back up, clean up."""

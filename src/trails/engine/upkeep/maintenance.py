@@ -1,0 +1,187 @@
+"""Upkeep of a graph: drop what nobody needs, and compact.
+
+Every commit stays. What goes are views, which can be made again; activities move into archives.
+
+Numbers about a graph: what it holds, how often it was changed, what it takes on disk.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from trails.engine.graph.graph import MAIN, Graph
+from trails.engine.session.context import GraphContext
+from trails.engine.visibility.access import OPEN
+from trails.engine.visibility.refs import RefResolver, make_room, reader
+from trails.log.storage import files_below
+from trails.model.names import branch_folder
+from trails.model.upkeep import Cleaned, Optimized
+from trails.sandbox.scratch import SCRATCH, sweep
+
+_KEPT_SNAPSHOTS: Final = 8
+
+
+def cleanup(graph: Graph, *, keep: int = _KEPT_SNAPSHOTS, dry_run: bool = False) -> Cleaned:
+    """Drop what nobody needs, archive old activities, and give unused space back."""
+    graph.check_writable()
+    before = _size(graph)
+    with graph.writing():
+        graph.catch_up()
+        folders = _unreachable(graph)
+        names = tuple(path.name for path in folders)
+        if dry_run:
+            snapshots = tuple(make_room(graph, keep, 2**62, dry_run=True))
+            count, runs = graph.activities.archivable(), _sweep_runs(graph, dry_run=True)
+            return Cleaned(snapshots, names, 0, 0, activities=count, runs=runs, dry_run=True)
+        snapshots = tuple(make_room(graph, keep, 2**62))
+        for path in folders:
+            shutil.rmtree(path, ignore_errors=True)
+        rows = graph.file.purge()
+        graph.file.give_back_space()
+    # The log has a lock of its own: what follows is done in steps, between which others write.
+    archives = graph.activities.archive()
+    runs = _sweep_runs(graph)
+    graph.log.give_back_space()
+    return Cleaned(
+        snapshots,
+        names,
+        rows,
+        max(0, before - _size(graph)),
+        activities=sum(each.count for each in archives),
+        archives=tuple(each.name for each in archives),
+        runs=runs,
+    )
+
+
+def remove_files(graph: Graph, *, dry_run: bool = False) -> Cleaned:
+    """Remove what can be made again and goes without writing anything: for a disk that is full."""
+    if graph.folder is None:
+        return Cleaned((), (), 0, 0, dry_run=dry_run)
+    before = _size(graph)
+    lines = list(graph.lines.values())
+    in_use = {line.name[1:] for line in lines if line.fixed and line.quads is not None}
+    found = sorted((graph.folder / "snapshots").glob("*"))
+    snapshots = [path for path in found if path.name not in in_use]
+    folders = _unreachable(graph)
+    gone = tuple(path.name for path in folders if path.parent.name != "snapshots")
+    runs = _sweep_runs(graph, dry_run=dry_run)
+    if dry_run:
+        found_names = tuple(path.name for path in snapshots)
+        return Cleaned(found_names, gone, 0, 0, runs=runs, dry_run=True)
+    for path in (*snapshots, *folders):
+        shutil.rmtree(path, ignore_errors=True)
+    return Cleaned(
+        tuple(path.name for path in snapshots if not path.exists()),
+        gone,
+        0,
+        max(0, before - _size(graph)),
+        runs=runs,
+    )
+
+
+def _sweep_runs(graph: Graph, *, dry_run: bool = False) -> tuple[str, ...]:
+    """Scratch space of sandboxes whose process was killed."""
+    if graph.folder is None:
+        return ()
+    return tuple(sweep(graph.folder / SCRATCH, dry_run=dry_run))
+
+
+def _unreachable(graph: Graph) -> list[Path]:
+    """Folders of branches and snapshots that exist no more."""
+    if graph.folder is None:
+        return []
+    wanted = {branch_folder(name) for name in (MAIN, *graph.log.branches())}
+    wanted_snapshots = {name[1:] for name in graph.file.layers.refs if name.startswith("@")}
+    return [
+        path
+        for parent, names in (("branches", wanted), ("snapshots", wanted_snapshots))
+        for path in sorted((graph.folder / parent).glob("*"))
+        if path.is_dir() and path.name not in names
+    ]
+
+
+def _size(graph: Graph) -> int:
+    if graph.folder is None:
+        return 0
+    return sum(facts.st_size for _, facts in files_below(graph.folder))
+
+
+def optimize(graph: Graph, progress: Callable[[str], None]) -> Optimized:
+    """Compact the files of a graph. Branches are left alone: their stores share main's files."""
+    graph.check_writable()
+    with graph.writing():
+        graph.catch_up()
+        graph.settle()
+        before = _size(graph)
+        progress("compacting the node index")
+        graph.file.purge()
+        graph.file.compact()
+        progress("compacting the quads view of main")
+        graph.stores.main().optimize()
+        graph.log.compact()
+        return Optimized(before, _size(graph))
+
+
+class Statistics(msgspec.Struct, frozen=True):
+    """A graph in numbers, seen from one branch or snapshot."""
+
+    graph: str
+    base_iri: str
+    branch: str | None
+    snapshot: str | None
+    head: str
+    """The newest commit that is seen; empty before the first."""
+    schema: str
+    instances: int
+    by_type: Mapping[str, int]
+    """Those of the types that extend a type are counted there too."""
+    commits: int | None
+    """All that the log holds, of every branch; None for actors who may not administer the graph."""
+    branches: int
+    """Those that may be read."""
+    bytes: Mapping[str, int] | None
+    """Files by part, each counted once; None in memory, and as with ``commits``."""
+
+
+def measure(graph: Graph, ctx: GraphContext) -> Statistics:
+    """Count; what is hidden is in no number."""
+    branches = RefResolver(graph, reader(ctx.access)).branches()
+    # Not by whether there are hidden branches: that would tell of them.
+    whole = ctx.sight.reads_all and (ctx.access is OPEN or ctx.access.may("Admin", MAIN))
+    by_type = ctx.kg.counts()
+    topmost = [each.name for each in ctx.kg.schema.types if each.extends is None]
+    return Statistics(
+        graph=graph.name,
+        base_iri=graph.names.base,
+        branch=ctx.branch or None,
+        snapshot=ctx.snapshot,
+        head=ctx.kg.head.commit,
+        schema=ctx.kg.schema.digest,
+        instances=sum(by_type[name] for name in topmost),
+        by_type=by_type,
+        commits=graph.log.last_seq() if whole else None,
+        branches=len(branches),
+        bytes=_sizes(graph) if whole else None,
+    )
+
+
+def _sizes(graph: Graph) -> dict[str, int] | None:
+    folder = graph.folder
+    if folder is None:
+        return None
+    sizes = {"log": 0, "node_index": 0, "stores": 0}
+    seen: set[int] = set()
+    for path, facts in files_below(folder):
+        if facts.st_ino not in seen:  # branches share files by hard links
+            seen.add(facts.st_ino)
+            top = path.relative_to(folder).parts[0]
+            sizes[_PARTS.get(top.partition(".")[0], "stores")] += facts.st_size
+    return sizes
+
+
+_PARTS = {"log": "log", "segments": "log", "nodes": "node_index"}

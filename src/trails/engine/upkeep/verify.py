@@ -1,0 +1,307 @@
+"""Prove a graph: every digest of the log, views that equal a fresh fold of it, every rule.
+
+The log is folded once, whatever the number of branches, and these are compared by their
+differences. The writer's lock is held for moments only: what is compared is one state of the
+views, while others go on writing.
+
+The content digest: one number for what a graph holds, however it came to hold it.
+
+It is the sum of the SHA-256 of every statement in canonical N-Quads, modulo
+2^256: independent of order, so that it streams, and equal for two graphs that
+hold the same statements.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Final
+
+from trails.engine.graph.checkouts import Checkout
+from trails.engine.graph.graph import MAIN, Graph
+from trails.engine.schema.rule_check import broken_rules, broken_since, group_violations
+from trails.errors import CorruptionError, StorageError
+from trails.log.payloads import payload_digest
+from trails.log.storage import files_below
+from trails.model.history import GENESIS, Commit, Move, is_chained
+from trails.model.iris import digest_of
+from trails.model.nodes import NodeState
+from trails.model.texts import count
+from trails.model.upkeep import Finding
+from trails.views.nodes.compare import States, compare
+from trails.views.nodes.file import NodeFile
+from trails.views.nodes.index import NodeIndex
+from trails.views.nodes.layers import ROOT_NAME
+from trails.views.quads.view import QuadsView, sum_of
+from trails.views.terms import Terms
+
+_SHOWN = 5
+LOG_FILE: Final = "log file"
+CHAIN: Final = "commit chain"
+NODES: Final = "node index"
+RULES: Final = "rules"
+QUADS: Final = "quads view"
+
+
+def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
+    """Check the log from its first commit, then both views."""
+    progress("checking the log's file")
+    pages = graph.log.check()
+    yield _finding(LOG_FILE, "sound", pages, "restore a backup, or run 'trails recover'")
+    chain = _check_chain(graph, progress)
+    yield chain
+    yield _check_activities(graph)
+    if graph.loss is not None:
+        yield Finding("lost commits", "problem", graph.loss.describe(graph.name), "trails recover")
+    if pages or chain.status == "problem" or graph.loss is not None:
+        return
+    progress("folding the log again to compare the views")
+    with tempfile.TemporaryDirectory(prefix="trails-verify-", dir=_roomy(graph)) as folder:
+        fresh = NodeFile(Path(folder) / "nodes.db", lambda digest: graph.compiled(digest).schema)
+        try:
+            yield _readable(NODES, lambda: _check_nodes(graph, fresh, progress))
+            progress("checking every rule on every branch")
+            yield _check_rules(graph, fresh)
+        finally:
+            fresh.close()
+        yield _readable(QUADS, lambda: _check_quads(graph, Path(folder) / "quads", progress))
+
+
+def _roomy(graph: Graph) -> Path | None:
+    """Where the log is folded: beside the graph, or elsewhere if that disk is too full for it."""
+    place = graph.temporary()
+    if place is None or graph.folder is None:
+        return place
+    needed = 2 * sum(facts.st_size for _, facts in files_below(graph.folder))
+    free = shutil.disk_usage(place).free
+    return None if free < needed and free < shutil.disk_usage(tempfile.gettempdir()).free else place
+
+
+def verify_and_repair(graph: Graph, progress: Callable[[str], None]) -> tuple[Finding, ...]:
+    """Check a graph, rebuild the views that differ from the log, and check again.
+
+    Views can't be made from a damaged log: then nothing is changed.
+    """
+    found = tuple(verify(graph, progress))
+    wrong = {each.name for each in found if each.status == "problem"}
+    if wrong & {LOG_FILE, CHAIN}:
+        detail = "not attempted, because views are made from the log; nothing was changed"
+        return (*found, Finding("repair", "problem", detail, "restore the log from a backup"))
+    if not wrong & {NODES, QUADS}:
+        return found
+    progress("making the views anew from the log")
+    try:
+        graph.rebuild()
+    except StorageError as error:
+        return (*found, Finding("repair", "problem", error.message))
+    return tuple(verify(graph, progress))
+
+
+def _readable(name: str, check: Callable[[], Finding]) -> Finding:
+    """What a check finds; that a view can't be read is a finding, too."""
+    try:
+        return check()
+    except CorruptionError as error:
+        return Finding(name, "problem", error.message, "trails verify --repair")
+
+
+def _check_activities(graph: Graph) -> Finding:
+    archives = graph.log.archives()
+    archived = count(sum(each.count for each in archives), "activity", "activities")
+    sound = f"{archived} archived in {count(len(archives), 'file')}, every digest right"
+    problems = graph.log.check_archives()
+    return _finding("activities", sound, problems, "put the files back from a backup")
+
+
+def _finding(name: str, sound: str, problems: list[str], fix: str) -> Finding:
+    if not problems:
+        return Finding(name, "ok", sound)
+    more = f" (and {len(problems) - _SHOWN} more)" if len(problems) > _SHOWN else ""
+    return Finding(name, "problem", "; ".join(problems[:_SHOWN]) + more, fix)
+
+
+def _check_chain(graph: Graph, progress: Callable[[str], None]) -> Finding:
+    """Every digest of the log; that a row can't be read is a finding, too."""
+    broken: list[str] = []
+    try:
+        for problem in _check_commits(graph, progress):
+            broken.append(problem)  # noqa: PERF402 - what was found before an error counts
+        total = graph.log.last_seq()
+    except CorruptionError as error:
+        broken.append(f"commits can't be read: {error.__cause__ or error}")
+        return _finding(CHAIN, "", broken, "restore a backup, or run 'trails recover'")
+    sound = f"{count(total, 'commit')}, every digest right"
+    return _finding(CHAIN, sound, broken, "restore a backup, or run 'trails recover'")
+
+
+def _check_commits(graph: Graph, progress: Callable[[str], None]) -> Iterator[str]:
+    digests: dict[str, str] = {}
+    commits: list[tuple[int, str, str]] = []
+    previous = 0
+    with graph.writing():  # all of one moment, whatever is written meanwhile
+        last, moves, stored = graph.log.last_seq(), list(graph.log.moves()), graph.log.branches()
+    for commit in graph.log.commits(until=last):
+        if commit.seq != previous + 1:
+            yield f"commit {commit.seq} follows {previous}"
+        previous = commit.seq
+        if not commit.seq % 5000:
+            progress(f"checked {commit.seq} commits")
+        yield from _check_commit(graph, commit, digests)
+        digests[commit.id] = commit.digest
+        commits.append((commit.seq, commit.branch, commit.id))
+    yield from _check_heads(commits, moves, {name: each.commit for name, each in stored.items()})
+
+
+def _check_heads(
+    commits: list[tuple[int, str, str]], waiting: list[Move], stored: dict[str, str]
+) -> Iterator[str]:
+    """Branch heads are what commits and moves, in the order in which they happened, made them."""
+    heads: dict[str, str] = {}
+    for seq, branch, identifier in [*commits, (2**62, "", "")]:
+        while waiting and waiting[0].after < seq:
+            move = waiting.pop(0)
+            if heads.get(move.branch, GENESIS) != move.before:
+                yield f"branch {move.branch} was not at {move.before} when it was changed"
+            if move.action == "delete":
+                heads.pop(move.branch, None)
+            else:
+                heads[move.branch] = move.commit
+        if branch:
+            heads[branch] = identifier
+    for branch in sorted({*heads, *stored}):
+        if heads.get(branch) != stored.get(branch):
+            yield (
+                f"branch {branch} points at {stored.get(branch)}, but its history ends at "
+                f"{heads.get(branch)}"
+            )
+
+
+def _check_commit(graph: Graph, commit: Commit, digests: dict[str, str]) -> Iterator[str]:
+    try:
+        with graph.log.open_removed(commit) as removed, graph.log.open_added(commit) as added:
+            (gone, gone_count), (come, come_count) = _digest(removed), _digest(added)
+    except Exception as error:  # noqa: BLE001 - whatever can't be read is the finding
+        yield f"commit {commit.id}: its statements can't be read ({error})"
+        return
+    if payload_digest(gone, come) != commit.payload:
+        yield f"commit {commit.id}: its statements are not those that were committed"
+    if (gone_count, come_count) != (commit.removed, commit.added):
+        yield f"commit {commit.id}: it has another number of statements than it says"
+    missing = [parent for parent in commit.parents if parent not in digests]
+    if missing:
+        yield f"commit {commit.id}: its parent {missing[0]} does not come before it"
+        return
+    if not is_chained(commit, tuple(digests[parent] for parent in commit.parents)):
+        yield f"commit {commit.id}: its digest does not follow from its content"
+    schema = graph.log.schema(commit.schema)
+    if schema is None or digest_of(schema) != commit.schema:
+        yield f"commit {commit.id}: its schema {commit.schema[:12]} is missing or changed"
+
+
+def _digest(stream: IO[bytes]) -> tuple[str, int]:
+    digest, lines = sha256(), 0
+    while chunk := stream.read(1 << 20):
+        digest.update(chunk)
+        lines += chunk.count(b"\n")
+    return digest.hexdigest(), lines
+
+
+def _check_nodes(graph: Graph, fresh: NodeFile, progress: Callable[[str], None]) -> Finding:
+    """Fold every state that the index holds anew, all in one pass, and compare."""
+    for name in graph.log.branches():
+        if name in graph.file.layers.refs:
+            graph.line(name)  # brings it to its head
+    if not graph.file.frozen:
+        graph.settling.run()
+    with ExitStack() as stack:
+        with graph.writing():
+            if not graph.file.frozen:
+                graph.catch_up()
+                graph.settle()
+            heads = {name: head.commit for name, head in graph.log.branches().items()}
+            ours = States(stack.enter_context(graph.file.pinned()), fresh.schema_of)
+        stack.callback(ours.close)
+        held = {name: ours.layers[at].position.commit for name, at in ours.layers.refs.items()}
+        trunk = held.pop(ROOT_NAME, held[MAIN])
+        folded = graph.refold.fold(fresh, trunk, heads | held, progress)
+        progress(f"folded {count(folded, 'commit')}; comparing the node index")
+        found = compare(ours, States(fresh.db, fresh.schema_of))
+    sound = f"{count(found.rows, 'row')}, as the log says"
+    return _finding(NODES, sound, found.problems, "trails verify --repair")
+
+
+def _check_rules(graph: Graph, fresh: NodeFile) -> Finding:
+    """Check every rule on the present state of every branch, which a sound log should give."""
+    broken: list[str] = []
+    states, checked = States(fresh.db, fresh.schema_of), 0
+    branches = {MAIN, *graph.log.branches()}
+    for group in states.groups():
+        names = [name for name in group if name in branches]
+        earlier: NodeIndex | None = None
+        for name in names:
+            compiled = graph.compiled(states.schema(name).digest)
+            nodes = NodeIndex(fresh, name)
+            nodes.follow(compiled.schema)
+            if earlier is None:
+                found = broken_rules(nodes, fresh.db, compiled)
+            else:
+                handles = states.between(names[names.index(name) - 1], name)
+                found = broken_since(earlier, nodes, fresh.db, compiled, sorted(handles))
+            broken += [f"{name}: {rule}" for rule in group_violations(found)]
+            earlier = nodes
+            checked += 1
+    fix = "change the nodes that break a rule, or the declarations"
+    return _finding(RULES, f"kept on {count(checked, 'branch', 'branches')}", broken, fix)
+
+
+def _check_quads(graph: Graph, folder: Path, progress: Callable[[str], None]) -> Finding:
+    """Compare the statements of main, and of the branches whose views have been made."""
+    problems, total = [], 0
+    fresh = QuadsView(folder)
+    try:
+        for name in graph.with_stores():
+            statements, differing = _compare_statements(graph, fresh, graph.line(name))
+            total += statements
+            progress(f"compared {count(statements, 'statement')} of {name}")
+            if differing:
+                problems.append(f"{count(differing, 'statement')} of {name} differ from the log")
+    finally:
+        fresh.close()
+    sound = f"{count(total, 'statement')}, as the log says"
+    return _finding(QUADS, sound, problems, "trails verify --repair")
+
+
+def _compare_statements(graph: Graph, fresh: QuadsView, line: Checkout) -> tuple[int, int]:
+    """(statements, how many differ) of a branch, whose fold ``fresh`` becomes."""
+    position, ours = graph.reading_store(
+        line, lambda quads: (quads.stored_position(), sum_of(quads))
+    )
+    graph.folding.walk_quads(fresh, graph.ancestry.path(fresh.position.commit, position.commit))
+    if ours == sum_of(fresh):
+        return ours[1], 0
+    with graph.writing():  # a write may have come between
+        return graph.reading_store(line, lambda quads: _count_differences(graph, fresh, quads))
+
+
+def _count_differences(graph: Graph, fresh: QuadsView, quads: QuadsView) -> tuple[int, int]:
+    path = graph.ancestry.path(fresh.position.commit, quads.position.commit)
+    graph.folding.walk_quads(fresh, path)
+    total, missing = 0, 0
+    for quad in fresh.data():
+        total += 1
+        missing += quad not in quads.store
+    added = sum(quad not in fresh.store for quad in quads.data())
+    return total, missing + added
+
+
+def content_digest(terms: Terms, states: Iterable[NodeState]) -> str:
+    """The digest of all statements of these nodes."""
+    total = 0
+    for state in states:
+        for line in terms.statements(state):
+            total += int.from_bytes(sha256(line.encode()).digest(), "big")
+    return f"{total % 2**256:064x}"

@@ -1,0 +1,1 @@
+"""Rules: each value of a node, references, and what holds between nodes."""

@@ -1,0 +1,348 @@
+"""Rules that look at other nodes: uniqueness, references, edges at a node; and a node's size.
+
+Each is tested right after a change, on the index as it then is. What fails is
+remembered and tested again when the write ends, because a later change of the
+same write may have mended it; so a write is judged by its end, and memory is
+spent on suspects only.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from urllib.parse import unquote
+
+from trails.engine.validation.validate import SeenNodes, size_error, size_of, suggest_nodes
+from trails.errors import FieldError
+from trails.model.nodes import NodeState
+from trails.model.texts import count, with_article
+from trails.model.types import PredicateDescriptor, Schema
+from trails.model.visibility import SchemaFilter
+from trails.views.nodes.index import NodeIndex, Replacement
+from trails.views.nodes.rows import MISSING, handle_key, slot_name
+
+_SHOWN = 10
+
+
+_REMEMBERED = 100_000
+
+
+class RuleError(FieldError, frozen=True):
+    """A violation that concerns several nodes."""
+
+    nodes: tuple[str, ...] = ()
+    """The handles of those that break the rule, the one whose change did so last."""
+    others: tuple[str, ...] = ()
+    """The handles of further nodes that it is about."""
+    edge: str = ""
+    """The edge type, where the number of edges at a node is wrong."""
+
+
+def of_node(handle: str, error: FieldError) -> RuleError:
+    """A violation of a node's own, with the node."""
+    return RuleError(
+        error.field, error.code, error.message, error.value, error.constraint, (handle,)
+    )
+
+
+class RuleBook:
+    """What a schema says about other nodes, compiled once."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.pointers = {each.name: list(self._pointing_at(each.name)) for each in schema.types}
+        self.ends = {each.name: list(self._edges_at(each.name)) for each in schema.types}
+        self.references = {
+            each.name: [field for field in each.fields if field.target is not None]
+            for each in schema.types
+        }
+
+    def _pointing_at(self, type_name: str) -> Iterator[tuple[str, PredicateDescriptor]]:
+        """The slots of reference fields that may point at a type."""
+        lineage = self.schema.lineage(type_name)
+        for descriptor in self.schema.types:
+            for field in descriptor.fields:
+                if field.target in lineage and field.declared_in == descriptor.name:
+                    yield slot_name(descriptor.name, (field.name,)), field
+
+    def _edges_at(self, type_name: str) -> Iterator[tuple[str, str, int, int | None]]:
+        """(edge type, side, least, most) for edge types that limit edges at a type."""
+        lineage = self.schema.lineage(type_name)
+        for descriptor in self.schema.types:
+            edge = descriptor.edge
+            if edge is not None:
+                for side, end, limits in (
+                    ("source", edge.source, edge.per_source),
+                    ("target", edge.target, edge.per_target),
+                ):
+                    if end in lineage and limits != (0, None):
+                        yield descriptor.name, side, *limits
+
+
+class Rules:
+    """Watches the changes of one write."""
+
+    def __init__(
+        self,
+        book: RuleBook,
+        nodes: NodeIndex,
+        db: sqlite3.Connection,
+        lens: SchemaFilter | None = None,
+    ) -> None:
+        """``lens`` is how the writer sees nodes; messages name no others."""
+        self._seen = SeenNodes(nodes, db, book.schema if lens is None else lens.schema, lens)
+        self._book = book
+        self._schema = book.schema
+        self._nodes = nodes
+        self._db = db
+        self._duplicates: dict[tuple[str, bytes], tuple[tuple[str, ...], str]] = {}
+        self._dangling: dict[tuple[str, str, str], PredicateDescriptor] = {}
+        self._gone: dict[str, NodeState] = {}
+        self._crowded: set[tuple[str, str, str]] = set()
+        self._oversized: dict[str, int] = {}
+        """How large nodes were before, which are too large now."""
+        self._known: set[str] = set()
+        """Handles seen to exist, so that a batch asks once a target; bounded."""
+
+    # --- watching ----------------------------------------------------------------------
+
+    def watch(self, before: NodeState | None, after: NodeState | None) -> None:
+        """Test a change that the index already has."""
+        if after is None:
+            if before is not None:
+                self._watch_deleted(before)
+            return
+        old = {} if before is None else before.values
+        self._watch_unique(before, after)
+        for field in self._book.references[after.type]:
+            value = after.values.get(field.name)
+            if value is not None and value != old.get(field.name):
+                self._watch_references(after, field, value)
+        if before is None:
+            self._watch_new_ends(after)
+
+    def _watch_unique(self, before: NodeState | None, after: NodeState) -> None:
+        for slot in self._nodes.unique_slots(after.type):
+            keys = slot.extract(after.values)
+            if before is not None and keys == slot.extract(before.values):
+                continue
+            for key in keys:
+                if key != MISSING and len(self._nodes.holders(self._db, slot.name, key, 2)) > 1:
+                    self._duplicates[slot.name, key] = slot.unique, after.handle
+
+    def _watch_references(self, node: NodeState, field: PredicateDescriptor, value: object) -> None:
+        for handle in value if isinstance(value, tuple) else (value,):
+            if not self._reference_holds(field, str(handle)):
+                self._dangling[node.handle, field.name, str(handle)] = field
+
+    def _reference_holds(self, field: PredicateDescriptor, handle: str) -> bool:
+        target = field.target or ""
+        if not self._schema.is_a(handle.partition("/")[0], target):
+            return False
+        if handle in self._known:
+            return True
+        if not self._nodes.exists(self._db, handle):
+            return False
+        if len(self._known) < _REMEMBERED:
+            self._known.add(handle)
+        return True
+
+    def _watch_new_ends(self, node: NodeState) -> None:
+        descriptor = self._schema.by_name[node.type]
+        if descriptor.edge is not None:
+            for side in ("source", "target"):
+                self._watch_count(node.type, side, str(node.values[side]))
+        for edge, side, low, _ in self._book.ends[node.type]:
+            if low:
+                self._watch_count(edge, side, node.handle)
+
+    def _watch_count(self, edge: str, side: str, handle: str) -> None:
+        if self._count_error(edge, side, handle) is not None:
+            self._crowded.add((edge, side, handle))
+
+    def _watch_deleted(self, node: NodeState) -> None:
+        self._known.discard(node.handle)
+        # What comes to refer to it later is told as a reference that leads nowhere.
+        if next(self.inbound(node), None) is not None:
+            self._gone[node.handle] = node
+        if self._schema.by_name[node.type].edge is not None:
+            for side in ("source", "target"):
+                self._watch_count(node.type, side, str(node.values[side]))
+
+    def inbound(self, node: NodeState) -> Iterator[tuple[str, PredicateDescriptor]]:
+        """(handle, field) of every reference to a node."""
+        key = handle_key(node.handle)
+        for slot, field in self._book.pointers[node.type]:
+            for holder in self._nodes.holders(self._db, slot, key):
+                yield holder, field
+
+    def weigh(self, large: Iterable[Replacement]) -> None:
+        """Test the sizes of nodes that may be too large; what was larger before may stay so."""
+        docs = self._nodes.docs
+        for change in large:
+            before, after = change.before, change.after
+            if after is not None and size_error(docs, after) is not None:
+                was = 0 if before is None else size_of(docs, before.state)
+                self._oversized.setdefault(change.handle, was)
+
+    def forget(self) -> None:
+        """Drop every suspicion."""
+        for suspects in (
+            self._duplicates,
+            self._dangling,
+            self._gone,
+            self._crowded,
+            self._oversized,
+        ):
+            suspects.clear()
+
+    # --- the verdict -------------------------------------------------------------------
+
+    def settle(self, errors: list[FieldError]) -> None:
+        """Test every suspect on the state at the end; add what is still wrong."""
+        errors.extend(self.violations())
+
+    def violations(self, *, each_reference: bool = False) -> Iterator[RuleError]:
+        """Test every suspect on the state as it is now.
+
+        ``each_reference`` reports references to what was deleted one by one, at their holders.
+        """
+        yield from self._duplicate_errors()
+        yield from self._dangling_errors()
+        yield from self._gone_references() if each_reference else self._gone_errors()
+        for suspect in sorted(self._crowded):
+            error = self._count_error(*suspect)
+            if error is not None:
+                yield error
+        yield from self._size_errors()
+
+    def _size_errors(self) -> Iterator[RuleError]:
+        for handle, allowed in self._oversized.items():
+            stored = self._nodes.find(self._db, handle)
+            error = None if stored is None else size_error(self._nodes.docs, stored.state, allowed)
+            if error is not None:
+                yield of_node(handle, error)
+
+    def _duplicate_errors(self) -> Iterator[RuleError]:
+        for (slot, key), (fields, newcomer) in self._duplicates.items():
+            error = duplicate_error(self._nodes, self._db, slot, key, fields, newcomer)
+            if error is not None:
+                yield error
+
+    def _dangling_errors(self) -> Iterator[RuleError]:
+        hints = 0
+        for (holder, name, handle), field in self._dangling.items():
+            stored = self._nodes.find(self._db, holder)
+            value = None if stored is None else stored.state.values.get(name)
+            points = handle in value if isinstance(value, tuple) else handle == value
+            if points and not self._reference_holds(field, handle):
+                there = self._is_seen(handle)
+                hint = ""
+                if hints < _SHOWN:  # each costs some searches
+                    hints += 1
+                    hint = self.suggest(field.target or "", unquote(handle.partition("/")[2]))
+                yield dangling_error(holder, field, handle, there=there, hint=hint)
+
+    def _is_seen(self, handle: str) -> bool:
+        stored, lens = self._nodes.find(self._db, handle), self._seen.lens
+        return stored is not None and (lens is None or lens.see(stored.state) is not None)
+
+    def suggest(self, target: str, identifier: str) -> str:
+        """The end of a message about a node that does not exist: which do."""
+        if target not in self._seen.schema.by_name:
+            return ""
+        return f"; {suggest_nodes(self._seen, target, identifier)}"
+
+    def _gone_references(self) -> Iterator[RuleError]:
+        for handle, node in self._gone.items():
+            if not self._nodes.exists(self._db, handle):
+                for holder, field in self.inbound(node):
+                    yield dangling_error(holder, field, handle, there=False)
+
+    def _gone_errors(self) -> Iterator[RuleError]:
+        for handle, node in self._gone.items():
+            if self._nodes.exists(self._db, handle):
+                continue
+            users = list(self.inbound(node))
+            if users:
+                shown = ", ".join(f"{user}.{field.name}" for user, field in users[:_SHOWN])
+                more = f" and {len(users) - _SHOWN} more" if len(users) > _SHOWN else ""
+                verb = "refers" if len(users) == 1 else "refer"
+                yield RuleError(
+                    users[0][1].name,
+                    "in_use",
+                    f"{handle} can't be deleted while {shown}{more} {verb} to it; change that "
+                    "first, or delete with cascade",
+                    handle,
+                    [user for user, _ in users[:_SHOWN]],
+                    nodes=(handle,),
+                    others=tuple(user for user, _ in users),
+                )
+
+    def _count_error(self, edge: str, side: str, handle: str) -> RuleError | None:
+        for name, end, low, high in self._book.ends.get(handle.partition("/")[0], ()):
+            if name == edge and end == side and self._nodes.exists(self._db, handle):
+                found = self._nodes.count_key(
+                    self._db, slot_name(edge, (side,)), handle_key(handle)
+                )
+                return count_error(edge, side, handle, (low, high), found)
+        return None
+
+
+def duplicate_error(
+    nodes: NodeIndex,
+    db: sqlite3.Connection,
+    slot: str,
+    key: bytes,
+    fields: tuple[str, ...],
+    newcomer: str | None = None,
+) -> RuleError | None:
+    """Several nodes have one key in a slot; ``newcomer`` is the one that came last."""
+    holders = nodes.holders(db, slot, key, _SHOWN)
+    if len(holders) < 2:
+        return None
+    stored = nodes.find(db, holders[-1])
+    values = {} if stored is None else stored.state.values
+    shown = [values.get(name) for name in fields]
+    return RuleError(
+        fields[0] if len(fields) == 1 else ", ".join(fields),
+        "unique",
+        f"{' and '.join(fields)} must be unique: {', '.join(map(repr, shown))} is shared by "
+        f"{', '.join(holders)}",
+        str(shown[0]) if len(shown) == 1 else [str(each) for each in shown],
+        list(fields),
+        nodes=tuple(sorted(holders, key=lambda handle: handle == newcomer)),
+    )
+
+
+def dangling_error(
+    holder: str, field: PredicateDescriptor, handle: str, *, there: bool, hint: str = ""
+) -> RuleError:
+    """A reference leads nowhere, or to a node of another type; ``hint`` ends the message."""
+    wanted = with_article(field.target or "node")
+    why = f"which is not {wanted}" if there else "which does not exist"
+    return RuleError(
+        field.name,
+        "reference",
+        f"{field.name} must refer to {wanted}; {holder} refers to {handle}, {why}{hint}",
+        handle,
+        field.target,
+        nodes=(holder,),
+        others=(handle,),
+    )
+
+
+def count_error(
+    edge: str, side: str, handle: str, limits: tuple[int, int | None], found: int
+) -> RuleError | None:
+    """A node has too few or too many edges of a type; None where the number is right."""
+    low, high = limits
+    if found < low:
+        least = count(low, f"{edge} edge")
+        message = f"{handle} needs at least {least} as {side}, not {found}"
+        return RuleError(side, "min_count", message, handle, low, (handle,), edge=edge)
+    if high is not None and found > high:
+        most = count(high, f"{edge} edge")
+        message = f"{handle} may have at most {most} as {side}, not {found}"
+        return RuleError(side, "max_count", message, handle, high, (handle,), edge=edge)
+    return None

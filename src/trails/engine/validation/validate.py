@@ -1,0 +1,301 @@
+"""Check values against a type: every field, every rule, every violation at once.
+
+Compiled once a schema. What a node's own values can break is found here; what
+needs a look at other nodes is the write path's.
+
+How large a node may be: so large that every export of it can be loaded again.
+
+A text is one token to whatever reads a file. The RDF parser takes tokens of up to 16 MiB,
+in JSON-LD of up to 8 MiB, and also reads the log. So a node is measured by its longest form.
+
+References: which node a value means, by one rule wherever a reference is taken.
+
+A reference is an IRI, ``trails://kg/Type/id``, ``Type/id``, or the bare key (the id) where the
+type is known. A key of a type that others extend is looked up among all of them. What has the
+form of ``Type/id``, with a type that exists, is read as that before it is read as a key.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Collection, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Final, NamedTuple
+
+from trails.authoring.nodes import Node
+from trails.errors import FieldError
+from trails.model.constraints import Coerce, compile_field, shorten, showable
+from trails.model.iris import Names, id_problem, normal_id
+from trails.model.kinds import DanglingError, KindError
+from trails.model.names import suggest
+from trails.model.nodes import MAX_NODE, NodeState, make_handle, split_handle
+from trails.model.types import REF, PredicateDescriptor, Schema
+from trails.model.visibility import SchemaFilter
+from trails.views.nodes.conditions import first_handles
+from trails.views.nodes.index import NodeIndex
+from trails.views.nodes.rows import Docs
+
+Exist = Callable[[Sequence[str]], Collection[str]]
+"""Handles → those of them that exist, as the actor sees them."""
+
+_LOOKED_AT: Final = 50
+"""Ids that a wrong one is compared with."""
+_LONGEST: Final = 200
+"""Characters of the longest id that is compared with others."""
+_SHOWN: Final = 3
+_digits = re.compile(r"-?[0-9]{1,19}").fullmatch
+
+
+class References:
+    """Reads references under one schema."""
+
+    def __init__(self, schema: Schema, names: Names) -> None:
+        self._schema = schema
+        self._names = names
+        self._families = {each.name: schema.family(each.name) for each in schema.types}
+        self._fields: dict[str, list[PredicateDescriptor]] = {
+            each.name: [field for field in each.fields if field.target is not None]
+            for each in schema.types
+        }
+
+    def exact(self, value: object) -> str | None:
+        """The handle that an IRI or ``Type/id`` means; None for everything else."""
+        parsed = self._parse(value)
+        return None if parsed is None else make_handle(*parsed)
+
+    def _parse(self, value: object) -> tuple[str, str] | None:
+        if not isinstance(value, str):
+            return None
+        parsed = self._names.parse_node(value)
+        if parsed is None and value.isascii() and value.count("/") == 1:
+            try:
+                parsed = split_handle(value)
+            except UnicodeDecodeError:
+                return None
+        return parsed if parsed is not None and parsed[0] in self._families else None
+
+    def identifier(self, value: object, target: str) -> str:
+        """The id that a bare key means."""
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise KindError
+        key = self._schema.by_name[target].key
+        row = None if key is None else key.type.row
+        if row is None:
+            identifier = str(value)
+        else:
+            if isinstance(value, str) and row.native is int and _digits(value):
+                value = int(value)
+            try:
+                identifier = row.lexical(row.coerce(value))
+            except KindError:
+                raise DanglingError(
+                    f"{shorten(value)} can't be a key of {target}, which is {row.expected}"
+                ) from None
+        identifier = normal_id(identifier)
+        problem = id_problem(identifier)
+        if problem is not None:
+            raise DanglingError(f"{shorten(value)} can't be a key of {target}: {problem}")
+        return identifier
+
+    def read(self, value: object, target: str) -> tuple[str, list[str]]:
+        """The id that a reference gives, and the handles that it may mean, the likeliest first."""
+        family = self._families.get(target)
+        if family is None:
+            raise DanglingError(f"there is no {target} {shorten(value)}")
+        exact = self._parse(value)
+        try:
+            identifier = self.identifier(value, target)
+        except KindError:
+            if exact is None:
+                raise
+            return exact[1], [make_handle(*exact)] if exact[0] in family else []
+        handles = [make_handle(each, identifier) for each in family]
+        if exact is None:
+            return identifier, handles
+        return exact[1], [make_handle(*exact), *handles] if exact[0] in family else handles
+
+    def other_type(self, value: object, target: str) -> str | None:
+        """The handle that a reference means exactly, where its type is not the one asked for."""
+        exact = self._parse(value)
+        if exact is None or exact[0] in self._families.get(target, ()):
+            return None
+        return make_handle(*exact)
+
+    def settle(
+        self, type_name: str, values: Mapping[str, object], exist: Exist
+    ) -> Mapping[str, object]:
+        """The values of a node with its keys in reference fields as handles.
+
+        What can't be read stays as it is, for the validator to refuse.
+        """
+        settled: dict[str, object] = {}
+        for field in self._fields[type_name]:
+            given = values.get(field.name)
+            if isinstance(given, str | int | float) and not field.many:
+                settled[field.name] = self._settle(given, field.target or "", exist)
+            elif isinstance(given, list | tuple | set | frozenset):
+                settled[field.name] = [
+                    self._settle(each, field.target or "", exist) for each in given
+                ]
+        return {**values, **settled} if settled else values
+
+    def _settle(self, value: object, target: str, exist: Exist) -> object:
+        if not isinstance(value, str | int | float) or self.exact(value) is not None:
+            return value
+        try:
+            identifier = self.identifier(value, target)
+        except KindError:
+            return value
+        family = self._families[target]
+        if len(family) > 1:
+            for handle in exist([make_handle(each, identifier) for each in family]):
+                return handle
+        return make_handle(target, identifier)
+
+
+# --- what does not exist -------------------------------------------------------------------
+
+
+class SeenNodes(NamedTuple):
+    """The nodes of a branch as an actor sees them; what it does not see is not suggested."""
+
+    nodes: NodeIndex
+    db: sqlite3.Connection
+    schema: Schema
+    lens: SchemaFilter | None = None
+
+
+def suggest_nodes(seen: SeenNodes, target: str, identifier: str) -> str:
+    """The nodes of a type whose ids are nearest to one; failing that, some that there are."""
+    wanted = identifier[:_LONGEST]
+    some: list[str] = []
+    for length in dict.fromkeys((max(len(wanted) - 1, 0), 3, 1, 0)):
+        found = [
+            handle
+            for name in seen.schema.family(target)
+            for handle in first_handles(
+                seen.nodes, seen.db, make_handle(name, wanted[:length]), _LOOKED_AT, seen.lens
+            )
+        ]
+        handles = {split_handle(handle)[1]: handle for handle in found}
+        near = get_close_matches(wanted, handles, n=_SHOWN, cutoff=0.6)
+        if near:
+            return f"did you mean {' or '.join(handles[each] for each in near)}?"
+        some = some or found
+    if "/" in wanted.strip("/"):  # a type or a base that does not exist, before the id
+        return suggest_nodes(seen, target, wanted.strip("/").rpartition("/")[2])
+    more = ", …" if len(some) > _SHOWN else ""
+    listed = ", ".join(sorted(some)[:_SHOWN])
+    return f"there are {listed}{more}" if some else f"there is no {target} yet"
+
+
+class Validator:
+    """Checks the values of nodes of one schema."""
+
+    def __init__(self, schema: Schema, names: Names) -> None:
+        self.references = References(schema, names)
+        self.special: dict[str, Coerce] = {REF: reference_coercer(self.references)}
+        self._known = {each.name: each.by_name.keys() for each in schema.types}
+        self._checks = {
+            each.name: [
+                (field.name, compile_field(field, self.special, stored=True))
+                for field in each.fields
+            ]
+            for each in schema.types
+        }
+        self._extra = {
+            each.name: [
+                (field.name, compile_field(field, self.special, stored=True))
+                for shape in schema.shapes_of(each.name)
+                for field in shape.fields
+            ]
+            for each in schema.types
+        }
+
+    def check(
+        self, type_name: str, raw: Mapping[str, object], prefix: str, errors: list[FieldError]
+    ) -> dict[str, object]:
+        """The coerced values; violations are added to ``errors``, each path with ``prefix``."""
+        values: dict[str, object] = {}
+        get = raw.get
+        for name, check in self._checks[type_name]:
+            value = check(get(name), prefix + name, errors)
+            if value or (value is not None and value != ()):
+                values[name] = value
+        if not raw.keys() <= self._known[type_name]:
+            errors.extend(self._unknown(type_name, raw, prefix))
+        for name, check in self._extra[type_name]:
+            more: list[FieldError] = []
+            check(get(name), prefix + name, more)
+            if more:  # the type's own check may have said the same
+                said = {error.message for error in errors}
+                errors.extend(error for error in more if error.message not in said)
+        return values
+
+    def _unknown(self, type_name: str, raw: Mapping[str, object], prefix: str) -> list[FieldError]:
+        known = [name for name, _ in self._checks[type_name]]
+        errors = []
+        for name in raw:
+            if name not in known:
+                message = f"{prefix}{name} is not a field of {type_name}; {suggest(name, known)}"
+                errors.append(
+                    FieldError(prefix + name, "unknown_field", message, showable(raw[name]))
+                )
+        return errors
+
+
+def reference_coercer(references: References) -> Coerce:
+    """Accept an instance, an IRI or ``Type/id``; give the handle.
+
+    Bare keys are settled before values are checked, because that may need a look at the graph.
+    """
+
+    def coerce(value: object) -> object:
+        handle = references.exact(value)
+        if handle is not None:
+            return handle
+        if isinstance(value, Node) or hasattr(value, "__trails__"):
+            handle = getattr(value, "handle", None)
+            if handle is not None:
+                return handle
+            raise KindError("it has no key yet")
+        raise KindError
+
+    return coerce
+
+
+_DELETE = b"\x7f"
+"""The character that JSON writes as it is, and N-Quads in six bytes."""
+
+
+def field_sizes(docs: Docs, state: NodeState) -> dict[str, int]:
+    """Bytes that each field takes, with its name, where it is longest."""
+    sizes = {}
+    for name, value in state.values.items():
+        doc = docs.encode(state.type, {name: value})
+        sizes[name] = len(doc) - 1 + 5 * doc.count(_DELETE)
+    return sizes
+
+
+def size_of(docs: Docs, state: NodeState) -> int:
+    """Bytes of a node's values."""
+    return 1 + sum(field_sizes(docs, state).values())
+
+
+def size_error(docs: Docs, state: NodeState, allowed: int = 0) -> FieldError | None:
+    """A node is larger than nodes may be, and than what was ``allowed`` before."""
+    sizes = field_sizes(docs, state)
+    size = 1 + sum(sizes.values())
+    if size <= max(MAX_NODE, allowed):
+        return None
+    largest = max(sizes, key=sizes.__getitem__)
+    return FieldError(
+        largest,
+        "max_size",
+        f"{state.handle} takes {size:,} bytes, {sizes[largest]:,} of them in {largest!r}; a node "
+        f"may take {MAX_NODE:,}. Shorten {largest!r}, split it over several nodes, or keep large "
+        "content elsewhere and store its URI in a Blob field",
+        size,
+        MAX_NODE,
+    )

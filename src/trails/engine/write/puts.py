@@ -1,0 +1,288 @@
+"""A node that shall be put: check its values, find out which node it is, merge it.
+
+What a change of one node means, before any other node is looked at. Pure but for
+the clock in new ids.
+
+Instances of node types on their way into a write: what saving one asks for, and leaves in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import msgspec
+
+from trails.authoring.nodes import WriteOutcome, is_unfolded, state_of
+from trails.engine.validation.validate import Exist, Validator
+from trails.engine.write.pending import PendingNodes
+from trails.errors import FieldError, NotFoundError, TransactionError
+from trails.model.iris import edge_id, id_problem, normal_id, uuid7
+from trails.model.nodes import NodeState, make_handle
+from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
+from trails.views.nodes.index import Stored
+
+Mode = Literal["create", "update", "upsert"]
+
+
+class Put(msgspec.Struct, frozen=True):
+    """Create or change a node: its raw values, and its id where the type has no key."""
+
+    type: str
+    values: Mapping[str, object]
+    id: str | None = None
+    mode: Mode = "create"
+    loaded: Mapping[str, object] | None = None
+    """For an update: the values that were read; only what differs from them is written."""
+    label: str | None = None
+    """How errors name this node among many, such as ``line 12: ``; else by type and key."""
+    handle: str | None = None
+    """Given with ``id`` where the values are checked already, being the validator's own."""
+
+
+class Wanted(msgspec.Struct):
+    """A node that shall be put: its values, what is wrong with them, and which node it is."""
+
+    label: str
+    values: dict[str, object]
+    errors: list[FieldError]
+    id: str | None = None
+    handle: str | None = None
+
+
+def check_put(
+    schema: Schema, validator: Validator, change: Put, prefix: str | None, exist: Exist
+) -> Wanted:
+    """Validate one node's own values and find out which node it is.
+
+    ``exist`` tells which nodes there are, for references by key.
+    """
+    if change.handle is not None:
+        return Wanted(change.label or "", dict(change.values), [], change.id, change.handle)
+    descriptor = schema.by_name.get(change.type)
+    if descriptor is None:
+        raise NotFoundError(
+            f"this graph has no type {change.type!r}; it has "
+            f"{', '.join(schema.by_name) or 'none yet'}"
+        )
+    errors: list[FieldError] = []
+    label = prefix if prefix is not None else _batch_prefix(descriptor, change)
+    given = validator.references.settle(change.type, change.values, exist)
+    values = validator.check(change.type, given, label, errors)
+    identifier = _identify(descriptor, change, values, label, errors)
+    if identifier is None:
+        return Wanted(label, values, errors)
+    return Wanted(label, values, errors, identifier, make_handle(change.type, identifier))
+
+
+def settle_put(
+    schema: Schema, change: Put, wanted: Wanted, before: Stored | None
+) -> NodeState | None:
+    """The state that a node shall have, given what is there; None when it can't be put."""
+    identifier, handle, values = wanted.id, wanted.handle, wanted.values
+    if identifier is None or handle is None:
+        return None
+    if before is None:
+        if change.mode == "update":
+            raise NotFoundError(
+                f"{handle} does not exist any more; it was deleted after it was read",
+                handle=handle,
+            )
+        return NodeState(change.type, identifier, values)
+    descriptor = schema.by_name[change.type]
+    if change.mode == "create":
+        wanted.errors.append(_exists(descriptor, change, handle, wanted))
+        return None
+    if change.loaded is not None:
+        values = _merge(before.state.values, change.loaded, values, descriptor)
+    fixed = _changed_identity(descriptor, before.state.values, values, wanted.label)
+    if fixed:
+        wanted.errors.extend(fixed)
+        return None
+    return NodeState(change.type, identifier, values)
+
+
+def _identify(
+    descriptor: TypeDescriptor,
+    change: Put,
+    values: Mapping[str, object],
+    label: str,
+    errors: list[FieldError],
+) -> str | None:
+    if change.mode == "update" and change.id is not None:
+        return change.id
+    if descriptor.edge is not None:
+        source, target = values.get("source"), values.get("target")
+        if source is None or target is None:
+            return None
+        return edge_id(str(source), str(target))
+    key = descriptor.key
+    if key is None:
+        return change.id or uuid7()
+    value, row = values.get(key.name), key.type.row
+    if value is None or row is None:
+        return None
+    identifier = normal_id(row.lexical(value))
+    problem = id_problem(identifier)
+    if problem is not None:
+        path = label + key.name
+        message = f"{path} can't be a key: {problem}"
+        errors.append(FieldError(path, "datatype", message, identifier))
+        return None
+    return identifier
+
+
+def misnamed(schema: Schema, state: NodeState) -> Iterator[FieldError]:
+    """A node's IRI is derived from its key, an edge's from its ends."""
+    descriptor, handle = schema.by_name[state.type], state.handle
+    errors: list[FieldError] = []
+    change = Put(state.type, state.values, state.id)
+    identifier = _identify(descriptor, change, state.values, f"{handle}.", errors)
+    if identifier not in {None, state.id}:
+        field = "target" if descriptor.key is None else descriptor.key.name
+        yield FieldError(
+            f"{handle}.{field}",
+            "immutable_key",
+            f"{handle}.{field} gives this node the id {identifier!r}; a node's IRI follows "
+            "from its key, and an edge's from its ends",
+            identifier,
+            state.id,
+        )
+    yield from errors
+
+
+def _batch_prefix(descriptor: TypeDescriptor, change: Put) -> str:
+    """How errors name a node among many."""
+    if change.label is not None:
+        return change.label
+    key = descriptor.key
+    name = change.values.get(key.name) if key is not None else change.id
+    return f"{descriptor.name}/{name if name is not None else '?'}."
+
+
+def _exists(descriptor: TypeDescriptor, change: Put, handle: str, wanted: Wanted) -> FieldError:
+    if descriptor.edge is not None:
+        field = "target"
+        what = "this edge exists already between the same two nodes"
+    else:
+        field = descriptor.key.name if descriptor.key is not None else "id"
+        what = f"{handle} exists already"
+    advice = "update it, or upsert it"
+    if change.label is not None:
+        advice = "load it with mode 'merge' to change it"
+    path = wanted.label + field
+    return FieldError(path, "unique", f"{path}: {what}; {advice}", wanted.id, True)
+
+
+def _merge(
+    stored: Mapping[str, object],
+    loaded: Mapping[str, object],
+    wanted: Mapping[str, object],
+    descriptor: TypeDescriptor,
+) -> dict[str, object]:
+    """What is stored, with only those fields replaced that the caller changed."""
+    merged = dict(stored)
+    for field in descriptor.fields:
+        value = wanted.get(field.name)
+        if value != loaded.get(field.name):
+            if value is None:
+                merged.pop(field.name, None)
+            else:
+                merged[field.name] = value
+    return merged
+
+
+def _changed_identity(
+    descriptor: TypeDescriptor,
+    before: Mapping[str, object],
+    after: Mapping[str, object],
+    label: str,
+) -> list[FieldError]:
+    """A key never changes, nor do the ends of an edge."""
+    fixed: list[PredicateDescriptor] = [field for field in descriptor.fields if field.key]
+    if descriptor.edge is not None:
+        fixed += [descriptor.by_name["source"], descriptor.by_name["target"]]
+    return [
+        FieldError(
+            label + field.name,
+            "immutable_key",
+            f"{label}{field.name} identifies the node and can't change from "
+            f"{before.get(field.name)!r}; make a new node and delete this one",
+            str(after.get(field.name)),
+            str(before.get(field.name)),
+        )
+        for field in fixed
+        if before.get(field.name) != after.get(field.name)
+    ]
+
+
+def change_of(nodes: PendingNodes, node: object, *, upsert: bool) -> Put | None:
+    """What saving an instance asks for; None when none of its fields was ever looked at."""
+    descriptor = getattr(type(node), "__trails__", None)
+    state = getattr(node, "__dict__", {}).get("_trails_state")
+    if descriptor is None or state is None:
+        raise TransactionError(f"{node!r} is not an instance of a node type")
+    if state.stored and not is_unfolded(node):  # type: ignore[arg-type]
+        return None
+    own = node.__dict__
+    values = {name: value for name in descriptor.by_name if (value := own.get(name)) is not None}
+    seen = nodes.seen.schema.by_name.get(descriptor.name)
+    if seen is not None and seen is not descriptor:
+        values = _said(seen, descriptor, values)
+        values.update(_kept(seen, descriptor, state.loaded if state.stored else None))
+    if state.stored:
+        return Put(descriptor.name, values, state.id, "update", state.loaded)
+    return Put(descriptor.name, values, state.id, "upsert" if upsert else "create")
+
+
+def _said(
+    seen: TypeDescriptor, descriptor: TypeDescriptor, values: dict[str, object]
+) -> dict[str, object]:
+    """The values of an instance without those that it has by itself and the branch has not.
+
+    A branch has other types than are declared where some are hidden, or its data needs them.
+    """
+    return {
+        name: value
+        for name, value in values.items()
+        if name in seen.by_name or value not in ([], _own_default(descriptor.by_name[name]))
+    }
+
+
+def _kept(
+    seen: TypeDescriptor, descriptor: TypeDescriptor, loaded: Mapping[str, object] | None
+) -> dict[str, object]:
+    """What was loaded into fields that the branch has and the declared type has not."""
+    return {
+        name: value
+        for name, value in (loaded or {}).items()
+        if name in seen.by_name and name not in descriptor.by_name
+    }
+
+
+def _own_default(field: PredicateDescriptor) -> object:
+    """What a new instance has in a field that nobody set."""
+    many = field.many and isinstance(field.default, list | tuple)
+    return list(field.default) if many else field.default  # type: ignore[call-overload]
+
+
+def remember(node: object, state: NodeState, fate: WriteOutcome) -> None:
+    """Let an instance know what is stored of it, if its write lands."""
+    known = state_of(node)  # type: ignore[arg-type]
+    known.id, known.handle = state.id, state.handle
+    known.remember(stored=True, values=state.values, fate=fate)
+
+
+def request_of(node: object, *, upsert: bool) -> list[object]:
+    """What saving an instance asks for, as an idempotency key sees it.
+
+    A program that tries again makes its new instances again; so the random id of one that was
+    not read from the graph does not count.
+    """
+    descriptor = getattr(type(node), "__trails__", None)
+    state = getattr(node, "__dict__", {}).get("_trails_state")
+    if descriptor is None or state is None:
+        return []  # which saving it refuses
+    own = node.__dict__
+    values = {name: value for name in descriptor.by_name if (value := own.get(name)) is not None}
+    return [descriptor.name, None if state.ctx is None else state.id, values, upsert]

@@ -1,0 +1,175 @@
+"""What comes of a request: a result in JSON, or a failure of a known kind.
+
+Surfaces translate both; they decide nothing. A result is encoded once, here,
+and its bytes are handed on as they are.
+
+What a query answers.
+
+Why a graph is open for reading only.
+
+Outages: what is said of a graph that is not served.
+
+The reasons name declarations and policies, which are not for everybody to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from trails.errors import BehindError, ReadOnlyError, UnwritableError
+from trails.model.actors import OPERATOR, Actor
+
+FailureKind = Literal[
+    "unknown",  # no such tool, or one that the actor may not see
+    "validation",  # arguments or data that break rules; data["fields"] has all of them
+    "unauthenticated",  # a credential that is missing or wrong
+    "scope",  # a scope that the credential lacks
+    "denied",  # a rule that denies these arguments of a visible tool
+    "budget",  # an actor that has used up what it may use
+    "semantic",  # anything else that the caller can do something about
+    "internal",  # anything that it can't; data["trace_id"] finds it in the server's log
+]
+
+
+class Success(msgspec.Struct, frozen=True):
+    """A result: the JSON text of an object."""
+
+    body: bytes
+    """As msgspec encodes it, so that decoding and encoding it again gives the same bytes."""
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """What went wrong, said so that the caller can act on it."""
+
+    kind: FailureKind
+    code: str
+    """Stable, from the error tree: ``not_found``, ``conflict``, …"""
+    message: str
+    """Complete in itself: names the field, the value, the rule and the next step."""
+    data: Mapping[str, object] = {}
+    """JSON-ready."""
+
+
+Outcome = Success | Failure
+
+
+class QueryAnswer(msgspec.Struct, frozen=True):
+    """The result of a query: of SELECT, rows by variable; of ASK, a truth value.
+
+    CONSTRUCT and DESCRIBE give rows of subject, predicate, object.
+    """
+
+    variables: tuple[str, ...]
+    rows: tuple[Mapping[str, object], ...]
+    truth: bool | None = None
+    truncated: str | None = None
+    """Which limit cut the rows off, if one did."""
+    notice: str | None = None
+    """What that means, and what to do about it; and which names of the query there are not."""
+
+    def with_notice(self, notice: str | None) -> QueryAnswer:
+        """The same with one notice more."""
+        if notice is None:
+            return self
+        told = notice if self.notice is None else f"{self.notice}; {notice}"
+        return msgspec.structs.replace(self, notice=told)
+
+    def __bool__(self) -> bool:
+        """The truth of ASK; for the others whether there are rows."""
+        return bool(self.rows) if self.truth is None else self.truth
+
+    def __iter__(self) -> Iterator[Mapping[str, object]]:
+        """The rows."""
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        """How many rows."""
+        return len(self.rows)
+
+
+Status = Literal["ok", "read_only", "behind"]
+"""Whether a graph is written and read, only read, or has lost data and is only read."""
+
+
+_ERRORS: Final[Mapping[str, type[ReadOnlyError]]] = {
+    "behind": BehindError,
+    "requested": ReadOnlyError,
+    "storage": UnwritableError,
+}
+
+
+class ReadOnly(msgspec.Struct, frozen=True):
+    """A cause, in a sentence that says what to do."""
+
+    cause: Literal["behind", "requested", "storage"]
+    reason: str
+
+    def error(self) -> ReadOnlyError:
+        """What a write is refused with."""
+        return _ERRORS[self.cause](f"nothing was written: {self.reason}", cause=self.cause)
+
+
+REQUESTED: Final = ReadOnly(
+    "requested",
+    "the project is open read-only, because that was asked for (--read-only, or read_only in "
+    "[project]); open it without that to write",
+)
+
+
+def unwritable(why: str) -> ReadOnly:
+    """The disk refuses to be written."""
+    return ReadOnly(
+        "storage",
+        f"the project is open read-only, because its disk can't be written ({why}); make it "
+        "writable, or free some space ('trails cleanup' helps), and open the project again "
+        "(restart the server)",
+    )
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """A commit that a file names."""
+
+    where: str
+    """The file, in words."""
+    seq: int
+    commit: str
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """Commits that other files name and the log does not have."""
+
+    last_seq: int
+    """Where the log ends."""
+    traces: tuple[Trace, ...]
+
+    @property
+    def missing(self) -> tuple[Trace, ...]:
+        """The missing commits that are known, oldest first, each once."""
+        found = {each.commit: each for each in reversed(self.traces)}
+        return tuple(sorted(found.values(), key=lambda each: each.seq))
+
+    def describe(self, graph: str) -> str:
+        """What is missing, what proves it, and what to do."""
+        missing = self.missing
+        first, last = missing[0], missing[-1]
+        which = f"commit {first.seq} ({first.commit})"
+        if len(missing) > 1:
+            span = f"from {first.seq} ({first.commit}) to {last.seq} ({last.commit})"
+            which = f"{len(missing)} commits {span}"
+        proof = ", ".join(dict.fromkeys(each.where for each in self.traces))
+        return (
+            f"the log of graph {graph!r} has lost data: it ends at commit {self.last_seq}, and "
+            f"{which} named by {proof} can't be found in it. The graph is open read-only and "
+            "nothing was changed; run 'trails recover'"
+        )
+
+
+def tell_outage(graph: str, failure: Failure, actor: Actor) -> Failure:
+    """Why a graph is not served: all of it to whoever works on it, else only that it is so."""
+    if not actor.credential or actor == OPERATOR:
+        return failure
+    message = f"graph {graph!r} is not served now; the server's log has the reasons"
+    return Failure(failure.kind, failure.code, message)

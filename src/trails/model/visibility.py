@@ -1,0 +1,317 @@
+"""Sight: what of a graph's types one actor may read and change.
+
+The engine is handed a sight and keeps to it; who has which is decided elsewhere.
+
+Lens: types and nodes with what is hidden taken out.
+
+What is left is what there would be if the hidden types and fields had never been declared.
+
+Facets: the kinds of statements that a lens can tell apart.
+
+Whether somebody sees a change follows from its facets alone, and there are no more of them
+than types and fields, however many nodes change: so changes are told by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from functools import cached_property, partial
+from typing import Final, NamedTuple
+
+import msgspec
+
+from trails.model.caches import LRUCache
+from trails.model.nodes import NodeState
+from trails.model.types import PredicateDescriptor, Schema, ShapeDescriptor, TypeDescriptor
+
+ENDS: Final = ("source", "target")
+"""The fields of an edge that say what it joins."""
+
+
+class ChangeKey(NamedTuple):
+    """What a statement is about: that a node is there, or one of its fields."""
+
+    type: str
+    field: str = ""
+    """Empty for the node itself."""
+    target: str = ""
+    """The type of what a reference leads to."""
+    ends: tuple[str, ...] = ()
+    """The types of what an edge joins."""
+
+
+def facets_between(
+    schema: Schema, before: NodeState | None, after: NodeState | None
+) -> Iterator[ChangeKey]:
+    """In what a node changed; it was made or deleted where one of its states is None."""
+    state = before if after is None else after
+    if state is None:
+        return
+    descriptor = schema.by_name.get(state.type)
+    ends: tuple[str, ...] = ()
+    if descriptor is not None and descriptor.edge is not None:
+        ends = tuple(type_of(state.values.get(end)) for end in ENDS)
+    if before is None or after is None:
+        yield ChangeKey(state.type, ends=ends)
+        return
+    fields = {} if descriptor is None else descriptor.by_name
+    old, new = before.values, after.values
+    for name in old.keys() | new.keys():
+        was, now = old.get(name), new.get(name)
+        if was == now:
+            continue
+        field = fields.get(name)
+        if field is None or field.target is None:
+            yield ChangeKey(state.type, name, "", ends)
+        else:
+            for target in {type_of(each) for each in _members(was) ^ _members(now)}:
+                yield ChangeKey(state.type, name, target, ends)
+
+
+def type_of(handle: object) -> str:
+    """The type of the node that a reference leads to."""
+    return str(handle).partition("/")[0]
+
+
+def _members(value: object) -> frozenset[object]:
+    if value is None:
+        return frozenset()
+    return frozenset(value) if isinstance(value, tuple) else frozenset((value,))
+
+
+_ENDS: Final = ("source", "target")
+
+
+class SchemaFilter(msgspec.Struct, frozen=True):
+    """What is seen of a schema and of its nodes.
+
+    What identifies an instance can't be hidden by itself, since its IRI would tell it: a type
+    whose key is hidden is hidden as a whole, and so is an edge type with a hidden end.
+    """
+
+    schema: Schema
+    """The types that are left."""
+    hidden: frozenset[str]
+    """The types that do not exist."""
+    hidden_fields: Mapping[str, frozenset[str]]
+    """What visible types do not have, fields that refer to hidden types among them."""
+    partial_refs: Mapping[str, frozenset[str]]
+    """Fields by type that may refer to instances of hidden types; such values do not exist."""
+    partial_edges: frozenset[str]
+    """Edge types of which some may join instances of hidden types; such edges do not exist."""
+    blurred: Mapping[str, frozenset[str]]
+    """Fields by type whose stored values are not for every instance what is seen of them."""
+
+    def knows(self, handle: str) -> bool:
+        """Whether a node with this handle can exist at all, going by its type."""
+        return handle.partition("/")[0] in self.schema.by_name
+
+    def shows(self, facet: ChangeKey) -> bool:
+        """Whether a change in a facet is seen."""
+        descriptor, types = self.schema.by_name.get(facet.type), self.schema.by_name
+        return (
+            descriptor is not None
+            and (not facet.field or facet.field in descriptor.by_name)
+            and (not facet.target or facet.target in types)
+            and all(each in types for each in facet.ends)
+        )
+
+    def see(self, state: NodeState) -> NodeState | None:
+        """A node without what is hidden of it; None when it does not exist."""
+        name, values = state.type, state.values
+        descriptor = self.schema.by_name.get(name)
+        if descriptor is None:
+            return None
+        if name in self.partial_edges and not all(
+            self.knows(str(values.get(end, ""))) for end in _ENDS
+        ):
+            return None
+        # What is left is kept, rather than what is hidden dropped: a field that was declared
+        # after the lens was made is not seen through it.
+        known, partial = descriptor.by_name, self.partial_refs.get(name, ())
+        if not partial and values.keys() <= known.keys():
+            return state
+        left = {each: value for each, value in values.items() if each in known}
+        for field in partial:
+            self._drop_hidden(left, field)
+        return NodeState(name, state.id, left)
+
+    def _drop_hidden(self, values: dict[str, object], field: str) -> None:
+        """Take references to nodes that do not exist out of a field."""
+        value = values.get(field)
+        if isinstance(value, tuple):
+            kept = tuple(each for each in value if self.knows(str(each)))
+            if kept:
+                values[field] = kept
+            else:
+                del values[field]
+        elif value is not None and not self.knows(str(value)):
+            del values[field]
+
+
+def make_lens(
+    schema: Schema, hidden_types: Iterable[str], hidden_fields: Mapping[str, frozenset[str]]
+) -> SchemaFilter:
+    """The lens that hides some types and fields, and what can't be without them."""
+    hidden, partial, gone = _close(schema, hidden_types, hidden_fields)
+    types = [_restrict_type(schema, each, hidden, gone) for each in schema.types]
+    seen = Schema.of(
+        (each for each in types if each is not None),
+        _restrict_shapes(schema, hidden, gone),
+    )
+    partial_refs = {
+        each.name: frozenset(
+            field.name
+            for field in each.fields
+            if field.target is not None and not hidden.isdisjoint(schema.family(field.target))
+        )
+        for each in seen.types
+    }
+    blurred = {
+        each.name: partial_refs[each.name].union(
+            *(gone[name] for name in schema.family(each.name) if name not in hidden)
+        )
+        for each in seen.types
+    }
+    return SchemaFilter(
+        seen,
+        hidden,
+        {name: fields for name, fields in gone.items() if fields and name not in hidden},
+        {name: fields for name, fields in partial_refs.items() if fields},
+        partial - hidden,
+        {name: fields for name, fields in blurred.items() if fields},
+    )
+
+
+def _close(
+    schema: Schema, hidden_types: Iterable[str], hidden_fields: Mapping[str, frozenset[str]]
+) -> tuple[frozenset[str], frozenset[str], dict[str, frozenset[str]]]:
+    """What is hidden with what is said to be: types, edge types in part, fields.
+
+    Hiding one thing may take others along, so it is repeated until nothing more is.
+    """
+    hidden = frozenset(hidden_types) & schema.by_name.keys()
+    while True:
+        partial = frozenset(
+            each.name
+            for each in schema.types
+            if each.edge is not None
+            and any(not hidden.isdisjoint(schema.family(end)) for end in _ends(each))
+        )
+        out_of_reach = hidden.union(
+            # Whether such an edge exists is not told by a reference to it.
+            *(schema.lineage(name) for name in partial)
+        )
+        gone = {
+            each.name: frozenset(
+                field.name
+                for field in each.fields
+                if field.name in hidden_fields.get(each.name, ()) or field.target in out_of_reach
+            )
+            for each in schema.types
+        }
+        more = {
+            each.name for each in schema.types if not gone[each.name].isdisjoint(_identity(each))
+        }
+        if more <= hidden:
+            return hidden, partial, gone
+        hidden |= more
+
+
+def _ends(descriptor: TypeDescriptor) -> tuple[str, ...]:
+    edge = descriptor.edge
+    return () if edge is None else (edge.source, edge.target)
+
+
+def _identity(descriptor: TypeDescriptor) -> Iterable[str]:
+    """The fields that an instance's id is derived from."""
+    if descriptor.edge is not None:
+        return _ENDS
+    return () if descriptor.key is None else (descriptor.key.name,)
+
+
+def _restrict_type(
+    schema: Schema,
+    descriptor: TypeDescriptor,
+    hidden: frozenset[str],
+    gone: Mapping[str, frozenset[str]],
+) -> TypeDescriptor | None:
+    name = descriptor.name
+    if name in hidden:
+        return None
+    lineage = [each for each in schema.lineage(name) if each not in hidden]
+    lost = gone[name]
+
+    def own(field: PredicateDescriptor) -> PredicateDescriptor:
+        holders = [
+            each
+            for each in lineage
+            if field.name in schema.by_name[each].by_name and field.name not in gone[each]
+        ]
+        declared_in = holders[-1] if field.declared_in else ""
+        return msgspec.structs.replace(field, declared_in=declared_in)
+
+    return msgspec.structs.replace(
+        descriptor,
+        fields=tuple(own(field) for field in descriptor.fields if field.name not in lost),
+        extends=lineage[1] if len(lineage) > 1 else None,
+        unique=tuple(group for group in descriptor.unique if lost.isdisjoint(group)),
+        index=tuple(group for group in descriptor.index if lost.isdisjoint(group)),
+    )
+
+
+def _restrict_shapes(
+    schema: Schema, hidden: frozenset[str], gone: Mapping[str, frozenset[str]]
+) -> Iterable[ShapeDescriptor]:
+    """Rules for visible fields; those of a hidden type go to the visible ones that extend it."""
+    for shape in schema.shapes:
+        for target in _topmost(schema, shape.target or "", hidden):
+            fields = tuple(each for each in shape.fields if each.name not in gone[target])
+            if fields:
+                yield msgspec.structs.replace(shape, target=target, fields=fields)
+
+
+def _topmost(schema: Schema, name: str, hidden: frozenset[str]) -> Iterable[str]:
+    """The type if it is visible, else the visible ones nearest below it."""
+    if name not in hidden:
+        yield name
+        return
+    for each in schema.types:
+        if each.extends == name:
+            yield from _topmost(schema, each.name, hidden)
+
+
+class Visibility(msgspec.Struct, frozen=True, dict=True):
+    """What is out of sight. Nothing is, unless it is said."""
+
+    hidden: frozenset[str] = frozenset()
+    """Types that do not exist for this actor; every type where it may read nothing."""
+    hidden_fields: Mapping[str, frozenset[str]] = {}
+    """Fields of visible types that do not exist for it, inherited ones under each type."""
+    fixed: frozenset[str] = frozenset()
+    """Types that it may not change, though it may see them."""
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether nothing is out of sight."""
+        return not self.hidden and not any(self.hidden_fields.values())
+
+    @cached_property
+    def key(self) -> Hashable:
+        """Equal for sights that hide the same; what is made for a sight is kept under it."""
+        fields = ((name, frozenset(hidden)) for name, hidden in self.hidden_fields.items())
+        return self.hidden, frozenset(fields)
+
+    def lens(self, schema: Schema) -> SchemaFilter:
+        """How nodes of some types are seen; made once."""
+        make = partial(make_lens, schema, self.hidden, self.hidden_fields)
+        return _lenses.get((schema.digest, self.key), make)
+
+    def restrict(self, schema: Schema) -> Schema:
+        """The types as if what is hidden had never been declared."""
+        return schema if self.reads_all else self.lens(schema).schema
+
+
+FULL: Final = Visibility()
+
+_lenses: Final[LRUCache[tuple[str, Hashable], SchemaFilter]] = LRUCache(256)

@@ -1,0 +1,160 @@
+"""What is loaded, how, and what came of it.
+
+What a change of the graph did.
+
+Idempotency keys: the first outcome of a write, kept so that a retry gets it again.
+
+A key belongs to one actor and one branch, and stands for one request. Sent again, the
+request is not repeated but answered with what came of it the first time; another request
+with the same key is a conflict. A write that failed leaves no key behind.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Final, Literal
+
+import msgspec
+
+from trails.errors import ConflictError
+
+Mode = Literal["merge", "append", "overwrite"]
+
+
+class LoadLimits(msgspec.Struct, frozen=True):
+    """How much a file may be, beyond what is sent."""
+
+    expanded: int = 16 << 30
+    """Bytes of a file, decompressed."""
+    ratio: int = 200
+    """Bytes for each byte of a compressed file, beyond the first 64 MiB."""
+    blank_lines: int = 100_000
+
+
+LOAD_LIMITS: Final = LoadLimits()
+
+
+class LoadRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Files that become one commit on one branch."""
+
+    files: tuple[Path | IO[bytes] | Iterable[bytes], ...]
+    format: str | None = None
+    """Where None, the files' names tell."""
+    mode: Mode = "merge"
+    type_name: str | None = None
+    """For CSV: the type of the rows."""
+    separator: str = "|"
+    """For CSV: what stands between the values of a list."""
+    branch: str = "main"
+    source: str | None = None
+    """A branch or commit; given, ``branch`` is forked from it where it does not exist."""
+    message: str = ""
+    expected_head: str | None = None
+    idempotency_key: str | None = None
+
+
+class LoadResult(msgspec.Struct, frozen=True):
+    """What a load did."""
+
+    branch: str
+    commit: str | None
+    """None when nothing changed."""
+    nodes: int = 0
+    """How many nodes the files gave, edges among them."""
+    deleted: int = 0
+    forked: bool = False
+    """Whether the branch was made for it."""
+    replayed: bool = False
+    """The idempotency key was known: the commit is the earlier one, nothing was done now."""
+
+
+Op = Literal["create", "update", "delete", "upsert"]
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """What one typed operation did, and to which node."""
+
+    op: Op
+    type: str
+    id: str
+    handle: str
+
+
+class Mutation(msgspec.Struct, frozen=True):
+    """The result of a call: its commit, None when nothing changed, and the nodes."""
+
+    commit: str | None
+    applied: tuple[Applied, ...] = ()
+    replayed: bool = False
+    """The idempotency key was known: the commit is the earlier one, nothing was done now."""
+
+
+KEEP_DAYS: Final = 30
+"""For how long a key is kept, unless the settings say otherwise."""
+
+
+class KeyedOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What came of a write that was sent with a key."""
+
+    branch: str
+    actor: str
+    key: str
+    request: str
+    """A digest of what was asked for; empty where a version before digests wrote it."""
+    expires: str
+    commit: str | None = None
+    """The commit that it made or moved the branch to; None where nothing changed."""
+    result: Mapping[str, object] = {}
+    """What else the operation answered, in JSON form."""
+
+
+class RequestDigest:
+    """A digest of a request, taken in parts: equal requests, equal digest, in any process."""
+
+    def __init__(self, *parts: object) -> None:
+        self._hash = sha256()
+        for part in parts:
+            self.add(part)
+
+    def add(self, part: object) -> None:
+        """Take one more part: anything that JSON can say, and instances of node types."""
+        # Not msgspec, which refuses lone surrogates; what a request holds is checked later.
+        text = json.dumps(part, sort_keys=True, separators=(",", ":"), default=_plain)
+        self._hash.update(text.encode() + b"\n")
+
+    def hex(self) -> str:
+        """The digest of all parts so far."""
+        return self._hash.hexdigest()
+
+
+def _plain(value: object) -> object:
+    """What JSON has no form for, as something that it has one for."""
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
+    if isinstance(value, set | frozenset):
+        return sorted(map(repr, value))
+    handle = getattr(value, "handle", None)
+    return handle if isinstance(handle, str) else f"{type(value).__name__} {value}"
+
+
+def expiry(time: str, days: int) -> str:
+    """When a key that was used at a time is forgotten."""
+    end = datetime.fromisoformat(time) + timedelta(days=days)
+    return end.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def check_request(found: KeyedOutcome, request: str) -> None:
+    """Refuse a key that was used for another request."""
+    if found.request in {"", request}:
+        return
+    raise ConflictError(
+        f"the idempotency key {found.key!r} was used for another request on branch "
+        f"{found.branch!r}; nothing was written. Use a new key for a new change, and repeat the "
+        "same arguments to retry an earlier one",
+        branch=found.branch,
+        idempotency_key=found.key,
+    )

@@ -1,0 +1,158 @@
+"""``schema_get``: the types of a graph, with their fields and constraints.
+
+``graph_snapshot``: what a graph holds, on a branch or at a past commit.
+
+``graph_health``: whether the graph serves.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trails.engine.graph.graph import MAIN
+from trails.engine.session.context import GraphContext
+from trails.errors import NotFoundError
+from trails.model.history import GENESIS
+from trails.model.names import suggest
+from trails.projections.documents import project_schema
+from trails.projections.tools import BRANCH, SNAPSHOT
+from trails.request.builtins.declare import (
+    INTEGER,
+    MAYBE_STRING,
+    READER,
+    STRING,
+    Builtin,
+    ToolContext,
+    field,
+    listed,
+    said,
+    shown,
+)
+
+
+def _schema(desk: ToolContext, ctx: GraphContext, type: str | None) -> object:
+    del desk
+    document = project_schema(ctx.kg.schema, ctx.names)
+    if type is None:
+        return document
+    known = ctx.kg.schema.by_name
+    if type not in known:
+        hint = suggest(type, known) if known else "this graph has none"
+        raise NotFoundError(f"there is no type {type[:100]!r}; {hint}", type=type[:100])
+    types = document["types"]
+    assert isinstance(types, list)  # noqa: S101 - it is made so
+    return {**document, "types": [each for each in types if each["type"] == type]}
+
+
+SCHEMA_GET: Final = Builtin(
+    name="schema_get",
+    title="Get the schema",
+    description=(
+        "Describe the types of this graph: for each its fields with their kinds and constraints "
+        "(as JSON Schema), its key, what it extends, what an edge type joins, and the IRIs that "
+        "SPARQL needs. Read it before you write data or a query. Pass type, like "
+        '{"type": "TypeName"}, to get one type only; leave it out to get all.'
+    ),
+    fields=(field("type", "The name of one type, as graph_snapshot lists them.", max_length=100),),
+    controls=(BRANCH, SNAPSHOT),
+    output=shown(
+        base_iri=said(STRING, "Instances are <base_iri>/<Type>/<id>."),
+        vocabulary=said(STRING, "What the empty prefix stands for in SPARQL."),
+        digest=said(STRING, "Changes whenever a type does."),
+        types=listed(
+            shown(
+                type=STRING,
+                description=STRING,
+                iri=said(STRING, "The class in SPARQL."),
+                predicates=said({"type": "object"}, "Field → the predicate in SPARQL."),
+                schema=said({"type": "object"}, "JSON Schema of an instance's fields."),
+            )
+        ),
+    ),
+    hints=READER,
+    action="Read",
+    place="inline",
+    run=_schema,
+)
+
+
+def _snapshot(desk: ToolContext, ctx: GraphContext) -> object:
+    del desk
+    schema, counts = ctx.kg.schema, ctx.kg.counts()
+    return {
+        "graph": ctx.graph,
+        "branch": ctx.branch or None,
+        "snapshot": ctx.snapshot,
+        "head": ctx.line.head.commit,
+        "schema": schema.digest,
+        "nodes": sum(counts[each.name] for each in schema.types if each.extends is None),
+        "types": [
+            {"type": each.name, "count": counts[each.name], "description": each.description}
+            for each in schema.types
+        ],
+    }
+
+
+GRAPH_SNAPSHOT: Final = Builtin(
+    name="graph_snapshot",
+    title="Graph snapshot",
+    description=(
+        "Tell what the graph holds: how many instances of each type, which commit it is at, and "
+        "the digest of its schema. Use it first to get an overview, and before a write to learn "
+        "the head that you can pass as expected_head. With branch it looks at that branch, with "
+        "snapshot (a commit id from commit_list) at the past. Counts of a type include the types "
+        "that extend it. For the fields of a type use schema_get."
+    ),
+    controls=(BRANCH, SNAPSHOT),
+    output=shown(
+        graph=STRING,
+        branch=said(MAYBE_STRING, "The branch; null at a past commit."),
+        snapshot=said(MAYBE_STRING, "The past commit; null on a branch."),
+        head=said(STRING, "The commit that this is the state of; empty before the first."),
+        schema=said(STRING, "The digest of the types."),
+        nodes=said(INTEGER, "How many instances there are in all."),
+        types=listed(shown(type=STRING, count=INTEGER, description=STRING)),
+    ),
+    hints=READER,
+    action="Read",
+    run=_snapshot,
+)
+
+
+def _health(desk: ToolContext, ctx: GraphContext) -> object:
+    seen = ctx.access.may("Read", MAIN)
+    return {
+        "status": desk.service.graph.status,
+        "project": desk.options.project,
+        "graph": ctx.graph,
+        "version": desk.options.version,
+        "head": desk.service.graph.main.head.commit if seen else GENESIS,
+    }
+
+
+GRAPH_HEALTH: Final = Builtin(
+    name="graph_health",
+    title="Graph health",
+    description=(
+        "Tell whether this knowledge graph serves requests. Takes no arguments. Returns "
+        "status ('ok'; 'read_only' when nothing can be written; 'behind' when the log has lost "
+        "data and can only be read), the project and graph that you are talking to, the server's "
+        "version, and "
+        "head, the id of the newest commit on main (empty before the first, and for those who may "
+        "not read main). Cheap; use it to "
+        "check the connection. For counts and types use graph_snapshot."
+    ),
+    output=shown(
+        status={"type": "string", "enum": ["ok", "read_only", "behind"]},
+        project={"type": "string"},
+        graph={"type": "string"},
+        version={"type": "string"},
+        head={
+            "type": "string",
+            "description": "The newest commit on main; empty before the first.",
+        },
+    ),
+    hints=READER,
+    place="inline",
+    run=_health,
+)

@@ -1,0 +1,198 @@
+"""``graph_mutate``: change the graph, by typed operations or SPARQL Update.
+
+``graph_load``: many instances at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, cast, get_args
+
+from trails.engine.graph.graph import MAIN
+from trails.engine.session.context import GraphContext
+from trails.engine.transfer.formats import FORMATS
+from trails.errors import FieldError, ValidationError
+from trails.model.uris import InstanceAddress, ReadPoint, format_address
+from trails.model.writes import Applied, LoadRequest, LoadResult, Mode, Mutation
+from trails.projections.tools import BRANCH
+from trails.request.builtins.declare import (
+    BOOLEAN,
+    EXPECTED_HEAD,
+    IDEMPOTENCY_KEY,
+    INTEGER,
+    MAYBE_STRING,
+    MESSAGE,
+    STRING,
+    WRITER,
+    Builtin,
+    ToolContext,
+    field,
+    listed,
+    said,
+    shown,
+)
+
+
+def mutate(
+    desk: ToolContext,
+    ctx: GraphContext,
+    operations: Sequence[object],
+    update: str | None,
+    message: str | None,
+    expected_head: str | None,
+    idempotency_key: str | None,
+) -> Mutation:
+    """Make the change that the arguments say."""
+    if bool(operations) == (update is not None):
+        told = "give operations, or update, and not both"
+        raise ValidationError([FieldError("operations", "required", f"operations: {told}")])
+    return desk.service.mutate(
+        ctx,
+        operations if update is None else update,
+        message=message or "",
+        expected_head=expected_head,
+        idempotency_key=idempotency_key,
+    )
+
+
+def _mutate(desk: ToolContext, ctx: GraphContext, **given: object) -> object:
+    done = mutate(desk, ctx, **given)  # type: ignore[arg-type]
+    return {
+        "commit": done.commit,
+        "changed": done.commit is not None and not done.replayed,
+        "replayed": done.replayed,
+        "applied": [
+            {"op": each.op, "type": each.type, "id": each.id, "iri": _address(ctx, each)}
+            for each in done.applied
+        ],
+    }
+
+
+def _address(ctx: GraphContext, node: Applied) -> str:
+    """What reads the node back where it was written: its own IRI means ``main``."""
+    if ctx.branch == MAIN:
+        return ctx.names.nodes + node.handle
+    return format_address(InstanceAddress(node.type, node.id, ReadPoint(branch=ctx.branch)))
+
+
+GRAPH_MUTATE: Final = Builtin(
+    name="graph_mutate",
+    title="Change the graph",
+    description=(
+        "Change data in one commit: all of it, or, when anything breaks a rule of the schema, "
+        "nothing. Give operations, a list like "
+        '[{"op": "create", "type": "TypeName", "data": {"a_field": "…", "another": 7}}, '
+        '{"op": "update", "type": "TypeName", "id": "its-id", "data": {"a_field": "new"}}, '
+        '{"op": "delete", "type": "TypeName", "id": "its-id"}] (schema_get has the names of types '
+        "and fields; op is create, update, upsert or delete; a field set to null is removed; "
+        "references are IRIs or ids), or give update, a SPARQL Update text. Prefer a tool made for "
+        "the task where there is one. Returns the commit (null when nothing changed) and the nodes "
+        "that were touched. A violation lists every broken field at once."
+    ),
+    fields=(
+        field(
+            "operations",
+            "Typed operations, taken in order: objects with op, type, id or iri, and data; a "
+            "delete may say cascade.",
+            "Map",
+            many=True,
+            max_count=10_000,
+        ),
+        field("update", "A SPARQL Update text, instead of operations.", min_length=1),
+        MESSAGE,
+        EXPECTED_HEAD,
+        IDEMPOTENCY_KEY,
+    ),
+    controls=(BRANCH,),
+    output=shown(
+        commit=said(MAYBE_STRING, "The commit; null when nothing changed."),
+        changed=BOOLEAN,
+        replayed=said(BOOLEAN, "The idempotency key was known: this is the first call's commit."),
+        applied=listed(shown(op=STRING, type=STRING, id=STRING, iri=STRING)),
+    ),
+    hints=WRITER,
+    action="Change",
+    kind="mutation",
+    run=_mutate,
+)
+
+
+def load_file(
+    desk: ToolContext, ctx: GraphContext, file: Path | list[bytes], given: Mapping[str, str | None]
+) -> LoadResult:
+    """Load a file, or what would be in one, as the arguments say."""
+    request = LoadRequest(
+        files=(file,),
+        format=given["format"],
+        mode=cast(Mode, given["mode"]),
+        type_name=given["type"],
+        branch=str(given["branch"]),
+        source=given["from"],
+        message=given["message"] or "",
+        expected_head=given["expected_head"],
+        idempotency_key=given["idempotency_key"],
+    )
+    return desk.service.load(
+        ctx.actor, request, registry=ctx.registry, call=ctx.call, access=ctx.access
+    )
+
+
+def _load(desk: ToolContext, ctx: GraphContext, data: str, **given: str | None) -> object:
+    done = load_file(desk, ctx, [data.encode("utf-8", "surrogatepass")], given)
+    return {
+        "branch": done.branch,
+        "commit": done.commit,
+        "changed": done.commit is not None and not done.replayed,
+        "nodes": done.nodes,
+        "deleted": done.deleted,
+        "forked": done.forked,
+        "replayed": done.replayed,
+    }
+
+
+GRAPH_LOAD: Final = Builtin(
+    name="graph_load",
+    title="Load data",
+    description=(
+        "Load many instances in one commit: all of them or, when any breaks a rule, none, and "
+        "every problem is told with its line. The default format is ndjson, one JSON object a "
+        "line: "
+        '{"type": "TypeName", "data": {"a_field": "…", "another": 7}} for a node, '
+        '{"edge": "EdgeName", "from": "TypeName/its-id", "to": "TypeName/other-id"} for an edge; '
+        "schema_get has the names. "
+        "mode says what happens to "
+        "what is there: merge updates by key and adds, append only adds and refuses what exists, "
+        "overwrite also deletes instances of the loaded types that are not in the data. To load "
+        "into a new branch name it in branch and say in from where it begins; without from, a "
+        "missing branch is an error. Returns the commit and how many nodes there were."
+    ),
+    fields=(
+        field("data", "The text to load.", required=True),
+        field("format", "How it is written.", default="ndjson", one_of=list(FORMATS)),
+        field("mode", "What becomes of what is there.", default="merge", one_of=get_args(Mode)),
+        field("type", "For csv: the type of the rows.", max_length=100),
+        field("branch", "The branch to load into.", default="main", max_length=100),
+        field(
+            "from",
+            "A branch or commit from which the branch is forked where it does not exist.",
+            max_length=100,
+        ),
+        MESSAGE,
+        EXPECTED_HEAD,
+        IDEMPOTENCY_KEY,
+    ),
+    output=shown(
+        branch=STRING,
+        commit=said(MAYBE_STRING, "The commit; null when nothing changed."),
+        changed=BOOLEAN,
+        nodes=said(INTEGER, "How many nodes the data gave."),
+        deleted=said(INTEGER, "How many nodes are gone (mode overwrite)."),
+        forked=said(BOOLEAN, "Whether the branch was made for it."),
+        replayed=said(BOOLEAN, "The idempotency key was known: this is the first call's commit."),
+    ),
+    hints=WRITER,
+    action="Change",
+    kind="load",
+    run=_load,
+)

@@ -1,0 +1,1 @@
+"""Reading by URI: instances, pages, documents, completion."""

@@ -1,0 +1,306 @@
+"""Reader: what can be read by URI, and reading it.
+
+A URI is parsed (``model.uris``), its branch or commit is found, and the answer is made from
+rows of the node index: no instance of a class is built on the way. What takes microseconds
+runs on the event loop; the rest in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from trails.engine.graph.activities import CallRecord
+from trails.engine.graph.checkouts import SNAPSHOT
+from trails.engine.graph.graph import MAIN, Graph
+from trails.engine.session.context import GraphContext
+from trails.engine.session.graph_session import GraphSession
+from trails.engine.session.service import GraphService
+from trails.engine.upkeep.doctor import examine
+from trails.engine.visibility.refs import RefResolver, reader
+from trails.errors import NotFoundError, StorageError
+from trails.model.actors import Actor
+from trails.model.caches import LRUCache, VersionedCache
+from trails.model.constraints import shorten
+from trails.model.decisions import EVERYTHING
+from trails.model.names import suggest
+from trails.model.results import Failure
+from trails.model.types import Schema
+from trails.model.upkeep import Report
+from trails.model.uris import (
+    DEFAULT_LIMIT,
+    HERE,
+    MAX_URI_BYTES,
+    ROOTS,
+    Address,
+    Completions,
+    Content,
+    DocumentAddress,
+    InstanceAddress,
+    ListAddress,
+    QueryAddress,
+    ReadPoint,
+    ResourceList,
+    Roots,
+    format_address,
+    parse_address,
+    unknown_address,
+)
+from trails.projections.documents import JsonLd
+from trails.projections.resources import JSON, LD_JSON, TEXT, project_resources
+from trails.request.admission import UNLIMITED, Admission
+from trails.request.authorize import Authorizer, refuse_reading
+from trails.request.failures import failure_of
+from trails.request.resources.completion import CompletionSource, Typed, complete_variable
+from trails.request.resources.documents import Doctor, read_document, read_query
+from trails.request.resources.pages import read_page
+from trails.request.resources.visible_resources import (
+    NO_TYPES,
+    offer_resources,
+    offered_queries,
+    offered_roots,
+    offers_document,
+)
+from trails.request.rights import ActorAccess
+from trails.request.threads import Threads
+
+READ: Final = "resources/read"
+NOTHING: Final = ResourceList("nothing", (), ())
+"""For those who may read nothing."""
+_TYPES: Final = "kg"
+_CHEAP_LIMIT: Final = 200
+_CHEAP_OFFSET: Final = 1000
+_LISTS: Final = 1024
+"""Lists that are remembered, one an actor."""
+_SCHEMAS: Final = 64
+"""Schemas, of branches and of the past, that are ready to be written with."""
+_REFUSED: Final = frozenset({"unknown", "unauthenticated", "scope", "budget"})
+"""What a caller can have as often as it likes, without any right."""
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Reader:
+    """Reads one graph by URI, for any actor."""
+
+    def __init__(
+        self,
+        service: GraphService,
+        authority: Authorizer | None = None,
+        doctor: Doctor | None = None,
+        admission: Admission = UNLIMITED,
+        threads: Threads | None = None,
+    ) -> None:
+        """``doctor`` examines the graph; without one, what can be seen from here is examined."""
+        self._service = service
+        self._authority = authority or Authorizer(service.graph, EVERYTHING)
+        self._admission = admission
+        self._threads = threads or Threads(service.graph.name, admission)
+        self._doctor = doctor or self._examine
+        self._listed = ResourceList("", (), ())
+        self._offers: VersionedCache[ActorAccess, ResourceList] = VersionedCache(_LISTS)
+        self._documents: LRUCache[str, JsonLd] = LRUCache(_SCHEMAS)
+
+    def _offer(self, rights: ActorAccess) -> ResourceList:
+        return offer_resources(rights, self._service.registry, self._service.graph.name)
+
+    def _roots(self, actor: Actor) -> Sequence[str]:
+        rights = self._authority.rights(actor)
+        if rights is None:
+            return ROOTS
+        return offered_roots(rights, self._service.registry, self._service.graph.name)
+
+    def _examine(self) -> Report:
+        graph = self._service.graph
+        return Report(graph.name, tuple(examine(graph, self._service.registry.schema)))
+
+    # --- what there is -------------------------------------------------------------------
+
+    def resources(self, actor: Actor) -> ResourceList:
+        """What an actor may read: a list of each type, built-in documents, and templates."""
+        if refuse_reading(actor) is not None:
+            return NOTHING
+        rights = self._authority.rights(actor)
+        if rights is not None:
+            version = rights.arrangement, self._service.registry.version
+            return self._offers.get(rights, version, partial(self._offer, rights))
+        schema = self._service.graph.main.schema
+        if self._listed.version != schema.digest:
+            self._listed = project_resources(schema)
+        return self._listed
+
+    async def complete(
+        self, actor: Actor, template: str, variable: str, value: str, given: Mapping[str, str]
+    ) -> Completions | Failure:
+        """Values for a template's variable that begin with what was typed."""
+        admitted = refuse_reading(actor) or self._admission.enter(actor)
+        if isinstance(admitted, Failure):
+            return admitted
+        graph, typed = self._service.graph, Typed(variable, value, given)
+        try:
+            rights = self._authority.rights(actor)
+            known = CompletionSource(
+                RefResolver(graph, None if rights is None else reader(rights)),
+                self.resources(actor),
+                offered_queries(self._service.registry, rights),
+                partial(self._context, actor),
+            )
+            return await self._threads.run(
+                actor.name, complete_variable, graph, known, template, typed
+            )
+        except Exception as error:  # noqa: BLE001 - every error becomes a failure here
+            return _failure(error, "completion/complete")
+        finally:
+            admitted.end()
+
+    # --- reading it ----------------------------------------------------------------------
+
+    async def read(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
+        """Read a URI. Never raises but for cancellation."""
+        call = CallRecord(actor.name, READ, "read")
+        try:
+            found = refuse_reading(actor) or await self._admitted(actor, uri)
+        except asyncio.CancelledError:
+            self._end(call, None, uri)
+            raise
+        except Exception as error:  # noqa: BLE001 - every error becomes a failure here
+            found = _failure(error, READ)
+        self._end(call, found, uri)
+        return found
+
+    async def _admitted(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
+        admitted = self._admission.enter(actor)
+        if isinstance(admitted, Failure):
+            return admitted
+        try:
+            return await self._find(actor, uri)
+        finally:
+            admitted.end()
+
+    async def _find(self, actor: Actor, uri: str) -> Sequence[Content]:
+        roots = partial(self._roots, actor)
+        address = parse_address(uri, self._service.graph.names.nodes, roots)
+        if self._is_quick(address):
+            return self._read(actor, uri, address)
+        return await self._threads.run(actor.name, self._read, actor, uri, address)
+
+    def _end(self, call: CallRecord, found: Sequence[Content] | Failure | None, uri: str) -> None:
+        """Leave an activity: what was read, but not which values were asked for.
+
+        ``found`` is None where nobody waited for it.
+        """
+        start = uri[:MAX_URI_BYTES]
+        told = start.partition("?")[0] if start.isprintable() else shorten(start)
+        activities = self._service.graph.activities
+        with suppress(StorageError):  # then reading goes on, as long as there is something to read
+            if isinstance(found, Failure) and found.kind in _REFUSED:
+                activities.refuse(call, found.code, told, told=found.code, about=told)
+            elif isinstance(found, Failure):
+                activities.end(call, found.code, told)
+            else:
+                activities.end(call, "cancelled" if found is None else "ok", told)
+
+    def _is_quick(self, address: Address) -> bool:
+        """Whether a read takes so little time that handing it to a thread would take more."""
+        if not isinstance(address, InstanceAddress | ListAddress):
+            return False
+        if not _is_open(self._service.graph, address.place):
+            return False
+        return isinstance(address, InstanceAddress) or (
+            address.where is None
+            and (address.limit or DEFAULT_LIMIT) <= _CHEAP_LIMIT
+            and (address.offset or 0) <= _CHEAP_OFFSET
+        )
+
+    def _read(self, actor: Actor, uri: str, address: Address) -> Sequence[Content]:
+        rights = self._authority.rights(actor)
+        if isinstance(address, QueryAddress):
+            registry = self._service.registry
+            offered = offered_queries(registry, rights)
+            return [_json(uri, read_query(registry, offered, address.name))]
+        if rights is not None and address.place is HERE:
+            _check_offered(rights, uri, address, partial(self._roots, actor))
+        ctx = self._context(actor, address.place)
+        match address:
+            case DocumentAddress():
+                return [_json(uri, read_document(self._service, ctx, address, self._doctor))]
+            case InstanceAddress():
+                return self._read_instance(ctx.kg, uri, address)
+            case ListAddress():
+                _check_type(ctx.kg.schema, address.type)
+                return read_page(ctx, uri, address)
+
+    def _context(self, actor: Actor, place: ReadPoint) -> GraphContext:
+        access = self._authority.access(actor)
+        permits = None if place is HERE else reader(access)
+        return self._service.context(
+            actor.name, place.branch or MAIN, place.commit, access=access, permits=permits
+        )
+
+    def _read_instance(self, kg: GraphSession, uri: str, address: InstanceAddress) -> list[Content]:
+        schema = kg.schema
+        _check_type(schema, address.type)
+        state = kg.find_by_id(address.type, address.id) or kg.find(address.type, address.id)
+        if state is None:
+            raise NotFoundError(_missing(kg, address), uri=uri)
+        names = self._service.graph.names
+        documents = self._documents.get(schema.digest, lambda: JsonLd(schema, names))
+        contents = [Content(uri, LD_JSON, _encode(documents.document(state)).decode())]
+        if address.place != HERE:
+            listing = format_address(ListAddress(address.type, address.place))
+            start = listing.removesuffix(address.type)
+            note = f"IRIs lead to main. To read a node as it is here: {start}{{Type}}/{{id}}"
+            contents.append(Content(listing, TEXT, note))
+        return contents
+
+
+def _missing(kg: GraphSession, address: InstanceAddress) -> str:
+    """What to say of an instance that does not exist: some that do, with ids like it."""
+    listing = format_address(ListAddress(address.type, address.place))
+    missing = kg.describe_missing(address.type, address.id)
+    return f"{missing} ({listing} lists all)"
+
+
+def _check_offered(rights: ActorAccess, uri: str, address: Address, roots: Roots) -> None:
+    """Refuse what does not exist for an actor, where no branch or commit is named."""
+    if isinstance(address, DocumentAddress):
+        if not offers_document(rights, address.name):
+            root, _, name = address.name.rpartition("/")
+            if root == _TYPES:
+                _check_type(Schema(), name)  # where names are those of types
+            raise unknown_address(uri, roots)
+    elif isinstance(address, ListAddress | InstanceAddress):
+        _check_type(rights.schema(MAIN), address.type)
+
+
+def _is_open(graph: Graph, place: ReadPoint) -> bool:
+    """Whether a branch or snapshot is at hand."""
+    if place is HERE:
+        return True
+    name = place.branch if place.commit is None else SNAPSHOT + place.commit
+    return graph.has_line(name or MAIN)
+
+
+def _check_type(schema: Schema, name: str) -> None:
+    if name not in schema.by_name:
+        hint = suggest(name, schema.by_name) if schema.by_name else NO_TYPES
+        raise NotFoundError(
+            f"there is no type {shorten(name)} (trails://kg/types tells about all); {hint}",
+            type=name[:100],
+        )
+
+
+def _json(uri: str, value: object) -> Content:
+    return Content(uri, JSON, _encode(value).decode())
+
+
+def _failure(error: Exception, doing: str) -> Failure:
+    """What does not exist is unknown here: a URI is a name, and this one names nothing."""
+    failure = failure_of(error, doing)
+    if isinstance(error, NotFoundError):
+        return msgspec.structs.replace(failure, kind="unknown")
+    return failure

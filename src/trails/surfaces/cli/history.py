@@ -1,0 +1,456 @@
+"""``trails branch``: list, create, delete, merge.
+
+Show the result of a merge, and read resolutions of its conflicts.
+
+``trails commit`` and ``trails diff``: what changed, when, and by whom.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+from rich.markup import escape
+
+from trails.errors import QueryError
+from trails.model.history import (
+    Commit,
+    CommitDetail,
+    CommitFilter,
+    Difference,
+    FieldChange,
+    MergeRequest,
+    MergeResult,
+    Resolution,
+    Side,
+)
+from trails.model.texts import count
+from trails.surfaces.cli.operations import Operations
+from trails.surfaces.cli.options import (
+    ExpectedHeadOption,
+    FolderOption,
+    GraphOption,
+    IdempotencyKeyOption,
+    JsonOption,
+    MessageOption,
+    ServerOption,
+    open_session,
+    place_of,
+)
+from trails.surfaces.cli.reporting import Reporting
+from trails.surfaces.cli.values import plain_table, read_json_text, short, spell, when
+
+_SIDES: Final[dict[str, Side]] = {"ours": "ours", "theirs": "theirs"}
+_split = re.compile(r"(.+?)=(ours|theirs|value:.*)", re.DOTALL).fullmatch
+_FORM: Final = "write ID=ours, ID=theirs or ID=value:JSON"
+
+
+def read_resolutions(given: Sequence[str], file: Path | None) -> dict[str, Resolution]:
+    """How conflicts are settled; what the command line says comes before what the file says."""
+    found: dict[str, Resolution] = {}
+    if file is not None:
+        content = read_json_text(file)
+        if not isinstance(content, dict):
+            raise QueryError(f'{file} must hold an object: {{"ID": "ours", …}}')
+        for identifier, wanted in content.items():
+            found[str(identifier)] = _from_json(str(identifier), wanted, file)
+    for text in given:
+        parts = _split(text)
+        if parts is None:
+            raise QueryError(f"--resolve {text!r} can't be read; {_FORM}")
+        found[parts[1]] = _from_text(parts[1], parts[2])
+    return found
+
+
+def read_side(*, ours: bool, theirs: bool) -> Side | None:
+    """The side that settles every other conflict."""
+    if ours and theirs:
+        raise QueryError("--ours and --theirs exclude each other; use one of them")
+    return "ours" if ours else "theirs" if theirs else None
+
+
+def _from_text(identifier: str, wanted: str) -> Resolution:
+    if wanted in _SIDES:
+        return Resolution(_SIDES[wanted])
+    try:
+        return Resolution("value", msgspec.json.decode(wanted.removeprefix("value:")))
+    except msgspec.DecodeError as error:
+        raise QueryError(
+            f"--resolve {identifier}: what follows value: is not JSON ({error}); a text needs its "
+            f"quotes, as in {identifier}='value:\"new\"'"
+        ) from None
+
+
+def _from_json(identifier: str, wanted: object, file: Path) -> Resolution:
+    if isinstance(wanted, str) and wanted in _SIDES:
+        return Resolution(_SIDES[wanted])
+    if isinstance(wanted, dict) and set(wanted) == {"value"}:
+        return Resolution("value", wanted["value"])
+    raise QueryError(
+        f'{file}: {identifier!r} must be "ours", "theirs" or {{"value": …}}, not '
+        f"{msgspec.json.encode(wanted).decode()[:100]}"
+    )
+
+
+def show_merge(
+    report: Reporting,
+    result: MergeResult,
+    request: MergeRequest,
+    nodes: str,
+    given: Mapping[str, object],
+) -> None:
+    """Tell how a merge went; conflicts make the exit code 1.
+
+    ``given`` has the options that say where it was done, for the command that settles conflicts.
+    """
+    report.value = result
+    if result.outcome == "conflicts":
+        report.code = 1
+        report.text = list(_conflicts(result, request, nodes, given))
+        return
+    source, target = escape(result.source), escape(result.target)
+    counts = f"{result.created} created, {result.updated} updated, {result.deleted} deleted"
+    would = "Would have " if result.dry_run else ""
+    at = f" at {short(result.commit)}" if result.commit else ""
+    if result.outcome == "already_up_to_date":
+        report.text = [f"Nothing to do: {target} has all of {source} already."]
+    elif result.outcome == "fast_forward":
+        moved = "moved" if would else "Moved"
+        report.text = [f"{would}{moved} {target} forward to {source}{at}: {counts}."]
+    else:
+        merged = "merged" if would else "Merged"
+        report.text = [f"{would}{merged} {source} into {target}{at}: {counts}."]
+    if result.replayed:
+        report.text = [*report.text, "That was done before, with this key; nothing was done now."]
+    if result.unused:
+        unused = ", ".join(escape(each) for each in result.unused)
+        report.text = [*report.text, f"Not needed, since there was no such conflict: {unused}."]
+
+
+def _conflicts(
+    result: MergeResult, request: MergeRequest, nodes: str, given: Mapping[str, object]
+) -> Iterator[str]:
+    number = len(result.conflicts)
+    source, target = result.source, result.target
+    yield f"[red]{count(number, 'conflict')}[/]: nothing was written."
+    for each in result.conflicts:
+        yield ""
+        place = f"{each.handle}.{each.field}" if each.field else each.handle
+        yield f"[bold]{escape(place)}[/]  [dim]{each.kind}[/]"
+        yield f"  {escape(each.message.removeprefix(f'{place}: '))}"
+        yield f"  base    {spell(each.base, nodes)}"
+        yield f"  ours    {spell(each.ours, nodes)}{_causes(target, each.ours_commits)}"
+        yield f"  theirs  {spell(each.theirs, nodes)}{_causes(source, each.theirs_commits)}"
+        for take in each.takes:
+            wanted = f"{each.id}={'value:JSON' if take == 'value' else take}"
+            yield f"  settle  --resolve {escape(shlex.quote(wanted))}"
+    yield ""
+    yield "Settle each of them, or all with --ours or --theirs, and merge again."
+    if result.suggested:
+        yield "This settles everything:"
+        yield ""
+        command = f"  trails branch merge {shlex.quote(source)}"
+        yield escape(command + _rest(request, result, given))
+
+
+def _causes(branch: str, commits: Sequence[str]) -> str:
+    if not commits:
+        return ""
+    shown = ", ".join(short(commit) for commit in commits[-3:])
+    more = "…, " if len(commits) > 3 else ""
+    return f"  [dim]({escape(branch)}: {more}{shown})[/]"
+
+
+def _rest(request: MergeRequest, result: MergeResult, given: Mapping[str, object]) -> str:
+    options = {
+        "--into": request.target if request.target != "main" else None,
+        "--message": request.message or None,
+        "--expected-head": request.expected_head,
+        "--idempotency-key": request.idempotency_key,
+        **given,
+    }
+    parts = [
+        f" {name} {shlex.quote(str(value))}" for name, value in options.items() if value is not None
+    ]
+    if request.resolve_all is not None:
+        parts.append(f" --{request.resolve_all}")
+    wanted: dict[str, str] = {
+        identifier: f"value:{msgspec.json.encode(each.value).decode()}"
+        if each.take == "value"
+        else each.take
+        for identifier, each in request.resolutions.items()
+    }
+    wanted |= result.suggested
+    parts += [
+        f" \\\n    --resolve {shlex.quote(f'{identifier}={take}')}"
+        for identifier, take in wanted.items()
+    ]
+    return "".join(parts)
+
+
+NameArgument = Annotated[str, typer.Argument(help="The branch.")]
+
+
+def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
+    """Add them to the command line."""
+    branch = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+    cli.add_typer(branch, name="branch", help="Branches: list, create, delete, merge.")
+
+    @branch.command("list", epilog="Example: trails branch list")
+    def list_branches(
+        *,
+        project: FolderOption = None,
+        server: ServerOption = None,
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """List the branches with their newest commits."""
+        with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
+            found = session.branches()
+            report.value = {"branches": found}
+            table = plain_table("branch", "commit", "time", "actor", "message")
+            for each in found:
+                table.add_row(
+                    escape(each.name),
+                    short(each.commit) or "-",
+                    when(each.time),
+                    escape(each.actor),
+                    escape(each.message),
+                )
+            report.text = [table]
+
+    @branch.command(epilog="Example: trails branch create review --from main")
+    def create(
+        name: NameArgument,
+        *,
+        source: Annotated[
+            str, typer.Option("--from", help="Where it begins.", metavar="BRANCH|COMMIT")
+        ] = "main",
+        project: FolderOption = None,
+        server: ServerOption = None,
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Make a branch where another branch is, or at any commit."""
+        with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
+            made = session.create_branch(name, source)
+            report.value = {"branch": made}
+            where = f"commit {short(made.commit)}" if made.commit else "the empty graph"
+            report.text = [f"Made branch [bold]{escape(name)}[/] at {where}."]
+
+    @branch.command(epilog="Example: trails branch delete review")
+    def delete(
+        name: NameArgument,
+        *,
+        force: Annotated[
+            bool, typer.Option("--force", help="Even if it has commits that are merged nowhere.")
+        ] = False,
+        project: FolderOption = None,
+        server: ServerOption = None,
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Delete a branch. Its commits stay in the log, where their ids find them."""
+        with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
+            gone = session.delete_branch(name, force=force)
+            report.value = {"branch": gone, "deleted": True}
+            where = f"; it was at commit {short(gone.commit)}" if gone.commit else ""
+            report.text = [f"Deleted branch [bold]{escape(name)}[/]{where}."]
+
+    @branch.command(
+        epilog="Example: trails branch merge plan --resolve divergent_field:Task/t1.priority=ours"
+    )
+    def merge(
+        source: Annotated[str, typer.Argument(help="The branch or commit to merge.")],
+        *,
+        into: Annotated[str, typer.Option(help="The branch that gets the changes.")] = "main",
+        message: MessageOption = "",
+        dry_run: Annotated[
+            bool, typer.Option("--dry-run", help="Say what would happen, and write nothing.")
+        ] = False,
+        resolve: Annotated[
+            list[str] | None,
+            typer.Option(
+                help="Settle a conflict, as often as needed.",
+                metavar="ID=ours|theirs|value:JSON",
+            ),
+        ] = None,
+        resolutions: Annotated[
+            Path | None,
+            typer.Option(help='The same in a file: {"ID": "ours", …}.', metavar="FILE.json"),
+        ] = None,
+        ours: Annotated[
+            bool, typer.Option("--ours", help="Settle all other conflicts with the target's side.")
+        ] = False,
+        theirs: Annotated[
+            bool,
+            typer.Option("--theirs", help="Settle all other conflicts with the source's side."),
+        ] = False,
+        expected_head: ExpectedHeadOption = None,
+        idempotency_key: IdempotencyKeyOption = None,
+        project: FolderOption = None,
+        server: ServerOption = None,
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Merge a branch, field by field. With conflicts nothing is written (exit code 1)."""
+        with Reporting(as_json=as_json) as report:
+            request = MergeRequest(
+                source,
+                into,
+                message,
+                read_resolutions(resolve or [], resolutions),
+                dry_run,
+                expected_head,
+                idempotency_key,
+                read_side(ours=ours, theirs=theirs),
+            )
+            with operations.open(
+                place_of(project, server), graph, report.tell, declared=False
+            ) as session:
+                given = {"--project": project, "--server": server, "--graph": graph}
+                show_merge(report, session.merge(request), request, session.nodes, given)
+
+
+_MARKS: Final = {"created": "[green]+[/]", "updated": "[yellow]~[/]", "deleted": "[red]−[/]"}
+_NONE: Final = "[dim]none[/]"
+
+ChangesOption = Annotated[int, typer.Option("--limit", "-n", help="Nodes to show at most.")]
+
+
+def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
+    """Add them to the command line."""
+    commit = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+    cli.add_typer(commit, name="commit", help="Commits: list them, look into one.")
+
+    @commit.command("list", epilog="Example: trails commit list --node Task/42 --limit 5")
+    def list_commits(
+        *,
+        branch: Annotated[
+            str | None,
+            typer.Option(
+                "--branch", "-b", help="A branch, or a commit: what led to it.", show_default="main"
+            ),
+        ] = None,
+        everything: Annotated[
+            bool, typer.Option("--all", help="Of all branches, and of deleted ones.")
+        ] = False,
+        actor: Annotated[str | None, typer.Option(help="Only what this actor did.")] = None,
+        node: Annotated[
+            str | None, typer.Option(help="Only what changed this node.", metavar="TYPE/ID")
+        ] = None,
+        limit: Annotated[int, typer.Option("--limit", "-n", help="How many.")] = 20,
+        after: Annotated[
+            str | None, typer.Option(help="Go on where a page ended.", metavar="CURSOR")
+        ] = None,
+        project: FolderOption = None,
+        server: ServerOption = None,
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """List commits, newest first."""
+        with Reporting(as_json=as_json) as report:
+            if everything and branch is not None:
+                raise QueryError("--all and --branch exclude each other; give one of them")
+            wanted = CommitFilter(None if everything else branch or "main", actor, node)
+            with operations.open(
+                place_of(project, server), graph, report.tell, declared=False
+            ) as session:
+                page = session.commits(wanted, after=after, limit=limit)
+            report.value = page
+            table = plain_table("commit", "time", "actor", "message")
+            for each in page.commits:
+                where = f"[dim]{escape(each.branch)}:[/] " if everything else ""
+                table.add_row(
+                    short(each.id), when(each.time), escape(each.actor), where + _message(each)
+                )
+            report.text = [table] if page.commits else ["No commits."]
+            if page.next is not None:
+                report.text += ["", f"[dim]There are more: add[/] --after {page.next}"]
+
+    @commit.command(epilog="Example: trails commit show 4f6c2a91b7d0")
+    def show(
+        reference: Annotated[
+            str,
+            typer.Argument(help="A commit's id or its beginning, or a branch.", metavar="COMMIT"),
+        ],
+        *,
+        limit: ChangesOption = 50,
+        project: FolderOption = None,
+        server: ServerOption = None,
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Show a commit, and what it changed per node and field."""
+        with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
+            detail = session.commit(reference, limit=limit)
+            report.value = detail
+            report.text = [*_facts(detail), "", *_changes(detail.difference, session.nodes)]
+
+    @cli.command(epilog="Example: trails diff main review")
+    def diff(
+        start: Annotated[str, typer.Argument(help="A branch or commit.", metavar="A")],
+        end: Annotated[str, typer.Argument(help="Another one.", metavar="B")],
+        *,
+        limit: ChangesOption = 50,
+        project: FolderOption = None,
+        server: ServerOption = None,
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Show what turns the state of A into that of B, per node and field."""
+        with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
+            difference = session.diff(start, end, limit=limit)
+            report.value = difference
+            report.text = [_counts(difference), *_changes(difference, session.nodes)]
+
+
+def _message(commit: Commit) -> str:
+    return escape(commit.message) or f"[dim]+{commit.added} −{commit.removed} statements[/]"
+
+
+def _facts(detail: CommitDetail) -> Iterator[str]:
+    commit = detail.commit
+    yield f"commit   [bold]{commit.id}[/]"
+    if commit.parents:
+        yield f"parents  {', '.join(map(short, commit.parents))}"
+    yield f"branch   {escape(commit.branch)}"
+    yield f"actor    {escape(commit.actor)}"
+    yield f"time     {when(commit.time)}"
+    if commit.message:
+        yield f"message  {escape(commit.message)}"
+    yield f"changed  {_counts(detail.difference)} (+{commit.added} −{commit.removed} statements)"
+
+
+def _counts(difference: Difference) -> str:
+    return (
+        f"{difference.created} created, {difference.updated} updated, {difference.deleted} deleted"
+    )
+
+
+def _changes(difference: Difference, nodes: str) -> Iterator[str]:
+    for node in difference.changes:
+        yield f"{_MARKS[node.change]} [bold]{escape(node.handle)}[/]"
+        for field in node.fields:
+            yield f"    {escape(field.field)}  {_field(field, node.change, nodes)}"
+    if difference.truncated:
+        left = difference.created + difference.updated + difference.deleted
+        yield f"[dim]… {left - len(difference.changes):,} more nodes; --limit shows more[/]"
+
+
+def _field(field: FieldChange, change: str, nodes: str) -> str:
+    if field.removed or field.added:
+        parts = [f"[red]−[/] {spell(each, nodes)}" for each in field.removed]
+        parts += [f"[green]+[/] {spell(each, nodes)}" for each in field.added]
+        return "  ".join(parts)
+    before, after = (
+        _NONE if value is None else spell(value, nodes) for value in (field.before, field.after)
+    )
+    if change == "updated":
+        return f"{before} → {after}"
+    return after if change == "created" else before

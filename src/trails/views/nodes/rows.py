@@ -1,0 +1,279 @@
+"""Docs: the values of a node as the JSON document of its row, and back.
+
+SQLite keeps no checksums of its pages: a bit that flips inside a value would be answered as if
+it were data. So a document is stored with a checksum of itself and of the handle that it is for.
+
+Sort keys: bytes that compare like the values they stand for.
+
+Every scalar field of every node has one key (a list has one a value), so any
+field can be filtered and sorted without a declared index. A missing value has
+a key too, after all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, Final, TypedDict
+from zlib import crc32
+
+import msgspec
+
+from trails.model.caches import LRUCache
+from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
+
+_kept: LRUCache[str, Docs] = LRUCache(64)
+_DECODER = msgspec.json.Decoder(dict[str, object])
+_SUM: Final = 4
+"""Bytes of a checksum."""
+
+
+def seal(handle: str, doc: bytes) -> bytes:
+    """A document as its row holds it: followed by a checksum."""
+    return doc + crc32(doc, crc32(handle.encode())).to_bytes(_SUM, "little")
+
+
+def unseal(handle: str, sealed: bytes) -> bytes:
+    """The document of a row; ValueError if it, or the handle, is not what was stored."""
+    doc = sealed[:-_SUM]
+    if crc32(doc, crc32(handle.encode())).to_bytes(_SUM, "little") != sealed[-_SUM:]:
+        raise ValueError("a checksum is wrong")
+    return doc
+
+
+class Docs:
+    """Node values ↔ the JSON document of a row."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._plain: dict[str, list[tuple[str, Callable[..., object], bool]]] = {}
+        self._native: dict[str, list[tuple[str, Callable[..., object]]]] = {}
+        self._typed: dict[str, _Reader] = {}
+        for descriptor in schema.types:
+            plain: list[tuple[str, Callable[..., object], bool]] = []
+            native: list[tuple[str, Callable[..., object]]] = []
+            for field in descriptor.fields:
+                row = field.type.scalar.row
+                if row is not None and row.plain is not None:
+                    plain.append((field.name, row.plain, field.many))
+                restore = None if row is None else row.restore
+                if field.many:
+                    native.append((field.name, tuple if restore is None else _each(restore)))
+                elif restore is not None:
+                    native.append((field.name, restore))
+            self._plain[descriptor.name] = plain
+            self._native[descriptor.name] = native
+            self._typed[descriptor.name] = _Reader(descriptor, native)
+
+    def encode(self, type_name: str, values: Mapping[str, object]) -> bytes:
+        """Values as stored: the same bytes whichever way they came about."""
+        plain = self._plain[type_name]
+        if plain:
+            values = dict(values)
+            for name, convert, many in plain:
+                value = values.get(name)
+                if value is not None:
+                    values[name] = (
+                        [convert(item) for item in value] if many else convert(value)  # type: ignore[attr-defined]
+                    )
+        return msgspec.json.encode(values, order="deterministic")
+
+    def decode(self, type_name: str, doc: bytes) -> dict[str, object]:
+        """Values as the engine uses them."""
+        typed = self._typed[type_name]
+        try:
+            values, native = typed.decode(doc), typed.rest
+        except msgspec.ValidationError:
+            # Written without validation, so perhaps of another type than declared.
+            values, native = _DECODER.decode(doc), self._native[type_name]
+        for name, restore in native:
+            value = values.get(name)
+            if value is not None:
+                values[name] = restore(value)
+        return values
+
+
+def docs_of(schema: Schema) -> Docs:
+    """The documents of a schema, made once: every branch and snapshot has the same."""
+    return _kept.get(schema.digest, lambda: Docs(schema))
+
+
+class _Reader:
+    """One type's documents, with the values restored that msgspec can restore itself."""
+
+    def __init__(
+        self, descriptor: TypeDescriptor, native: list[tuple[str, Callable[..., object]]]
+    ) -> None:
+        types = {field.name: _json_type(field) for field in descriptor.fields}
+        typed_dict: Any = TypedDict  # made at run time, it is beyond a type checker
+        document = typed_dict("document", types, total=False)
+        self.decode: Callable[[bytes], dict[str, object]] = msgspec.json.Decoder(document).decode
+        self.rest = [each for each in native if types[each[0]] is object]
+
+
+def _json_type(field: PredicateDescriptor) -> object:
+    row = field.type.scalar.row
+    native = str if row is None else row.native
+    if native is None:
+        return object
+    return tuple[native, ...] if field.many else native  # type: ignore[valid-type]
+
+
+def _each(restore: Callable[..., object]) -> Callable[..., object]:
+    return lambda items: tuple(map(restore, items))
+
+
+PRESENT: Final = b"\x01"
+MISSING: Final = b"\x02"
+LONG: Final = 64
+"""Bytes of a long key that are kept as they are; a digest of the whole follows."""
+
+Values = Mapping[str, object]
+Extract = Callable[[Values], tuple[bytes, ...]]
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """One sorted list of keys: ``Type.field``, or ``Type(a,b)`` for several fields."""
+
+    name: str
+    extract: Extract
+    unique: tuple[str, ...] = ()
+    """The fields that this slot keeps unique, if any."""
+    refers: bool = False
+    """Whether its keys are references."""
+    fields: tuple[str, ...] = ()
+    """The fields that its keys are made of."""
+
+    @property
+    def watched(self) -> bool:
+        """Whether rules about other nodes look at it while a write is under way."""
+        return self.refers or bool(self.unique)
+
+
+def encoder(field: PredicateDescriptor) -> Callable[[object], bytes] | None:
+    """Value → key; None for kinds that have no order."""
+    row = field.type.scalar.row
+    sort_key = _handle_bytes if row is None else row.sort_key
+    if sort_key is None:
+        return None
+    to_bytes = sort_key
+
+    def encode(value: object) -> bytes:
+        key = PRESENT + to_bytes(value)
+        return key if len(key) <= LONG else _cut(key)
+
+    return encode
+
+
+def handle_key(handle: str) -> bytes:
+    """The key of a reference to a node."""
+    key = PRESENT + _handle_bytes(handle)
+    return key if len(key) <= LONG else _cut(key)
+
+
+def _cut(key: bytes) -> bytes:
+    return key[:LONG] + sha256(key).digest()[:16]
+
+
+def _handle_bytes(value: object) -> bytes:
+    return str(value).encode()
+
+
+def is_long(key: bytes) -> bool:
+    """Whether a key was cut, so that its order is right only up to the cut."""
+    return len(key) > LONG
+
+
+def escape(part: bytes) -> bytes:
+    """One part of a key of several fields: ends before anything longer begins."""
+    return part.replace(b"\x00", b"\x00\xff") + b"\x00\x00"
+
+
+def after_prefix(prefix: bytes) -> bytes:
+    """The least byte string that is greater than all that start with ``prefix``."""
+    return prefix.rstrip(b"\xff")[:-1] + bytes([prefix.rstrip(b"\xff")[-1] + 1])
+
+
+def slot_name(type_name: str, fields: tuple[str, ...]) -> str:
+    """How a slot is known."""
+    return f"{type_name}.{fields[0]}" if len(fields) == 1 else f"{type_name}({','.join(fields)})"
+
+
+def slots_of(schema: Schema, type_name: str) -> tuple[Slot, ...]:
+    """All slots in which an instance of a type has keys, its ancestors' lists included."""
+    descriptor = schema.by_name[type_name]
+    slots: list[Slot] = []
+    lineage = schema.lineage(type_name)
+    for field in descriptor.fields:
+        extract = _extract_one(field)
+        if extract is None:
+            continue
+        holders = [name for name in lineage if field.name in schema.by_name[name].by_name]
+        # The topmost holder's list spans all subtypes: uniqueness is decided there. A key of
+        # one type alone needs no rule, since the ids that are derived from it can't repeat.
+        shared_key = field.key and len(schema.family(holders[-1])) > 1
+        for name in holders:
+            distinct = (field.unique or shared_key) and name == holders[-1]
+            unique = (field.name,) if distinct else ()
+            refers, own = field.target is not None, (field.name,)
+            slots.append(Slot(slot_name(name, own), extract, unique, refers, own))
+    for groups, distinct in ((descriptor.unique, True), (descriptor.index, False)):
+        for group in groups:
+            holders = [
+                name
+                for name in lineage
+                if group
+                in (schema.by_name[name].unique if distinct else schema.by_name[name].index)
+            ]
+            extract = _extract_group([descriptor.by_name[name] for name in group], unique=distinct)
+            for name in holders if not distinct else holders[-1:]:
+                label = slot_name(name, group) + ("!" if distinct else "")
+                slots.append(Slot(label, extract, group if distinct else (), fields=group))
+    return tuple(slots)
+
+
+def _extract_one(field: PredicateDescriptor) -> Extract | None:
+    encode = encoder(field)
+    if encode is None:
+        return None
+    name = field.name
+    missing = (MISSING,)
+    if field.many:
+
+        def extract_many(values: Values) -> tuple[bytes, ...]:
+            items = values.get(name)
+            if not items:
+                return missing
+            return tuple(encode(item) for item in items)  # type: ignore[attr-defined]
+
+        return extract_many
+
+    def extract(values: Values) -> tuple[bytes, ...]:
+        value = values.get(name)
+        return missing if value is None else (encode(value),)
+
+    return extract
+
+
+def _extract_group(fields: list[PredicateDescriptor], *, unique: bool) -> Extract:
+    encoders = [(field.name, encoder(field)) for field in fields]
+
+    def extract(values: Values) -> tuple[bytes, ...]:
+        parts = []
+        for name, encode in encoders:
+            value = values.get(name)
+            if value is None:
+                if unique:
+                    return ()  # as in SQL, a group with a gap is never a duplicate
+                parts.append(escape(MISSING))
+            elif encode is not None:
+                parts.append(escape(encode(value)))
+        return (b"".join(parts),)
+
+    return extract
+
+
+@lru_cache(maxsize=64)
+def all_slots(schema: Schema) -> Mapping[str, tuple[Slot, ...]]:
+    """The slots of every type."""
+    return {each.name: slots_of(schema, each.name) for each in schema.types}

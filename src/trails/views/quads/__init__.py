@@ -1,0 +1,1 @@
+"""The quads view: Oxigraph holding one branch, for SPARQL."""
