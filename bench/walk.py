@@ -1,8 +1,8 @@
 """Walk four paths through our own code, and print each as a table: ``python -m bench.walk``.
 
 The paths: ``tools/call`` and ``resources/read`` of a page over a real socket, a durable save,
-a merge. Each is warmed up, then traced once. A hop is a call from one module to another, counted once
-however often it is made; a hop is upward when it leads to a layer above the caller's.
+a merge. Each is warmed up, then traced once. A hop is a call from one module to another, counted
+once however often it is made; a hop is upward when it leads to a layer above the caller's.
 """
 
 from __future__ import annotations
