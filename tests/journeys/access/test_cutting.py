@@ -190,7 +190,7 @@ def test_an_upload_ends_with_its_token(served):
                 sock.sendall(b"1\r\n\n\r\n")
         assert answer.startswith(b"HTTP/1.1 401 ")
         assert b'www-authenticate: Bearer error="invalid_token"' in answer
-        assert b"revoked or has expired while it was under way" in answer
+        assert b"the credential was revoked or expired during this request" in answer
     wait_until(lambda: not list(temporary.glob("trails-*")), "that the file is gone")
     assert door.get("/graphs/main/snapshot") == 401
     other = give_token(folder, "bob")
