@@ -224,7 +224,7 @@ def test_a_call_ends_with_its_token(served, surface):
     connection.sock.settimeout(SECONDS + PATIENCE)
     response = connection.getresponse()
     assert response.status == 401
-    assert b"under way" in response.read()
+    assert b"during this request" in response.read()
     connection.close()
     if surface == "mcp":
         wait_until(done.exists, "that it is cancelled")
@@ -245,7 +245,7 @@ def test_a_call_over_stdio_is_not_answered_to_a_token_that_has_ended(tmp_path):
         tokens_of(folder).revoke([id_of(ann)])
         refused = client.answer(mine)
         assert code_of(refused) == -32001
-        assert "under way" in refused["error"]["message"]
+        assert "during this request" in refused["error"]["message"]
         assert client.answer(its)["result"]["structuredContent"] == {"result": "awake"}
         assert client.ping(bob) == "bob"
 
