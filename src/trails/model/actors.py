@@ -60,8 +60,6 @@ MISPLACED: Final = (
     "somebody else can have seen this one, revoke it"
 )
 """The error of a request that has a token where it does not belong."""
-PRESENTED: Final = "trails.presented"
-"""Where the scope of a request carries the token that came with it."""
 BEGINNING: Final = b"trails_"
 _TOKEN: Final = re.compile(rb"trails_[0-9a-f]{12}_[A-Za-z0-9_-]{43}")
 _WHOLE: Final = re.compile(r"trails_[0-9a-f]{12}_([A-Za-z0-9_-]{43})")

@@ -20,13 +20,13 @@ from tests.waiting import wait_until
 
 from trails import App, Context, Node, capability, node_type, predicate
 from trails.app.kernels import kernel_of
-from trails.app.serve.http.front import ACTOR
 from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.http.servers import HttpServer, Port
 from trails.app.serve.http.sockets import bind_port
 from trails.app.serve.relay.links import Entrances, Listener
 from trails.model.actors import Actor, Secret
 from trails.model.results import Failure, Success
+from trails.model.scope_keys import ACTOR
 from trails.request.authenticate import Authenticator
 
 SECONDS = 5.0

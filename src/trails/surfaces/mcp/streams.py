@@ -27,6 +27,7 @@ from mcp_types.jsonrpc import (
 from trails.model.actors import MISPLACED, Actor, Secret, end_stale, holds_token
 from trails.model.fairness import LargeBodies, is_large
 from trails.model.results import Failure
+from trails.model.scope_keys import MAX_BODY
 from trails.model.texts import JsonTooLargeError, scan_json
 from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.bodies import parse, understand
@@ -37,7 +38,6 @@ from trails.surfaces.mcp.subscribers import sweep
 from trails.surfaces.mcp.subscriptions import Subscriptions
 from trails.surfaces.mcp.wire import (
     DEFAULT_REVISION,
-    MAX_BODY,
     ValidationErrors,
     encode,
     error_message,

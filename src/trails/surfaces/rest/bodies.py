@@ -10,15 +10,14 @@ from typing import Final, TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from trails.model.actors import MISPLACED, PRESENTED, Secret, holds_token, may_hide
+from trails.model.actors import MISPLACED, Secret, holds_token, may_hide
 from trails.model.fairness import LargeBodies, is_large
+from trails.model.scope_keys import PRESENTED
 from trails.model.texts import JsonTooLargeError, scan_json, tell_fault
 from trails.surfaces.rest.replies import JSON, Refused, refused
 from trails.surfaces.rest.routing import RestCall
 
 T = TypeVar("T")
-MAX_BODY: Final = 32 << 20
-"""Bytes of a body that is read as a whole, unless the application says another number."""
 _SECONDS: Final = 30.0
 """How long a body that is read as a whole may take to arrive."""
 _LONGEST: Final = 16 << 10

@@ -25,10 +25,10 @@ from starlette.types import ASGIApp, Message, Scope
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.server import ServerState
 
-from trails.app.serve.http.front import ACTOR
 from trails.app.serve.http.parser import RequestHead
 from trails.app.serve.http.responses import write_refusal
 from trails.model.actors import Actor
+from trails.model.scope_keys import ACTOR
 
 ENDED: Final = write_refusal(
     401,
