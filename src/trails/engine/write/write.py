@@ -98,7 +98,8 @@ class Write:
         """``call`` is what it is part of; nothing is written without ``access``."""
         if checkout.fixed:
             raise TransactionError(
-                f"snapshot {checkout.name[1:]} is read-only; create a branch from it"
+                "Snapshots are read-only; create a branch from commit "
+                f"{checkout.name[1:]} to write."
             )
         check_change(access, checkout.name)
         self._graph = graph
