@@ -84,7 +84,7 @@ def _info(
         return BranchInfo(name, head.commit, 0, "", "", "")
     commit = graph.ancestry.commit(newest)
     if visible_history is not None:
-        commit = visible_history.along(name).told(commit)
+        commit = visible_history.along(name).describe(commit)
     return BranchInfo(name, head.commit, commit.seq, commit.time, commit.message, commit.actor)
 
 
@@ -210,12 +210,12 @@ def forked_branch(
 
     Gives whether it was made. One that was made is gone again when the work fails.
     """
-    changeable = RefResolver(graph, permitting(access, "Change"), tells=reader(access))
+    changeable = RefResolver(graph, permitting(access, "Change"), suggests=reader(access))
     if changeable.has(name):
         yield False
         return
     if source is None or not access.may("Change", name):
-        raise changeable.unknown(
+        raise changeable.not_found(
             name,
             "; to make it, say from which branch or commit it is to be forked (from)",
         )
@@ -309,7 +309,7 @@ class Versions:
         """Delete a branch; refused while it has commits that are merged nowhere."""
         self._commit()
         deletes = permitting(self._access, "BranchDelete")
-        refs = RefResolver(self._graph, deletes, tells=reader(self._access))
+        refs = RefResolver(self._graph, deletes, suggests=reader(self._access))
         return delete_branch(
             self._graph,
             name,

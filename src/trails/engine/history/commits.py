@@ -51,7 +51,7 @@ def list_commits(
         return CommitPage(tuple(found), walk.cursor() if len(found) == limit else None)
     found = list(islice(walk, limit + 1))
     last = _write_cursor([found[limit - 1].id]) if len(found) > limit else None
-    return CommitPage(tuple(map(visible_history.told, found[:limit])), last)
+    return CommitPage(tuple(map(visible_history.describe, found[:limit])), last)
 
 
 class _Walk:
@@ -186,7 +186,7 @@ def show_commit(
 ) -> CommitDetail:
     """A commit with its changes per node and field."""
     found = resolve_commit(graph, refs or RefResolver(graph), reference, visible_history)
-    commit = found.public() if visible_history is None else visible_history.told(found)
+    commit = found.public() if visible_history is None else visible_history.describe(found)
     net: Net = {}
     large = commit.added + commit.removed > _TOO_LARGE
     if not large and visible_history is not None:

@@ -125,7 +125,7 @@ class _Task:
         readable = RefResolver(graph, reader(access))
         theirs = _checkout_of(graph, readable, asked.source)
         into = _into(access, "" if theirs.fixed else asked.source)
-        checkout = RefResolver(graph, into, tells=reader(access)).checkout(asked.target)
+        checkout = RefResolver(graph, into, suggests=reader(access)).checkout(asked.target)
         check_merge_visibility(access, theirs, _branches_of(graph, readable, theirs))
         check_merge_visibility(access, checkout, (checkout.name,))
         return theirs, checkout

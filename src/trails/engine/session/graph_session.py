@@ -535,7 +535,7 @@ class GraphSession:
         if self._access is OPEN:
             return commit.public()
         refs = RefResolver(self._graph, reader(self._access))
-        return VisibleHistory(self._graph, self._access, refs, self._branches).made(commit)
+        return VisibleHistory(self._graph, self._access, refs, self._branches).describe_own(commit)
 
     def _mine(self) -> Write | None:
         """The open transaction of this context, on this thread."""

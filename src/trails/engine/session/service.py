@@ -91,7 +91,7 @@ class GraphService:
             checkout = graph.line(branch)
         else:
             exists = None if permits is None else usable(access, permits)
-            refs = RefResolver(graph, exists, tells=reader(access))
+            refs = RefResolver(graph, exists, suggests=reader(access))
             if snapshot is None:
                 checkout = refs.checkout(branch)
             else:
