@@ -271,7 +271,7 @@ _RULES: list[tuple[str, Any]] = [
     (r"(?P<wrong>\w+) is not a parameter of \w+; it has [^;]*; (?P<right>\w+) is required",
      _Repair.only_other),
     (_PATH + r" is not true or false", _Repair.flag),
-    (_PATH + r": [^;]* exists already[^;]*; update it, or upsert it", _Repair.upsert),
+    (_PATH + r": [^;]* already exists[^;]*; update or upsert it", _Repair.upsert),
     (_PATH + r": [^;]* can't be deleted [^;]*; [^;]* or delete with cascade", _Repair.cascade),
     (r"there is no (?:branch|type|.* commit) '(?P<given>[^']+)'; did you mean '(?P<right>[^']+)",
      _Repair.replace),

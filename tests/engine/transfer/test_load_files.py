@@ -141,7 +141,7 @@ def test_merging_statements_replaces_values_and_unites_sets(app: App) -> None:
     assert (ann.name, ann.tags) == (None, ["z"])
     told = refused(app, HEAD + 'n:Person\\/ann :email "ann" .', mode="append")
     assert told == [
-        "Person/ann.email: Person/ann exists already; load it with mode 'merge' to change it"
+        "Person/ann.email: Person/ann already exists; load it with mode 'merge' to change it"
     ]
 
 

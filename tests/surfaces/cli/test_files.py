@@ -57,7 +57,7 @@ def test_a_mode_says_what_becomes_of_the_others(shell, mode, people):
     rows = shell.json("query", "SELECT ?e { ?p :email ?e } ORDER BY ?e")["rows"]
     assert [row["e"].split("@")[0] for row in rows] == people
     if mode == "append":
-        assert "exists already" in shell.error("load", "good.ndjson", "--mode", mode)
+        assert "already exists" in shell.error("load", "good.ndjson", "--mode", mode)
 
 
 @pytest.mark.req("T21b")

@@ -28,7 +28,7 @@ from trails.engine.schema.rule_check import broken_around, broken_rules
 from trails.engine.validation.rules import RuleError
 from trails.engine.validation.validate import size_error, size_of
 from trails.engine.visibility.access import Access, check_types
-from trails.engine.write.edits import change_types, judge
+from trails.engine.write.edits import change_types, check_states
 from trails.engine.write.pending import DraftWrite
 from trails.engine.write.write import Write
 from trails.errors import (
@@ -480,7 +480,7 @@ class Merging:
 
     def _violations(self, states: Mapping[str, NodeState | None]) -> Iterator[RuleError]:
         """What the merged nodes break, and what the others do under rules that are new to them."""
-        found = {violation_id(each): each for each in judge(self._write.nodes, states)}
+        found = {violation_id(each): each for each in check_states(self._write.nodes, states)}
         ours, db = self._ours, self._write.nodes.db
         if self._former is not None:
             for each in broken_rules(ours.nodes, db, ours.compiled, [self._former]):
@@ -543,7 +543,7 @@ class Merging:
             *self._ours.nodes.holders(db, slot, key),
             *self._theirs.nodes.holders(db, slot, key),
         ]
-        for handle, before, _ in self._write.nodes.touches.differences():
+        for handle, before, _ in self._write.nodes.edits.differences():
             if before is None or before.values.get(side) != violation.nodes[0]:
                 continue
             if self._mine.is_a(before.type, violation.edge):
@@ -634,8 +634,8 @@ class Merging:
     def _ours_before(self, handles: list[str]) -> States:
         """Nodes as they were before this write, which its own index no longer shows."""
         now_there = self._states(self._ours, handles)
-        touches = self._write.nodes.touches
-        return {handle: touches.before(handle, now_there[handle]) for handle in handles}
+        edits = self._write.nodes.edits
+        return {handle: edits.before(handle, now_there[handle]) for handle in handles}
 
 
 def _is_same(one: RuleError, two: RuleError) -> bool:
