@@ -75,8 +75,8 @@ def check_standing(graph: Graph, call: CallRecord | None) -> None:
     caller = None if call is None else call.caller
     if caller is not None and not graph.is_current(caller):
         raise RevokedError(
-            "the credential that this was asked for with was revoked or has expired meanwhile, so "
-            "nothing was written; ask again with another one"
+            "your credential was revoked or expired during this request; nothing was written. "
+            "Retry with a valid one"
         )
 
 
@@ -197,7 +197,7 @@ class WriteGuard:
         """Refuse to touch nodes of a type that the actor may only read."""
         if type_name in self._fixed and type_name in self.seen.schema.by_name:
             raise ForbiddenError(
-                f"you may read {type_name} and not change it{_NOTHING}", type=type_name
+                f"You have read-only access to {type_name}{_NOTHING}", type=type_name
             )
 
     def check(self, before: NodeState | None, after: NodeState | None) -> None:
@@ -208,8 +208,8 @@ class WriteGuard:
         self.check_type(node.type)
         if self.lens is not None and _meets(self._plans.get(node.type), before, after):
             raise ForbiddenError(
-                f"this change of {node.type} could meet what you may not see, so it is refused, "
-                f"whatever the data; leave it to somebody who may see all of it{_NOTHING}",
+                f"Refused: this change of {node.type} could reveal data that you cannot see. "
+                f"Ask an administrator{_NOTHING}",
                 type=node.type,
             )
 
@@ -409,7 +409,7 @@ def _refuse_fixed(access: Access, target: str, schema: Schema, names: Iterable[s
     for name in names:
         if name in fixed:
             raise ForbiddenError(
-                f"this merge would change {name} on {target!r}, which you may read and not "
-                "change; nothing was written",
+                f"This merge would change {name} on {target!r}, to which you have read-only "
+                f"access{_NOTHING}",
                 type=name,
             )

@@ -199,8 +199,7 @@ class PendingNodes:
         """Refuse to go on after a failed change, of which a part may have been made."""
         if self._broken:
             raise TransactionError(
-                "a change in this transaction failed half-way, so none of it is written; "
-                "begin it again"
+                "Transaction rolled back because a change in it failed; nothing was written. Retry."
             )
 
     # --- what the actor sees -------------------------------------------------------------

@@ -98,8 +98,7 @@ class Write:
         """``call`` is what it is part of; nothing is written without ``access``."""
         if line.fixed:
             raise TransactionError(
-                f"snapshot {line.name[1:]} is the past, which can't be written; create a branch "
-                "from it"
+                f"Snapshots are read-only; create a branch from commit {line.name[1:]} to write."
             )
         check_change(access, line.name)
         self._graph = graph
