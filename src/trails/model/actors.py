@@ -55,9 +55,9 @@ def checked_actor(actor: str) -> str:
 
 
 MISPLACED: Final = (
-    "a token was found outside the Authorization header, where it could be kept or shown, so "
-    "nothing was done; send it in the Authorization header, or over stdio in the client info. If "
-    "somebody else can have seen this one, revoke it"
+    "A token was found outside the Authorization header, where it could be logged or displayed. "
+    "The request was rejected. Send the token in the Authorization header, or over stdio in the "
+    "client info. If anyone else may have seen it, revoke it."
 )
 """The error of a request that has a token where it does not belong."""
 BEGINNING: Final = b"trails_"

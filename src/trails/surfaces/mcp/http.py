@@ -51,9 +51,10 @@ from trails.surfaces.mcp.subscriptions import ListenStreams, Subscriptions
 from trails.surfaces.mcp.wire import ValidationErrors
 
 _SSE_PATHS: Final = (STREAM, MESSAGES)
-_POST: Final = "this is an MCP endpoint: POST one JSON-RPC message at a time, as MCP clients do"
+_POST: Final = "Method not allowed: this MCP endpoint accepts POST with one JSON-RPC message."
 _NO_SSE: Final = (
-    "the older HTTP+SSE transport is not served here; POST to the path that ends in /mcp"
+    "the deprecated HTTP+SSE transport is disabled; POST to the path that ends in /mcp, or set "
+    "legacy_sse = true in [graphs.<id>.mcp]"
 )
 _caller: ContextVar[Actor] = ContextVar("trails_mcp_caller", default=LOCAL)
 

@@ -57,7 +57,7 @@ class SseTransport:
     async def stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a session."""
         if scope["method"] != "GET":
-            await refuse(send, 405, "GET the stream of a session here", [(b"allow", b"GET")])
+            await refuse(send, 405, "Method not allowed; use GET.", [(b"allow", b"GET")])
             return
         base = scope["path"].removesuffix(STREAM)
         scope = name_caller({**scope, "root_path": base})
@@ -67,7 +67,7 @@ class SseTransport:
     async def take(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take a message of a session."""
         if scope["method"] != "POST":
-            await refuse(send, 405, "POST the messages of a session here", [(b"allow", b"POST")])
+            await refuse(send, 405, "Method not allowed; use POST.", [(b"allow", b"POST")])
             return
         try:
             body = await read_body(receive, self._max_body)

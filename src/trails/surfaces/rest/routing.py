@@ -169,7 +169,7 @@ class Methods:
             return await handler(request)
         if request.method == "OPTIONS":
             return Response(status_code=204, headers=allowed)
-        message = f"{request.method[:20]} can't be used here; {self._allow} can"
+        message = f"Method {request.method[:20]} not allowed; use {self._allow}."
         return refuse(Failure("semantic", "not_allowed", message), allowed)
 
 
@@ -199,7 +199,7 @@ def graph_route(graphs: Graphs, path: str, **handlers: Handler) -> SegmentRoute:
 def _found(graphs: Graphs, name: str, actor: Actor) -> RestBackend:
     found = graphs.get(name)
     if found is None:
-        raise refused("not_found", f"there is no graph {name[:100]!r} here")
+        raise refused("not_found", f"there is no graph {name[:100]!r}")
     if isinstance(found, Failure):
         raise Refused(tell_outage(name, found, actor))
     return found

@@ -33,8 +33,8 @@ from trails.model.scope_keys import ACTOR
 ENDED: Final = write_refusal(
     401,
     "unauthenticated",
-    "the credential of this request was revoked or has expired while it was under way, so it was "
-    "broken off; with another one, see whether it took effect before you send it again",
+    "the credential was revoked or expired during this request, which was aborted; authenticate "
+    "again and check whether the request took effect before you repeat it",
     [(b"www-authenticate", b'Bearer error="invalid_token"')],
 )
 """The answer to a request that has none yet."""

@@ -241,7 +241,7 @@ class HttpInterface:
             told = tell_outage(name, found, scope[ACTOR])
             await JsonReply(503, error_body(told.code, told.message)).send(send)
             return
-        message = f"there is no graph {name[:100]!r} here"
+        message = f"there is no graph {name[:100]!r}"
         await JsonReply(404, error_body("not_found", message)).send(send)
 
 
