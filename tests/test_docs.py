@@ -25,6 +25,7 @@ from trails.app.settings import (
     Validation,
 )
 from trails.identity.oauth.settings import OAuth
+from trails.model.constraints import FIELD_CODES
 from trails.model.kinds import KINDS
 from trails.registry.query_headers import HEADER_KEYS, PARAM_KEYS
 from trails.surfaces.cli.commands import build_cli
@@ -63,7 +64,7 @@ def commands(cli, prefix):
         ("Arguments of `predicate()`", list(inspect.signature(predicate).parameters)),
         ("Kinds", [*KINDS, "Ref", "List"]),
         ("Lookups", [f"__{name}" for name in LOOKUPS]),
-        ("Codes of field errors", sorted(errors.FIELD_CODES)),
+        ("Codes of field errors", sorted(FIELD_CODES)),
         ("Errors", [each.__name__ for each in error_classes() if each is not errors.TrailsError]),
         ("Errors", [each.code for each in error_classes() if each is not errors.TrailsError]),
         (

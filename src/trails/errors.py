@@ -44,27 +44,6 @@ from typing import Final
 
 import msgspec
 
-FIELD_CODES: Final = frozenset(
-    {
-        "required",
-        "datatype",
-        "min_length",
-        "max_length",
-        "pattern",
-        "one_of",
-        "min_value",
-        "max_value",
-        "min_count",
-        "max_count",
-        "max_size",
-        "unique",
-        "reference",
-        "unknown_field",
-        "immutable_key",
-        "in_use",
-    }
-)
-
 
 class FieldError(msgspec.Struct, frozen=True):
     """One violation: which field, which rule, what was given, what was asked for."""

@@ -7,7 +7,8 @@ import pytest
 from tests.request.library import Book
 
 from trails import errors
-from trails.errors import FIELD_CODES, TrailsError, ValidationError
+from trails.errors import TrailsError, ValidationError
+from trails.model.constraints import FIELD_CODES
 from trails.request.failures import failure_of
 
 BOOK = {"isbn": "0001", "title": "Emma", "year": 1815}

@@ -19,6 +19,7 @@ from trails.app.ownership import Ownership, prepare_data
 from trails.app.policies import ProjectPolicies, undeclared, unguarded
 from trails.app.settings import DATA_FOLDER, GraphSettings, Project, Settings, read_settings
 from trails.engine.graph.graph import Graph
+from trails.engine.graph.open import open_graph
 from trails.engine.history.branches import Versions
 from trails.engine.schema.evolution import adopt_schema
 from trails.engine.session.context import GraphContext
@@ -280,7 +281,7 @@ class App:
     def _open_files(self, graph: str, folder: Path | None) -> Graph:
         """A graph; read-only where that was asked for, and where the disk can't be written."""
         make = partial(
-            Graph,
+            open_graph,
             folder,
             name=graph,
             base_iri=self.settings.base_iri(graph),

@@ -11,12 +11,10 @@ import sys
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Annotated, Any, Final, TypeVar
 
 from trails.errors import DeclarationError
-from trails.model.kinds import BigInt, Blob, Iri
+from trails.model.kinds import KINDS
 from trails.model.types import JSON, LIST, OBJECT, REF, ValueType
 
 T = TypeVar("T")
@@ -98,21 +96,12 @@ class _Namespace(Mapping[str, object]):
 
 
 _SCALARS: Final[Mapping[object, str]] = {
-    str: "String",
-    bool: "Bool",
-    int: "Int",
-    BigInt: "BigInt",
-    float: "Float",
-    Decimal: "Decimal",
-    date: "Date",
-    datetime: "DateTime",
-    Iri: "Iri",
-    Blob: "Blob",
+    kind.python: kind.name for kind in KINDS.values() if kind.python is not None
 }
 
 _WRITABLE = (
-    "str, int, float, bool, date, datetime, Decimal, BigInt, Iri, Blob, Vector(n), a node type, "
-    "Ref[Type], list[...] of one of these, or any of them with '| None'"
+    f"{', '.join(kind.python.__name__ for kind in KINDS.values() if kind.python is not None)}, "
+    "Vector(n), a node type, Ref[Type], list[...] of one of these, or any of them with '| None'"
 )
 
 

@@ -44,22 +44,26 @@ class State(msgspec.Struct, eq=False):
     ctx: Context | None = None
     _stored: bool = False
     _loaded: Mapping[str, object] | None = None
-    _fate: WriteOutcome | None = None
+    _outcome: WriteOutcome | None = None
     _earlier: tuple[bool, Mapping[str, object] | None] = (False, None)
 
     def remember(
-        self, *, stored: bool, values: Mapping[str, object] | None, fate: WriteOutcome | None = None
+        self,
+        *,
+        stored: bool,
+        values: Mapping[str, object] | None,
+        outcome: WriteOutcome | None = None,
     ) -> None:
-        """Note what is in the graph; should the write of ``fate`` fail, it never was."""
-        if fate is not None and self._fate is not fate:
+        """Note what is in the graph; should the write of ``outcome`` fail, it never was."""
+        if outcome is not None and self._outcome is not outcome:
             self._earlier = (self.stored, self.loaded)
-        self._fate, self._stored, self._loaded = fate, stored, values
+        self._outcome, self._stored, self._loaded = outcome, stored, values
 
     def _settle(self) -> None:
-        if self._fate is not None and self._fate.landed is not None:
-            if not self._fate.landed:
+        if self._outcome is not None and self._outcome.landed is not None:
+            if not self._outcome.landed:
                 self._stored, self._loaded = self._earlier
-            self._fate = None
+            self._outcome = None
 
     @property
     def stored(self) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from trails.errors import DeclarationError, FieldError
-from trails.model.constraints import check_pattern, compile_field
+from trails.model.constraints import RULES, Rule, check_pattern, compile_field
 from trails.model.kinds import KindError
 from trails.model.names import check_field_name, check_term
 from trails.model.types import JSON, LIST, OBJECT, REF, PredicateDescriptor, ValueType
@@ -107,6 +107,7 @@ def describe(
     many = value_type.kind == LIST
     _check_constraints(where, scalar, said, many=many)
     min_count, max_count = _settle_counts(where, value_type, said)
+    limits = {rule.code: _plain_limit(where, rule, scalar, said) for rule in RULES}
     field = PredicateDescriptor(
         name=name,
         type=msgspec.structs.replace(value_type, nullable=min_count == 0 and not many),
@@ -114,12 +115,7 @@ def describe(
         description=said.description,
         min_count=min_count,
         max_count=max_count,
-        min_length=said.min_length,
-        max_length=said.max_length,
-        pattern=said.pattern,
-        one_of=_plain_all(where, "one_of", scalar, said.one_of),
-        min_value=_plain(where, "min_value", scalar, said.min_value),
-        max_value=_plain(where, "max_value", scalar, said.max_value),
+        **limits,  # type: ignore[arg-type]
         key=said.key,
         unique=said.unique,
         label=said.label,
@@ -131,16 +127,24 @@ def describe(
     return field
 
 
+_COUNTS: Final = ("min_count", "max_count", "dimension")
+_ARGUMENTS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
+    "count": ((int,), "a whole number"),
+    "pattern": ((str,), "a text"),
+    "values": ((list, tuple, set, frozenset), "a list of values"),
+}
+
+
 def _check_arguments(where: str, said: Predicate) -> None:
     """Catch what a type checker would, for those who have none."""
-    for name in ("min_count", "max_count", "min_length", "max_length", "dimension"):
+    limits = [(rule.code, rule.limit) for rule in RULES]
+    for name, limit in (*dict.fromkeys(_COUNTS, "count").items(), *limits):
         value = getattr(said, name)
-        if value is not None and type(value) is not int:
-            raise DeclarationError(f"{where}: {name}={value!r} must be a whole number")
-    if said.pattern is not None and not isinstance(said.pattern, str):
-        raise DeclarationError(f"{where}: pattern={said.pattern!r} must be a text")
-    if said.one_of is not None and not isinstance(said.one_of, list | tuple | set | frozenset):
-        raise DeclarationError(f"{where}: one_of={said.one_of!r} must be a list of values")
+        if value is None or limit not in _ARGUMENTS:
+            continue
+        types, expected = _ARGUMENTS[limit]
+        if not isinstance(value, types) or isinstance(value, bool):
+            raise DeclarationError(f"{where}: {name}={value!r} must be {expected}")
 
 
 def _check_default(where: str, field: PredicateDescriptor, *, stored: bool) -> None:
@@ -218,19 +222,11 @@ def _settle_counts(where: str, value_type: ValueType, said: Predicate) -> tuple[
 
 def _check_constraints(where: str, scalar: ValueType, said: Predicate, *, many: bool) -> None:
     row = scalar.row
-    is_text = row is not None and row.text
-    is_quantity = row is not None and row.quantity
-    for name, value, fits in (
-        ("min_length", said.min_length, is_text),
-        ("max_length", said.max_length, is_text),
-        ("pattern", said.pattern, is_text),
-        ("min_value", said.min_value, is_quantity),
-        ("max_value", said.max_value, is_quantity),
-        ("one_of", said.one_of, row is not None and scalar.kind != "Vector"),
-    ):
-        if value is not None and not fits:
+    for rule in RULES:
+        if getattr(said, rule.code) is not None and (row is None or not rule.fits(row)):
             raise DeclarationError(
-                f"{where}: {name} does not apply to {scalar.kind}; remove it or change the type"
+                f"{where}: {rule.code} does not apply to {scalar.kind}; "
+                "remove it or change the type"
             )
     for name, flag, fits in (
         ("key", said.key, row is not None and row.sort_key is not None and not many),
@@ -273,6 +269,13 @@ def _coerced(where: str, what: str, scalar: ValueType, value: object) -> object:
         raise DeclarationError(
             f"{where}: {what}={value!r} is not {row.expected}; give a value of the field's type"
         ) from None
+
+
+def _plain_limit(where: str, rule: Rule, scalar: ValueType, said: Predicate) -> object:
+    limit = getattr(said, rule.code)
+    if rule.limit == "value":
+        return _plain(where, rule.code, scalar, limit)
+    return _plain_all(where, rule.code, scalar, limit) if rule.limit == "values" else limit
 
 
 def _plain(where: str, what: str, scalar: ValueType, value: object) -> object:

@@ -55,13 +55,11 @@ def checked_actor(actor: str) -> str:
 
 
 MISPLACED: Final = (
-    "a token was found outside the Authorization header, where it could be kept or shown, so "
-    "nothing was done; send it in the Authorization header, or over stdio in the client info. If "
-    "somebody else can have seen this one, revoke it"
+    "A token was found outside the Authorization header, where it could be logged or displayed. "
+    "The request was rejected. Send the token in the Authorization header, or over stdio in the "
+    "client info. If anyone else may have seen it, revoke it."
 )
 """The error of a request that has a token where it does not belong."""
-PRESENTED: Final = "trails.presented"
-"""Where the scope of a request carries the token that came with it."""
 BEGINNING: Final = b"trails_"
 _TOKEN: Final = re.compile(rb"trails_[0-9a-f]{12}_[A-Za-z0-9_-]{43}")
 _WHOLE: Final = re.compile(r"trails_[0-9a-f]{12}_([A-Za-z0-9_-]{43})")

@@ -1,28 +1,28 @@
-r"""Check one field: coerce its value, test every rule, report every violation.
+r"""The constraints of a value, and the check of a field that is compiled from them.
 
-The rules of a value (length, pattern, range, choice) are one table that also
-names the JSON Schema keyword of each, so that what is projected and what is
-enforced can't drift apart.
+``RULES`` has one row per constraint, read by declarations, JSON Schema, validation, SHACL,
+fast loads, repair and query parameters. To add a constraint, add a row here, an attribute
+to ``PredicateDescriptor`` (``model/types.py``) and an argument to ``predicate()``
+(``authoring/predicates.py``), and list it in ``docs/reference.md``.
 
-Patterns that mean the same to RE2 and to a JSON Schema validator.
-
-A pattern is written in the ECMA-262 syntax that JSON Schema uses and runs in
-RE2, in linear time. Where the two engines read the same characters
-differently (``.``, ``\s``, ``\uXXXX``) the text is translated; where no
-translation is exact the pattern is refused, with the reason.
+A pattern is written in the ECMA-262 syntax that JSON Schema uses and runs in RE2, in linear
+time. Where the two engines read the same characters differently (``.``, ``\s``, ``\uXXXX``)
+the text is translated; where no translation is exact the pattern is refused, with the reason.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from trails.errors import DeclarationError, FieldError
-from trails.model.kinds import KINDS, DanglingError, KindError
+from trails.model.kinds import KINDS, DanglingError, Kind, KindError
+from trails.model.names import fold
 from trails.model.texts import count, with_article
 from trails.model.types import JSON, LIST, MAP, OBJECT, REF, PredicateDescriptor, ValueType
 
@@ -152,6 +152,18 @@ class Rule(msgspec.Struct, frozen=True):
     """How a message goes on after the field's name; ``{}`` is the limit."""
     test: Callable[[object, Coerce], Callable[..., bool]]
     """(declared limit, coerce) → a predicate on coerced values."""
+    limit: Literal["count", "pattern", "value", "values"]
+    """What is declared: a whole number, a pattern, or one or several values of the field's kind."""
+    fits: Callable[[Kind], bool]
+    """Whether the constraint makes sense for a kind."""
+    json_types: frozenset[str] = frozenset()
+    """JSON types that the keyword applies to; others it ignores. Empty: it applies to all."""
+    tighter: Callable[..., object] | None = None
+    """Which of two limits counts where the kind's own schema has the keyword too."""
+    shacl: str | None = None
+    """The SHACL property; None where SHACL has none, and the shape gets a comment."""
+    nearest: Callable[[object, object], object] | None = None
+    """(declared limit, refused JSON value) → a legal value to suggest, or None."""
 
 
 def _longer(limit: object, _: Coerce) -> Callable[..., bool]:
@@ -180,14 +192,140 @@ def _below(limit: object, coerce: Coerce) -> Callable[..., bool]:
     return lambda value: value <= high
 
 
+def _limit_itself(limit: object, given: object) -> object:
+    del given
+    return limit
+
+
+_MAX_COMPARED: Final = 1000
+"""Characters of the longest text that is compared with the allowed ones."""
+
+
+def _nearest_member(limit: object, given: object) -> object:
+    """The allowed value that is most like the given one, or None where none is like it."""
+    members = limit if isinstance(limit, list | tuple) else ()
+    if isinstance(given, str) and len(given) <= _MAX_COMPARED:
+        texts = {fold(each.strip()): each for each in members if isinstance(each, str)}
+        near = get_close_matches(fold(given.strip()), texts, n=1, cutoff=0.6)
+        return texts[near[0]] if near else None
+    numbers = [each for each in members if is_number(each)]
+    if is_number(given):
+        return min(numbers, key=lambda each: abs(each - given), default=None)
+    return None
+
+
+def is_number(value: object) -> bool:
+    """Whether a JSON value is a number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_text(kind: Kind) -> bool:
+    return kind.text
+
+
+def _is_quantity(kind: Kind) -> bool:
+    return kind.quantity
+
+
+def _is_scalar(kind: Kind) -> bool:
+    return kind.schema.get("type") != "array"
+
+
+_STRINGS: Final = frozenset({"string"})
+_NUMBERS: Final = frozenset({"integer", "number"})
+
 RULES: Final = (
-    Rule("min_length", "minLength", "must have at least {} characters", _longer),
-    Rule("max_length", "maxLength", "must have at most {} characters", _shorter),
-    Rule("pattern", "pattern", "must match {}", _matching),
-    Rule("one_of", "enum", "must be one of {}", _among),
-    Rule("min_value", "minimum", "must be at least {}", _above),
-    Rule("max_value", "maximum", "must be at most {}", _below),
+    Rule(
+        code="min_length",
+        keyword="minLength",
+        phrase="must have at least {} characters",
+        test=_longer,
+        limit="count",
+        fits=_is_text,
+        json_types=_STRINGS,
+        shacl="sh:minLength",
+    ),
+    Rule(
+        code="max_length",
+        keyword="maxLength",
+        phrase="must have at most {} characters",
+        test=_shorter,
+        limit="count",
+        fits=_is_text,
+        json_types=_STRINGS,
+        shacl="sh:maxLength",
+    ),
+    Rule(
+        code="pattern",
+        keyword="pattern",
+        phrase="must match {}",
+        test=_matching,
+        limit="pattern",
+        fits=_is_text,
+        json_types=_STRINGS,
+        shacl="sh:pattern",
+    ),
+    Rule(
+        code="one_of",
+        keyword="enum",
+        phrase="must be one of {}",
+        test=_among,
+        limit="values",
+        fits=_is_scalar,
+        shacl="sh:in",
+        nearest=_nearest_member,
+    ),
+    Rule(
+        code="min_value",
+        keyword="minimum",
+        phrase="must be at least {}",
+        test=_above,
+        limit="value",
+        fits=_is_quantity,
+        json_types=_NUMBERS,
+        tighter=max,
+        shacl="sh:minInclusive",
+        nearest=_limit_itself,
+    ),
+    Rule(
+        code="max_value",
+        keyword="maximum",
+        phrase="must be at most {}",
+        test=_below,
+        limit="value",
+        fits=_is_quantity,
+        json_types=_NUMBERS,
+        tighter=min,
+        shacl="sh:maxInclusive",
+        nearest=_limit_itself,
+    ),
 )
+RULE_BY_CODE: Final[Mapping[str, Rule]] = {rule.code: rule for rule in RULES}
+
+FIELD_CODES: Final = frozenset(
+    {
+        *RULE_BY_CODE,
+        "required",
+        "datatype",
+        "min_count",
+        "max_count",
+        "max_size",
+        "unique",
+        "reference",
+        "unknown_field",
+        "immutable_key",
+        "in_use",
+    }
+)
+"""Every ``FieldError.code``."""
+
+
+def rules_of(field: PredicateDescriptor) -> Iterator[tuple[Rule, object]]:
+    """The constraints that a field declares, with their limits."""
+    for rule in RULES:
+        limit = getattr(field, rule.code)
+        if limit is not None:
+            yield rule, limit
 
 
 _EXPECTED: Final = {
@@ -236,9 +374,10 @@ def coercer_of(value_type: ValueType, special: Mapping[str, Coerce]) -> tuple[Co
     return sized, f"an array of {dimension} finite numbers"
 
 
-def _phrase(rule: Rule, limit: object) -> str:
-    told = rule.phrase.format(_spell(limit))
-    return told.removesuffix("s") if limit == 1 and told.endswith(" characters") else told
+def phrase_of(rule: Rule, limit: object) -> str:
+    """The rule in words: what follows the field's name in a message."""
+    phrase = rule.phrase.format(_spell(limit))
+    return phrase.removesuffix("s") if limit == 1 and phrase.endswith(" characters") else phrase
 
 
 def compile_field(
@@ -247,9 +386,8 @@ def compile_field(
     """Make the check of one field. Stored lists are sets: no order, no duplicates."""
     coerce, expected = coercer_of(field.type.scalar, special)
     rules = [
-        (rule.test(limit, coerce), rule.code, limit, _phrase(rule, limit))
-        for rule in RULES
-        if (limit := getattr(field, rule.code)) is not None
+        (rule.test(limit, coerce), rule.code, limit, phrase_of(rule, limit))
+        for rule, limit in rules_of(field)
     ]
     single, required = not field.many, field.required
     legal = "".join(f", which {phrase}" for *_, phrase in rules[:1])

@@ -1,8 +1,10 @@
-"""The kinds of values: one table makes the JSON Schema and the coercer.
+"""The kinds of values: one row per kind, read by every part of Trails.
 
-Each row says how a kind looks as JSON Schema, which JSON values (and which
-native Python values) it accepts, what its canonical RDF form is and how its
-values sort. Nothing else in Trails knows a kind by name.
+A row says which annotation names the kind, its JSON Schema, which JSON and Python
+values it accepts, its RDF literals, its sort key, and how wrong values are repaired.
+To add a kind, add a row here and list it in ``docs/reference.md``; export its class
+from ``trails/__init__.py`` if it brings one. Declarations, JSON Schema, validation,
+SHACL, SPARQL parameters, loading, repair and the command line read the row.
 
 Beware of Python here: ``True`` is an ``int``; ``int()`` takes ``"1_000"``,
 spaces and Arabic digits; ``1.0`` is an integer to JSON Schema.
@@ -68,22 +70,43 @@ class DanglingError(KindError):
     code = "reference"
 
 
+def _no_repair(value: object) -> object:
+    del value
+    return None
+
+
 class Kind(msgspec.Struct, frozen=True):
     """One row of the table."""
 
     name: str
     schema: Json
     expected: str
+    """Completes "must be …" in messages."""
+    example: object
+    """A legal value, with which stored queries are checked."""
     coerce: Callable[[object], object]
+    """A JSON or Python value → the stored value, or KindError."""
     datatype: str
+    python: type | None = None
+    """The type that annotations name and values have; None for Vector, which has a parameter."""
     lexical: Callable[..., str] = str
+    """The canonical text of an RDF literal, as Oxigraph writes it."""
     parse: Callable[[str], object] = str
+    """A value from its canonical text."""
+    read: Callable[[str], object] = str
+    """Any text that the datatype allows (RDF, CSV) → a value for ``coerce``."""
+    repair: Callable[[object], object] = _no_repair
+    """A JSON value of another type → the one that the caller probably meant, or None."""
     plain: Callable[..., object] | None = None
     """The JSON form of a value; None where the value is its own JSON form."""
     restore: Callable[..., object] | None = None
     """A value from its JSON form, which is known to be good; None where they are the same."""
     native: type | None = None
-    """The type that msgspec restores from the JSON form by itself; None where it has none."""
+    """The type that msgspec restores from the JSON form by itself; None where it has none.
+
+    Fast loads trust str, bool, int, float and date: what msgspec reads as one of them, ``coerce``
+    accepts, except for numbers beyond the schema's minimum and maximum.
+    """
     sort_key: Callable[..., bytes] | None = None
     """A byte string that sorts like the values; None where they have no order."""
     quantity: bool = False
@@ -92,6 +115,8 @@ class Kind(msgspec.Struct, frozen=True):
     """Whether min_length, max_length and pattern make sense."""
     respelled: bool = False
     """Whether one value has several JSON forms (``1.5``, ``1.50``), which ``enum`` can't list."""
+    narrow: bool = False
+    """Whether the schema's pattern or range allows less than the datatype; SHACL then adds it."""
 
 
 def _whole_match(pattern: str) -> Callable[[str], re.Match[str] | None]:
@@ -333,6 +358,88 @@ def _parse_vector(text: str) -> tuple[float, ...]:
     return tuple(msgspec.json.decode(text, type=list[float]))
 
 
+# --- texts of RDF and CSV ------------------------------------------------------
+
+# What can't be read is given back as it is: ``coerce`` refuses it with a message.
+_is_integer_text = _whole_match(r"^[+-]?[0-9]{1,1000}$")
+_is_decimal_text = _whole_match(r"^([+-]?)([0-9]*)(?:\.([0-9]*))?$")
+_is_double_text = _whole_match(r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?$")
+_TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
+
+
+def _read_int(text: str) -> object:
+    return int(text) if _is_integer_text(text) else text
+
+
+def _read_bigint(text: str) -> object:
+    return text.removeprefix("+") if _is_integer_text(text) else text
+
+
+def _read_decimal(text: str) -> object:
+    found = _is_decimal_text(text)
+    if found is None or not (found[2] or found[3]):
+        return text
+    sign = "-" if found[1] == "-" else ""
+    return f"{sign}{found[2].lstrip('0') or '0'}.{(found[3] or '').rstrip('0') or '0'}"
+
+
+def _read_float(text: str) -> object:
+    return float(text) if _is_double_text(text) else text
+
+
+def _read_bool(text: str) -> object:
+    return _TRUTH.get(text, text)
+
+
+def _read_vector(text: str) -> object:
+    try:
+        return msgspec.json.decode(text, type=list[float])
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return text
+
+
+# --- repair ----------------------------------------------------------------------
+
+_NUMBER_TEXT: Final = re.compile(r"-?\d{1,30}(\.\d{1,30})?")
+_DAY_TEXT: Final = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})")
+
+
+def _json_of_text(value: object) -> object:
+    try:
+        return msgspec.json.decode(value.strip().encode()) if isinstance(value, str) else None
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+
+
+def _number_of_text(value: object) -> object:
+    if isinstance(value, str) and _NUMBER_TEXT.fullmatch(value.strip()):
+        return _json_of_text(value)
+    return None
+
+
+def _text_of_number(value: object) -> object:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return msgspec.json.encode(value).decode()
+    return None
+
+
+def _text_of_int(value: object) -> object:
+    return _text_of_number(value) if isinstance(value, int) else None
+
+
+def _bool_of_text(value: object) -> object:
+    return (
+        {"true": True, "false": False}.get(value.strip().lower())
+        if isinstance(value, str)
+        else None
+    )
+
+
+def _date_of_text(value: object) -> object:
+    parts = _DAY_TEXT.fullmatch(value.strip()) if isinstance(value, str) else None
+    return None if parts is None else f"{parts[1]}-{int(parts[2]):02}-{int(parts[3]):02}"
+
+
 # --- sort keys ---------------------------------------------------------------
 
 
@@ -385,9 +492,12 @@ KINDS: Final[Mapping[str, Kind]] = {
             name="String",
             schema={"type": "string"},
             expected="a string",
+            example="sample",
             coerce=_coerce_string,
             datatype=XSD + "string",
+            python=str,
             native=str,
+            repair=_text_of_number,
             sort_key=_sort_text,
             text=True,
         ),
@@ -395,46 +505,64 @@ KINDS: Final[Mapping[str, Kind]] = {
             name="Bool",
             schema={"type": "boolean"},
             expected="true or false",
+            example=True,
             coerce=_coerce_bool,
             datatype=XSD + "boolean",
+            python=bool,
             native=bool,
             lexical=_lexical_bool,
             parse=lambda text: text in {"true", "1"},
+            read=_read_bool,
+            repair=_bool_of_text,
             sort_key=_sort_bool,
         ),
         Kind(
             name="Int",
             schema={"type": "integer", "minimum": INT_MIN, "maximum": INT_MAX},
             expected="an integer of at most 64 bits",
+            example=1,
             coerce=_coerce_int,
             datatype=XSD + "integer",
+            python=int,
             native=int,
             parse=int,
+            read=_read_int,
+            repair=_number_of_text,
             sort_key=_sort_int,
             quantity=True,
+            narrow=True,
         ),
         Kind(
             name="BigInt",
             schema={"type": "string", "pattern": BIGINT_PATTERN},
             expected="an integer of at most 1,000 digits, written as a string",
+            example=BigInt(1),
             coerce=_coerce_bigint,
             datatype=XSD + "integer",
+            python=BigInt,
             parse=BigInt,
+            read=_read_bigint,
+            repair=_text_of_int,
             plain=str,
             restore=BigInt,
             sort_key=_sort_bigint,
             quantity=True,
             respelled=True,
+            narrow=True,
         ),
         Kind(
             name="Float",
             schema=_NUMBER,
             expected="a finite number",
+            example=1.5,
             coerce=_coerce_float,
             datatype=XSD + "double",
+            python=float,
             native=float,
             lexical=_lexical_float,
             parse=float,
+            read=_read_float,
+            repair=_number_of_text,
             sort_key=_sort_float,
             quantity=True,
         ),
@@ -443,25 +571,33 @@ KINDS: Final[Mapping[str, Kind]] = {
             schema={"type": "string", "pattern": DECIMAL_PATTERN},
             expected="a decimal number written as a string, like '12.50', of at most 20 digits and "
             "18 decimals",
+            example=Decimal("1.5"),
             coerce=_coerce_decimal,
             datatype=XSD + "decimal",
+            python=Decimal,
             lexical=_lexical_decimal,
             parse=_parse_decimal,
+            read=_read_decimal,
+            repair=_text_of_number,
             plain=_lexical_decimal,
             restore=_parse_decimal,
             sort_key=_sort_decimal,
             quantity=True,
             respelled=True,
+            narrow=True,
         ),
         Kind(
             name="Date",
             schema={"type": "string", "format": "date", "pattern": DATE_PATTERN},
             expected="a date like '2026-03-01'",
+            example=date(2026, 1, 1),
             coerce=_coerce_date,
             datatype=XSD + "date",
+            python=date,
             native=date,
             lexical=date.isoformat,
             parse=date.fromisoformat,
+            repair=_date_of_text,
             plain=date.isoformat,
             restore=date.fromisoformat,
             sort_key=_sort_date,
@@ -471,8 +607,10 @@ KINDS: Final[Mapping[str, Kind]] = {
             name="DateTime",
             schema={"type": "string", "format": "date-time", "pattern": DATETIME_PATTERN},
             expected="a date and time with time zone, like '2026-03-01T09:30:00Z'",
+            example=datetime(2026, 1, 1, tzinfo=UTC),
             coerce=_coerce_datetime,
             datatype=XSD + "dateTime",
+            python=datetime,
             native=datetime,
             lexical=_lexical_datetime,
             parse=datetime.fromisoformat,
@@ -486,36 +624,56 @@ KINDS: Final[Mapping[str, Kind]] = {
             name="Iri",
             schema={"type": "string", "format": "iri", "pattern": IRI_PATTERN},
             expected="an absolute IRI",
+            example=Iri("https://example.org/sample"),
             coerce=_coerce_iri,
             datatype=XSD + "anyURI",
+            python=Iri,
             parse=Iri,
             plain=str,
             restore=Iri,
             sort_key=_sort_text,
             text=True,
+            narrow=True,
         ),
         Kind(
             name="Blob",
             schema={"type": "string", "format": "uri", "pattern": URI_PATTERN},
             expected="the URI of a blob",
+            example=Blob("https://example.org/sample"),
             coerce=_coerce_blob,
             datatype=XSD + "anyURI",
+            python=Blob,
             parse=Blob,
             plain=str,
             restore=Blob,
             sort_key=_sort_text,
             text=True,
+            narrow=True,
         ),
         Kind(
             name="Vector",
             schema={"type": "array", "items": _NUMBER},
             expected="an array of finite numbers",
+            example=(0.0,),
             coerce=_coerce_vector,
             datatype=TRAILS + "vector",
             lexical=_lexical_vector,
             parse=_parse_vector,
+            read=_read_vector,
+            repair=_json_of_text,
             plain=list,
             restore=tuple,
         ),
     )
 }
+
+_BY_PYTHON: Final = {kind.python: kind for kind in KINDS.values() if kind.python is not None}
+
+
+def kind_of(value: object) -> Kind | None:
+    """The kind of a Python value, or None; the nearest class decides (``True`` is a Bool)."""
+    for each in type(value).__mro__:
+        kind = _BY_PYTHON.get(each)
+        if kind is not None:
+            return kind
+    return None

@@ -156,6 +156,11 @@ def check_branch_name(name: str) -> None:
         )
 
 
+def fold(name: str) -> str:
+    """A name as it is compared with names that look alike: ``maxCount`` is like ``max_count``."""
+    return name.replace("_", "").replace("-", "").casefold()
+
+
 def branch_folder(name: str) -> str:
     """The folder of a branch: one name, also where a file system ignores case."""
     if name == "main":

@@ -25,7 +25,7 @@ from typing import Final
 import msgspec
 
 from trails.model.capabilities import Capability, StoredQuery, Tool
-from trails.model.constraints import RULES
+from trails.model.constraints import rules_of
 from trails.model.iris import Names
 from trails.model.kinds import KINDS
 from trails.model.nodes import NodeState
@@ -179,11 +179,9 @@ def _rules(field: PredicateDescriptor) -> Iterator[str]:
     for mark in ("key", "unique", "label", "search"):
         if getattr(field, mark):
             yield mark
-    for rule in RULES:
-        limit = getattr(field, rule.code)
-        if limit is not None:
-            shown = ", ".join(map(str, limit)) if isinstance(limit, tuple) else limit
-            yield f"{rule.code.replace('_', ' ')}: `{shown}`"
+    for rule, limit in rules_of(field):
+        shown = ", ".join(map(str, limit)) if isinstance(limit, tuple) else limit
+        yield f"{rule.code.replace('_', ' ')}: `{shown}`"
     if field.default is not None:
         yield f"default `{field.default}`"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Final, Protocol
 
-from trails.model.constraints import RULES, Rule
+from trails.model.constraints import Rule, rules_of
 from trails.model.types import (
     JSON,
     LIST,
@@ -50,17 +50,6 @@ class _Nothing:
 
 
 NOTHING: Final[TypeLookup] = _Nothing()
-
-_JUDGES: Final[Mapping[str, frozenset[str]]] = {
-    "minLength": frozenset({"string"}),
-    "maxLength": frozenset({"string"}),
-    "pattern": frozenset({"string"}),
-    "minimum": frozenset({"integer", "number"}),
-    "maximum": frozenset({"integer", "number"}),
-}
-"""Which JSON types a keyword judges; of others it is silent (``enum`` judges all)."""
-
-_TIGHTER: Final[Mapping[str, Callable[..., object]]] = {"minimum": max, "maximum": min}
 
 
 def project_fields(
@@ -145,7 +134,7 @@ def _tell_type(descriptor: TypeDescriptor, declared: TypeLookup) -> Iterable[str
 def _tell_shape(shape: ShapeDescriptor) -> Iterable[str]:
     """The rules that a shape adds to a node type; they are judged when it is saved."""
     for field in shape.fields:
-        rules = [_tell_rule(rule, limit) for rule, limit in _rules_of(field)]
+        rules = [_tell_rule(rule, limit) for rule, limit in rules_of(field)]
         if field.required:
             rules.append("is required")
         if field.many and field.min_count > 1:
@@ -186,13 +175,6 @@ def _array_of(items: Document, field: PredicateDescriptor) -> Document:
     return document
 
 
-def _rules_of(field: PredicateDescriptor) -> Iterable[tuple[Rule, object]]:
-    for rule in RULES:
-        limit = getattr(field, rule.code)
-        if limit is not None:
-            yield rule, limit
-
-
 def _tell_rule(rule: Rule, limit: object) -> str:
     return rule.phrase.format(", ".join(map(str, limit)) if isinstance(limit, tuple) else limit)
 
@@ -200,23 +182,23 @@ def _tell_rule(rule: Rule, limit: object) -> str:
 def _apply_rules(document: Document, field: PredicateDescriptor) -> list[str]:
     """Put the rules of a value into its schema; give those that it can't hold, in words."""
     notes = []
-    for rule, limit in _rules_of(field):
-        if not _can_say(rule.keyword, document, field.type.scalar):
+    for rule, limit in rules_of(field):
+        if not _can_say(rule, document, field.type.scalar):
             told = _tell_rule(rule, limit)
             notes.append(f"{told[0].upper()}{told[1:]}.")
         elif rule.keyword not in document:
             document[rule.keyword] = _listed(limit)
-        elif tighter := _TIGHTER.get(rule.keyword):
-            document[rule.keyword] = tighter(document[rule.keyword], limit)
+        elif rule.tighter is not None:
+            document[rule.keyword] = rule.tighter(document[rule.keyword], limit)
         else:
             document["allOf"] = [{rule.keyword: limit}]
     return notes
 
 
-def _can_say(keyword: str, document: Document, value_type: ValueType) -> bool:
+def _can_say(rule: Rule, document: Document, value_type: ValueType) -> bool:
     """Whether a keyword means for the JSON form what its rule means for the value."""
-    if keyword in _JUDGES:
-        return document.get("type") in _JUDGES[keyword]
+    if rule.json_types:
+        return document.get("type") in rule.json_types
     row = value_type.row
     return row is not None and not row.respelled
 

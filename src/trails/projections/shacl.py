@@ -15,8 +15,9 @@ from typing import Final
 
 import msgspec
 
+from trails.model.constraints import RULES, Rule, phrase_of
 from trails.model.iris import XSD, Names
-from trails.model.kinds import BIGINT_PATTERN, DECIMAL_PATTERN, INT_MAX, INT_MIN, KINDS
+from trails.model.kinds import KINDS
 from trails.model.types import (
     PredicateDescriptor,
     Schema,
@@ -156,17 +157,17 @@ class _Writer:
             return
         scalar = field.type.scalar
         yield "sh:datatype", _datatype(scalar)
-        if field.min_length is not None:
-            yield "sh:minLength", str(field.min_length)
-        if field.max_length is not None:
-            yield "sh:maxLength", str(field.max_length)
-        if field.one_of is not None:
-            yield "sh:in", _Items(tuple(_literal(scalar, value) for value in field.one_of))
-        low, high = _limits(field)
-        if low is not None:
-            yield "sh:minInclusive", _literal(scalar, low)
-        if high is not None:
-            yield "sh:maxInclusive", _literal(scalar, high)
+        for rule in RULES:
+            limit = _limit(rule, field)
+            if limit is None or rule.limit == "pattern":  # patterns: see _properties
+                continue
+            if rule.shacl is None:
+                phrase = phrase_of(rule, limit)
+                yield "rdfs:comment", _text(f"{phrase[0].upper()}{phrase[1:]}")
+            elif isinstance(limit, tuple):
+                yield rule.shacl, _Items(tuple(_literal(scalar, value) for value in limit))
+            else:
+                yield rule.shacl, str(limit) if rule.limit == "count" else _literal(scalar, limit)
 
     # --- rules about other nodes -----------------------------------------------------
 
@@ -226,23 +227,16 @@ def _literal(scalar: ValueType, plain: object) -> str:
     return text if scalar.kind == "String" else f"{text}^^{_datatype(scalar)}"
 
 
-def _limits(field: PredicateDescriptor) -> tuple[object, object]:
-    """The declared limits; an Int is bounded by its 64 bits where nothing narrower is said."""
-    low, high = field.min_value, field.max_value
-    if field.type.scalar.kind == "Int" and field.one_of is None:
-        return INT_MIN if low is None else low, INT_MAX if high is None else high
-    return low, high
+def _limit(rule: Rule, field: PredicateDescriptor) -> object:
+    """The declared limit, else the kind's own where it is narrower than the datatype's."""
+    limit: object = getattr(field, rule.code)
+    row = field.type.scalar.row
+    if limit is None and row is not None and row.narrow and field.one_of is None:
+        return row.schema.get(rule.keyword)
+    return limit
 
 
 # --- patterns ----------------------------------------------------------------------
-
-# What these kinds hold is narrower than their XSD datatype.
-_KIND_PATTERNS: Final = {
-    "BigInt": BIGINT_PATTERN,
-    "Decimal": DECIMAL_PATTERN,
-    "Iri": str(KINDS["Iri"].schema["pattern"]),
-    "Blob": str(KINDS["Blob"].schema["pattern"]),
-}
 
 
 def _patterns(field: PredicateDescriptor) -> Iterator[tuple[str, str]]:
@@ -250,8 +244,9 @@ def _patterns(field: PredicateDescriptor) -> Iterator[tuple[str, str]]:
     scalar = field.type.scalar
     if field.pattern is not None:
         yield _pattern(field.pattern)
-    if scalar.kind in _KIND_PATTERNS:
-        yield _pattern(_KIND_PATTERNS[scalar.kind])
+    row = scalar.row
+    if row is not None and row.narrow and "pattern" in row.schema:
+        yield _pattern(str(row.schema["pattern"]))
     if scalar.dimension is not None:
         yield _pattern(rf"^\[[^,]+(,[^,]+){{{scalar.dimension - 1}}}\]$")
 

@@ -22,6 +22,7 @@ import yaml
 from trails.authoring.predicates import UNSET, Predicate, describe
 from trails.errors import DeclarationError
 from trails.model.capabilities import StoredQuery
+from trails.model.constraints import RULES
 from trails.model.kinds import KINDS
 from trails.model.names import check_parameter_name, check_tool_name, suggest
 from trails.model.types import LIST, REF, PredicateDescriptor, ValueType
@@ -192,16 +193,7 @@ def unknown_keys(
 
 
 MAX_PARAMS: Final = 64
-_RULES: Final = (
-    "one_of",
-    "min_value",
-    "max_value",
-    "min_length",
-    "max_length",
-    "pattern",
-    "min_count",
-    "max_count",
-)
+_RULES: Final = (*(rule.code for rule in RULES), "min_count", "max_count")
 PARAM_KEYS: Final = ("type", "of", "dimension", "nullable", "default", "description", *_RULES)
 
 

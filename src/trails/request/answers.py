@@ -12,7 +12,7 @@ from typing import Final
 from trails.engine.session.results import conformer, encoded
 from trails.errors import TrailsError
 from trails.model.iris import Names
-from trails.model.kinds import KINDS, BigInt
+from trails.model.kinds import BigInt, kind_of
 from trails.model.results import QueryAnswer
 from trails.model.types import JSON, ValueType
 from trails.projections.tools import RESULT, is_wrapped
@@ -97,13 +97,10 @@ def _cell(value: object) -> object:
         return int(value)
     if isinstance(value, str | int | float):
         return value
-    for kind in _SPELLED:
-        if kind.native is not None and type(value) is kind.native:
-            return kind.lexical(value)
-    return str(value) if not isinstance(value, list | tuple) else list(value)
-
-
-_SPELLED: Final = [kind for kind in KINDS.values() if kind.plain is not None]
+    if isinstance(value, list | tuple):
+        return list(value)
+    kind = kind_of(value)
+    return str(value) if kind is None else kind.lexical(value)
 
 
 Shape = Callable[[object, Declared | None], bytes]

@@ -29,11 +29,11 @@ _RECENT: Final = 1024
 _LONGEST: Final = 16 << 10
 """Characters of a token; whatever is longer is none."""
 _MISSING: Final = (
-    "this server wants a token: send it as 'Authorization: Bearer <token>', or over stdio put it "
-    "into TRAILS_TOKEN of the process that the client starts"
+    "Authentication required: send `Authorization: Bearer <token>`; over stdio, set TRAILS_TOKEN "
+    "in the environment of the process that the client starts."
 )
-_MALFORMED: Final = "the Authorization header must be 'Bearer <token>'"
-_REFUSED: Final = "this is no token that this server takes: unknown, expired or revoked"
+_MALFORMED: Final = "Malformed Authorization header: send `Authorization: Bearer <token>`."
+_REFUSED: Final = "Invalid or expired token."
 
 
 class Verifier(Protocol):

@@ -128,7 +128,7 @@ class Dispatch:
             access=request.rights or OPEN,
             permits=self._permits(request),
         )
-        if snapshot is not None and request.entry.gate.whole and not ctx.sight.reads_all:
+        if snapshot is not None and request.entry.gate.whole and not ctx.visibility.reads_all:
             raise unknown_commit(snapshot)
         request.ctx = ctx
         return ctx

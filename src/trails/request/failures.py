@@ -114,6 +114,6 @@ def _internal(error: BaseException, name: str) -> Failure:
     return Failure(
         "internal",
         code,
-        f"{name} failed with an internal error; the log has the details under trace {trace}",
+        f"{name} failed: internal error (trace {trace}); details are in the server log.",
         {"trace_id": trace},
     )

@@ -21,8 +21,9 @@ from trails.engine.session.arguments import check_rules
 from trails.engine.session.context import GraphContext
 from trails.errors import FieldError, TrailsError, ValidationError
 from trails.model.capabilities import StoredQuery
-from trails.model.constraints import Coerce, compile_field
+from trails.model.constraints import RULE_BY_CODE, Coerce, compile_field, is_number, rules_of
 from trails.model.kinds import KindError
+from trails.model.names import fold
 from trails.model.types import JSON, LIST, MAP, OBJECT, REF, PredicateDescriptor, ValueType
 from trails.projections.json_schema import TypeLookup
 from trails.request.entries import Entry, Request
@@ -37,8 +38,6 @@ _LARGEST: Final = 64 << 10
 """Bytes of the largest arguments that are looked at; larger ones are the caller's to correct."""
 _MOST: Final = 50
 """Violations, likewise."""
-_LONGEST: Final = 1000
-"""Characters of the longest text that is compared with others."""
 _STEP: Final = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 
 
@@ -96,11 +95,10 @@ def suggest_each(errors: Sequence[FieldError]) -> Suggestions:
 
 
 def _suggest(error: FieldError) -> object:
-    if error.code in {"min_value", "max_value"}:
-        return error.constraint
-    if error.code == "one_of" and isinstance(error.constraint, list | tuple):
-        return _nearest_member(error.value, error.constraint)
-    return None
+    rule = RULE_BY_CODE.get(error.code)
+    if rule is None or rule.nearest is None:
+        return None
+    return rule.nearest(error.constraint, error.value)
 
 
 def _copy(arguments: Mapping[str, object]) -> dict[str, object] | None:
@@ -162,8 +160,8 @@ class _Place:
         if not isinstance(holder, dict) or name not in holder:
             return None
         free = [each.name for each in self._siblings if holder.get(each.name) is None]
-        folded = {_fold(each): each for each in free}
-        near = get_close_matches(_fold(name[:100]), folded, n=1, cutoff=0.6)
+        folded = {fold(each): each for each in free}
+        near = get_close_matches(fold(name[:100]), folded, n=1, cutoff=0.6)
         if not near:
             return None
         found = folded[near[0]]
@@ -183,10 +181,6 @@ class _Place:
             if scalar.kind == REF and not all(exists(scalar.target or "", each) for each in items):
                 continue
             yield value
-
-
-def _fold(name: str) -> str:
-    return name.replace("_", "").replace("-", "").casefold()
 
 
 def _find(arguments: dict[str, object], wanted: Parameters, path: str) -> _Place | None:
@@ -274,13 +268,10 @@ def _near(given: object, field: PredicateDescriptor) -> Iterator[object]:
         if isinstance(value, str):
             trimmed = value.strip()
             yield from (trimmed, trimmed.lower(), trimmed.upper())
-        if field.one_of is not None:
-            yield _nearest_member(value, field.one_of)
         broken = _broken_rules(field, value)
-        if "min_value" in broken:
-            yield field.min_value
-        if "max_value" in broken:
-            yield field.max_value
+        for rule, limit in rules_of(field):
+            if rule.nearest is not None and (rule.code in broken or rule.limit == "values"):
+                yield rule.nearest(limit, value)
 
 
 def _respelled(given: object, target: str) -> Iterator[object]:
@@ -288,7 +279,7 @@ def _respelled(given: object, target: str) -> Iterator[object]:
     if isinstance(given, list) and len(given) == 1:
         given = given[0]
         yield given
-    if _is_number(given):
+    if is_number(given):
         yield str(given)
     if isinstance(given, str):
         yield given.strip()
@@ -299,31 +290,14 @@ def _respelled(given: object, target: str) -> Iterator[object]:
 
 def _converted(given: object, wanted: ValueType) -> Iterable[object]:
     """The same value in the JSON form that a kind has."""
-    kind = wanted.kind
-    if isinstance(given, list) and len(given) == 1 and kind not in {LIST, JSON, "Vector"}:
+    row = wanted.row
+    is_array = wanted.kind in {LIST, JSON} or (row is not None and row.schema["type"] == "array")
+    if isinstance(given, list) and len(given) == 1 and not is_array:
         yield given[0]
-    elif isinstance(given, str):
-        text = given.strip()
-        if kind in {OBJECT, MAP, "Vector"} or (
-            kind in {"Int", "Float"} and _NUMBER.fullmatch(text)
-        ):
-            yield _parsed(text)
-        elif kind == "Bool" and text.lower() in {"true", "false"}:
-            yield text.lower() == "true"
-        elif kind == "Date" and (parts := _DAY.fullmatch(text)):
-            yield f"{parts[1]}-{int(parts[2]):02}-{int(parts[3]):02}"
-    elif _is_number(given) and (
-        kind in {"String", "Decimal"} or (kind == "BigInt" and isinstance(given, int))
-    ):
-        yield msgspec.json.encode(given).decode()
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-_NUMBER: Final = re.compile(r"-?\d{1,30}(\.\d{1,30})?")
-_DAY: Final = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})")
+    elif row is not None:
+        yield row.repair(given)
+    elif isinstance(given, str) and wanted.kind in {OBJECT, MAP}:
+        yield _parsed(given.strip())
 
 
 def _parsed(text: object) -> object:
@@ -333,18 +307,6 @@ def _parsed(text: object) -> object:
         return msgspec.json.decode(text.encode())
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
-
-
-def _nearest_member(given: object, members: Sequence[object]) -> object:
-    """The member of an enumeration that is nearest, or None when none is near."""
-    if isinstance(given, str) and len(given) <= _LONGEST:
-        texts = {_fold(each.strip()): each for each in members if isinstance(each, str)}
-        near = get_close_matches(_fold(given.strip()), texts, n=1, cutoff=0.6)
-        return texts[near[0]] if near else None
-    numbers = [each for each in members if _is_number(each)]
-    if _is_number(given):
-        return min(numbers, key=lambda each: abs(each - given), default=None)  # type: ignore[operator]
-    return None
 
 
 def mend(request: Request, error: ValidationError) -> Repaired:

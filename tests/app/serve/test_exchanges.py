@@ -197,7 +197,7 @@ def test_requests_on_one_connection():
 
 def test_a_body_that_comes_in_parts():
     """Each part is handed over as it comes, and the last one says so."""
-    seen = []
+    seen, first = [], threading.Event()
 
     async def app(_scope, receive, send):
         more = True
@@ -205,14 +205,14 @@ def test_a_body_that_comes_in_parts():
             message = await receive()
             more = message["more_body"]
             seen.append(message["body"])
+            first.set()
         await send(start(length(0)))
         await send(body(b""))
 
     head = LAST.replace(b"GET", b"POST").replace(b"\r\n\r\n", b"\r\ncontent-length: 6\r\n\r\n")
     with Server(app) as server, server.connect() as sock:
         sock.sendall(head + b"ab")
-        while not seen:
-            pass
+        assert first.wait(PATIENCE)
         sock.sendall(b"cdef")
         assert read_answers(read_all(sock))[0].status == 200
     assert b"".join(seen) == b"abcdef"

@@ -79,7 +79,7 @@ class Unknowing:
         """Whatever it is."""
         return bool(action and branch) or bool(target)
 
-    def sight(self, schema: object, branches: object) -> Visibility:
+    def visibility(self, schema: object, branches: object) -> Visibility:
         """All but one type."""
         del schema, branches
         return Visibility(hidden=frozenset({"Agent"}))

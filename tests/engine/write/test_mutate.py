@@ -21,13 +21,13 @@ from trails.engine.write.mutate import (
     mutate_typed,
 )
 from trails.errors import (
-    FIELD_CODES,
     ConflictError,
     FieldError,
     QueryError,
     TransactionError,
     ValidationError,
 )
+from trails.model.constraints import FIELD_CODES
 from trails.model.writes import Mutation
 
 # ruff: noqa: E501 - an operation reads best on one line

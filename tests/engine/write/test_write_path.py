@@ -30,7 +30,6 @@ from trails.app.settings import GraphSettings, Project, Settings, Validation
 from trails.engine.graph.graph import Graph
 from trails.engine.session.context import GraphContext
 from trails.errors import (
-    FIELD_CODES,
     ConflictError,
     FieldError,
     NotFoundError,
@@ -38,6 +37,7 @@ from trails.errors import (
     TransactionError,
     ValidationError,
 )
+from trails.model.constraints import FIELD_CODES
 
 N = TypeVar("N", bound=Node)
 NODES = "trails://app/main/"

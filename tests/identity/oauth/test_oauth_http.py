@@ -99,7 +99,7 @@ def test_a_token_of_our_own_that_is_not_good_is_told_as_such(desk):
     own = make_token().token.reveal()
     answer = desk.call(PING, own)
     assert answer.status == 401
-    assert "unknown, expired or revoked" in answer.json["error"]["message"]
+    assert "Invalid or expired token." in answer.json["error"]["message"]
     assert own not in answer.body.decode()
 
 

@@ -20,13 +20,13 @@ from tests.waiting import wait_until
 
 from trails import App, Context, Node, capability, node_type, predicate
 from trails.app.kernels import kernel_of
-from trails.app.serve.http.front import ACTOR
 from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.http.servers import HttpServer, Port
 from trails.app.serve.http.sockets import bind_port
 from trails.app.serve.relay.links import Entrances, Listener
 from trails.model.actors import Actor, Secret
 from trails.model.results import Failure, Success
+from trails.model.scope_keys import ACTOR
 from trails.request.authenticate import Authenticator
 
 SECONDS = 5.0
@@ -190,7 +190,7 @@ def test_an_upload_ends_with_its_token(served):
                 sock.sendall(b"1\r\n\n\r\n")
         assert answer.startswith(b"HTTP/1.1 401 ")
         assert b'www-authenticate: Bearer error="invalid_token"' in answer
-        assert b"revoked or has expired while it was under way" in answer
+        assert b"the credential was revoked or expired during this request" in answer
     wait_until(lambda: not list(temporary.glob("trails-*")), "that the file is gone")
     assert door.get("/graphs/main/snapshot") == 401
     other = give_token(folder, "bob")
@@ -224,7 +224,7 @@ def test_a_call_ends_with_its_token(served, surface):
     connection.sock.settimeout(SECONDS + PATIENCE)
     response = connection.getresponse()
     assert response.status == 401
-    assert b"under way" in response.read()
+    assert b"during this request" in response.read()
     connection.close()
     if surface == "mcp":
         wait_until(done.exists, "that it is cancelled")
@@ -245,7 +245,7 @@ def test_a_call_over_stdio_is_not_answered_to_a_token_that_has_ended(tmp_path):
         tokens_of(folder).revoke([id_of(ann)])
         refused = client.answer(mine)
         assert code_of(refused) == -32001
-        assert "under way" in refused["error"]["message"]
+        assert "during this request" in refused["error"]["message"]
         assert client.answer(its)["result"]["structuredContent"] == {"result": "awake"}
         assert client.ping(bob) == "bob"
 

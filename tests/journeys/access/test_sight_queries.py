@@ -15,7 +15,7 @@ from tests.journeys.access.hidden_parts import TYPES, Hidden, Restricted, World,
 from tests.journeys.access.test_sight_reads import CASES, fixed_rows
 
 from trails.engine.session.context import GraphContext
-from trails.engine.sparql.queries import ask_line
+from trails.engine.sparql.queries import ask_checkout
 from trails.engine.sparql.reach import reach_of, touches_hidden
 from trails.errors import ForbiddenError, NotFoundError
 from trails.model.capabilities import StoredQuery
@@ -285,7 +285,7 @@ def texts(draw: st.DrawFn) -> str:
 
 def answers(ctx: GraphContext, text: str) -> object:
     """The rows, in no order."""
-    found = ask_line(ctx._graph, ctx.line, text)
+    found = ask_checkout(ctx._graph, ctx.checkout, text)
     if found.truth is not None:
         return found.truth
     return Counter(tuple(sorted((k, repr(v)) for k, v in row.items())) for row in found.rows)
@@ -293,10 +293,10 @@ def answers(ctx: GraphContext, text: str) -> object:
 
 def compare(restricted: GraphContext, twin: GraphContext, asked: list[str]) -> None:
     """Run what is not masked in both worlds."""
-    schema = restricted.line.schema
+    schema = restricted.checkout.schema
     for text in asked:
         reach = reach_of(stored(text), schema, restricted.names)
-        if not touches_hidden(reach, restricted.sight, schema):
+        if not touches_hidden(reach, restricted.visibility, schema):
             assert answers(restricted, text) == answers(twin, text), text
 
 

@@ -322,7 +322,7 @@ def test_a_stream_after_the_end_is_ended_at_once(app):
     ("limit", "asked", "says"),
     [
         ("trails.request.watches.MAX_WATCHES", "one type", "1 watches already"),
-        ("trails.surfaces.mcp.subscribers.MAX_SUBSCRIBERS", "nothing", "1 streams are open"),
+        ("trails.surfaces.mcp.subscribers.MAX_SUBSCRIBERS", "nothing", "too many open streams"),
         ("trails.surfaces.mcp.subscriptions.MAX_URIS", "an empty id", "1 URIs, not 2"),
         ("trails.request.watches.MAX_URIS", "an empty id", "1 URIs"),
     ],

@@ -231,7 +231,7 @@ def test_an_endpoint_without_sessions_refuses_to_subscribe(app, revision):
             assert not client.server_capabilities.resources.subscribe
             assert not client.server_capabilities.tools.list_changed
             for attempt in (client.subscribe_resource, client.unsubscribe_resource):
-                with pytest.raises(MCPError, match=r"keeps no sessions.*subscriptions/listen"):
+                with pytest.raises(MCPError, match=r"is stateless.*subscriptions/listen"):
                     await attempt(BOOKS)
 
     asyncio.run(run())

@@ -86,7 +86,7 @@ def test_lists(talk):
         assert resource.uri == NOTE.uri
         (template,) = (await client.list_resource_templates()).resource_templates
         assert template.uri_template == "test://line/{n}"
-        with pytest.raises(MCPError, match="no such cursor"):
+        with pytest.raises(MCPError, match="invalid cursor"):
             await client.session.list_tools(params={"cursor": "x"})
 
     talk(scenario)

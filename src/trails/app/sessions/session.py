@@ -8,8 +8,6 @@ Files on their way into a graph: what is said about them, and their bytes, as on
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import IO, Final, Protocol, TypeVar
 
@@ -28,18 +26,10 @@ from trails.model.history import (
     MergeRequest,
     MergeResult,
 )
-from trails.model.kinds import KINDS, BigInt, Blob, Iri
+from trails.model.kinds import Iri, kind_of
 from trails.model.results import QueryAnswer
 from trails.model.writes import LoadRequest, LoadResult, Mutation
 from trails.surfaces.cli.operations import InstancePage, Listing, ReadState, WriteOptions
-
-_KINDS: Final[Mapping[type, str]] = {
-    date: "Date",
-    datetime: "DateTime",
-    Decimal: "Decimal",
-    BigInt: "BigInt",
-    Blob: "Blob",
-}
 
 
 def write_params(params: Mapping[str, object]) -> dict[str, object]:
@@ -50,10 +40,10 @@ def write_params(params: Mapping[str, object]) -> dict[str, object]:
 def _write(value: object) -> object:
     if isinstance(value, Iri):
         return {"@id": str(value)}
-    name = _KINDS.get(type(value))
-    if name is None:
+    kind = kind_of(value)
+    if kind is None or kind.plain is None:
         return value
-    return {"@value": KINDS[name].lexical(value), "@type": KINDS[name].datatype}
+    return {"@value": kind.lexical(value), "@type": kind.datatype}
 
 
 _T = TypeVar("_T")

@@ -260,8 +260,8 @@ def _undecided(called: str, rule: PolicyRule, error: Exception) -> DeniedError:
         "%s is denied: the rule %r failed (trace %s)", called, rule.name, trace, exc_info=error
     )
     return DeniedError(
-        f"{called} is denied: the rule {rule.name!r} could not decide; the server's log says why "
-        f"under the trace id {trace}",
+        f"{called} is denied: the rule {rule.name!r} failed (trace {trace}); details are in the "
+        "server log.",
         rule=rule.name,
         trace_id=trace,
     )

@@ -20,7 +20,7 @@ from trails.engine.session.arguments import check_rules, checks_of
 from trails.engine.session.context import GraphContext
 from trails.engine.session.costs import describe_cost
 from trails.engine.session.results import conformer, plain
-from trails.engine.sparql.queries import ask_line, bind_query
+from trails.engine.sparql.queries import ask_checkout, bind_query
 from trails.engine.sparql.reach import reach_of, touches_hidden
 from trails.engine.sparql.untrusted import Untrusted
 from trails.engine.write.mutate import Effect, local_effect, mutate_sparql
@@ -93,35 +93,35 @@ def run_query(
     if is_hidden(ctx, query):
         raise ForbiddenError("this query can reach what its caller may not read; use another")
     text = bind_query(query, cast(Mapping[str, object], params))
-    line, confined = ctx.line, untrusted.sandbox.confinement.complete
+    checkout, confined = ctx.checkout, untrusted.sandbox.confinement.complete
     if query.mutation:
         effect = untrusted.effect if confined else partial(_local_effect, graph, untrusted)
-        found = effect(line, caller=ctx.actor)
-        return mutate_sparql(graph, line, ctx.kg.transaction, text, found).commit
+        found = effect(checkout, caller=ctx.actor)
+        return mutate_sparql(graph, checkout, ctx.kg.transaction, text, found).commit
     if confined:
-        return untrusted.run(line, text, caller=ctx.actor)
+        return untrusted.run(checkout, text, caller=ctx.actor)
     with untrusted.sandbox.spending(ctx.actor):
-        return ask_line(graph, line, text)
+        return ask_checkout(graph, checkout, text)
 
 
-def _local_effect(graph: Graph, untrusted: Untrusted, line: Checkout, *, caller: str) -> Effect:
+def _local_effect(graph: Graph, untrusted: Untrusted, checkout: Checkout, *, caller: str) -> Effect:
     """How to find out here, on the caller's time, what an author's update would change."""
 
     def effect(text: str) -> tuple[bytes, bytes]:
         with untrusted.sandbox.spending(caller):
-            return local_effect(graph, line)(text)
+            return local_effect(graph, checkout)(text)
 
     return effect
 
 
 def is_hidden(ctx: GraphContext, query: StoredQuery) -> bool:
     """Whether a stored query can reach what the actor may not read, here."""
-    if ctx.kg.lens is None:
+    if ctx.kg.schema_filter is None:
         return False
     if ctx.shown is not None and not ctx.shown.knows(query):
         return True
-    schema = ctx.line.schema
-    return touches_hidden(reach_of(query, schema, ctx.names), ctx.sight, schema)
+    schema = ctx.checkout.schema
+    return touches_hidden(reach_of(query, schema, ctx.names), ctx.visibility, schema)
 
 
 def _check_inner(ctx: GraphContext, query: StoredQuery) -> None:

@@ -19,8 +19,6 @@ from trails.registry.registry import Declared
 
 Hook = Callable[[object], object]
 
-_NATIVE: Final[Mapping[str, type]] = {"String": str, "Int": int, "Float": float, "Bool": bool}
-"""Kinds whose values JSON has, by the very class that needs no other look."""
 _MOST_WRITERS: Final = 1024
 
 
@@ -128,7 +126,7 @@ def _writer_of(names: Names, descriptor: TypeDescriptor | ShapeDescriptor) -> Ho
     """
     fields = tuple(field.name for field in descriptor.fields)
     blanks = [(field.name, () if field.many else None) for field in descriptor.fields]
-    native = [_NATIVE.get(field.type.kind) for field in descriptor.fields]
+    native = [_json_class(field.type) for field in descriptor.fields]
     floats = [at for at, kind in enumerate(native) if kind is float]
     converters = [_converter_of(names, field.type) for field in descriptor.fields]
 
@@ -172,6 +170,12 @@ def _read(value: object, blanks: Iterable[tuple[str, object]]) -> list[object]:
     return [loaded.get(name, blank) for name, blank in blanks]
 
 
+def _json_class(value_type: ValueType) -> type | None:
+    """The class of values that are their own JSON form and need no conversion."""
+    row = value_type.row
+    return row.native if row is not None and row.plain is None else None
+
+
 def _converter_of(names: Names, value_type: ValueType) -> Hook:
     """How values of one type are written."""
     if value_type.kind == LIST:
@@ -182,7 +186,7 @@ def _converter_of(names: Names, value_type: ValueType) -> Hook:
     row = value_type.row
     if row is None:
         return lambda value: value
-    coerce, show, native = row.coerce, row.plain, _NATIVE.get(value_type.kind)
+    coerce, show, native = row.coerce, row.plain, _json_class(value_type)
     if native is not None:
         return lambda value: (
             value if type(value) is native and native is not float else coerce(value)

@@ -18,8 +18,6 @@ Put the parameters of a stored query into its text.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Final
 
 import pyoxigraph as ox
@@ -31,22 +29,22 @@ from trails.errors import QueryError
 from trails.model.capabilities import StoredQuery
 from trails.model.constraints import shorten
 from trails.model.iris import XSD
-from trails.model.kinds import KINDS, BigInt, Blob, Iri, KindError
+from trails.model.kinds import KINDS, Iri, KindError, kind_of
 from trails.model.results import QueryAnswer
 from trails.model.sparql import Token, tokenize
 from trails.model.types import PredicateDescriptor
 
 
-def ask_line(graph: Graph, line: Checkout, text: str) -> QueryAnswer:
+def ask_checkout(graph: Graph, checkout: Checkout, text: str) -> QueryAnswer:
     """Run a query, its parameters in place, on a branch or snapshot."""
     names = graph.names
     try:
-        answer = graph.reading_quads(line, lambda quads: read_answer(quads.query(text, names)))
+        answer = graph.reading_quads(checkout, lambda quads: read_answer(quads.query(text, names)))
     except SyntaxError as error:
         raise QueryError(f"the query can't be parsed: {error}") from None
     except (ValueError, RuntimeError) as error:
         raise QueryError(f"the query can't be run: {error}") from None
-    return add_number_notices(answer, text, line.compiled.vocabulary)
+    return add_number_notices(answer, text, checkout.compiled.vocabulary)
 
 
 def bind(tokens: list[Token], params: Mapping[str, object]) -> str:
@@ -97,19 +95,6 @@ def _count(name: str, value: object) -> str:
     return str(value)
 
 
-_PYTHON_KINDS: Final[tuple[tuple[type, str], ...]] = (
-    (bool, "Bool"),
-    (BigInt, "BigInt"),
-    (int, "Int"),
-    (float, "Float"),
-    (Decimal, "Decimal"),
-    (datetime, "DateTime"),
-    (date, "Date"),
-    (Blob, "Blob"),
-    (str, "String"),
-)
-
-
 def write_term(name: str, value: object) -> str:
     """A Python value as the RDF library writes it."""
     if isinstance(value, Iri):
@@ -117,25 +102,21 @@ def write_term(name: str, value: object) -> str:
             return str(ox.NamedNode(value))
         except ValueError:
             raise QueryError(f"parameter {name!r}: {shorten(value)} is not an IRI") from None
-    for python_type, kind_name in _PYTHON_KINDS:
-        if isinstance(value, python_type):
-            kind = KINDS[kind_name]
-            try:
-                lexical = kind.lexical(kind.coerce(value))
-            except KindError:
-                raise QueryError(
-                    f"parameter {name!r}: {shorten(value)} is not {kind.expected}"
-                ) from None
-            return str(ox.Literal(lexical, datatype=ox.NamedNode(kind.datatype)))
-    raise QueryError(
-        f"parameter {name!r}: a {type(value).__name__} can't be bound; give a text, number, date, "
-        "truth value, Iri or node"
-    )
+    kind = kind_of(value)
+    if kind is None:
+        raise QueryError(
+            f"parameter {name!r}: a {type(value).__name__} can't be bound; give a text, number, "
+            "date, truth value, Iri or node"
+        )
+    try:
+        lexical = kind.lexical(kind.coerce(value))
+    except KindError:
+        raise QueryError(f"parameter {name!r}: {shorten(value)} is not {kind.expected}") from None
+    return str(ox.Literal(lexical, datatype=ox.NamedNode(kind.datatype)))
 
 
-_DATATYPES: Final = {
-    kind.datatype: kind for kind in KINDS.values() if kind.name not in {"BigInt", "Blob", "Iri"}
-}
+_DATATYPES: Final = {kind.datatype: kind for kind in reversed([*KINDS.values()])}
+"""The first kind of each datatype: of xsd:integer Int, which holds most of them."""
 
 
 def read_term(term: object) -> object:

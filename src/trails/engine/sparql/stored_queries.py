@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -24,7 +22,7 @@ from trails.engine.sparql.queries import bind_query
 from trails.errors import DeclarationError, QueryError
 from trails.model.capabilities import StoredQuery
 from trails.model.iris import Names
-from trails.model.kinds import BigInt, Blob, Iri
+from trails.model.kinds import KINDS, Iri
 from trails.model.sparql import MAX_TEXT, Token, query_form, tokenize, update_form
 from trails.model.sparql_terms import Piece, TermScan, Vocabulary, pieces_of
 from trails.model.types import REF, PredicateDescriptor, Schema, ValueType
@@ -335,21 +333,7 @@ class _Reader:
             return Iri(f"{self._names.nodes}{value_type.target}/sample")
         if value_type.kind == "Vector":
             return (0.0,) * (value_type.dimension or 1)
-        return _SAMPLES[value_type.kind]
-
-
-_SAMPLES: Final[Mapping[str, object]] = {
-    "String": "sample",
-    "Bool": True,
-    "Int": 1,
-    "BigInt": BigInt(1),
-    "Float": 1.5,
-    "Decimal": Decimal("1.5"),
-    "Date": date(2026, 1, 1),
-    "DateTime": datetime(2026, 1, 1, tzinfo=UTC),
-    "Iri": Iri("https://example.org/sample"),
-    "Blob": Blob("https://example.org/sample"),
-}
+        return KINDS[value_type.kind].example
 
 
 _LINE: Final = re.compile(r"\bline (\d+)")

@@ -30,9 +30,16 @@ from trails.engine.transfer.staging import Reference, Spool
 from trails.engine.validation.validate import References, reference_coercer
 from trails.errors import FieldError, LimitError
 from trails.model.caches import LRUCache
-from trails.model.constraints import Check, Coerce, compile_field, compile_pattern, shorten
+from trails.model.constraints import (
+    Check,
+    Coerce,
+    compile_field,
+    compile_pattern,
+    rules_of,
+    shorten,
+)
 from trails.model.iris import MAX_ID_BYTES, Names, id_problem, normal_id, uuid7
-from trails.model.kinds import INT_MAX, INT_MIN, Kind
+from trails.model.kinds import Kind
 from trails.model.names import suggest
 from trails.model.nodes import MAX_NODE
 from trails.model.texts import tell_fault
@@ -63,7 +70,7 @@ class _Type:
             if decoded is None:
                 decoded = object
                 self.checks.append((field.name, compile_field(field, special, stored=True)))
-            elif field.type.kind == "Float":
+            elif field.type.row is not None and field.type.row.native is float:
                 self.floats.append(field.name)
             elif field.pattern is not None:
                 self.patterns.append((field.name, compile_pattern(field.pattern)))
@@ -169,7 +176,10 @@ def _decoded(field: PredicateDescriptor) -> object:
     row = field.type.row
     if row is None or row.native not in _DECODED:
         return None
-    return _DECODED[row.native](field, row)
+    decode, checked = _DECODED[row.native]
+    if any(rule.code not in checked for rule, _ in rules_of(field)):
+        return None
+    return decode(field, row)
 
 
 def _text(field: PredicateDescriptor, _: Kind) -> object:
@@ -183,10 +193,8 @@ def _text(field: PredicateDescriptor, _: Kind) -> object:
 
 
 def _integer(field: PredicateDescriptor, row: Kind) -> object:
-    if field.one_of is not None:
-        return None
-    low: Any = INT_MIN if field.min_value is None else row.coerce(field.min_value)
-    high: Any = INT_MAX if field.max_value is None else row.coerce(field.max_value)
+    low: Any = row.schema["minimum"] if field.min_value is None else row.coerce(field.min_value)
+    high: Any = row.schema["maximum"] if field.max_value is None else row.coerce(field.max_value)
     return Annotated[int, msgspec.Meta(ge=low, le=high)]
 
 
@@ -194,23 +202,28 @@ def _float(field: PredicateDescriptor, row: Kind) -> object:
     low: Any = None if field.min_value is None else row.coerce(field.min_value)
     high: Any = None if field.max_value is None else row.coerce(field.max_value)
     wide = any(each is not None and abs(each) >= _EXACT for each in (low, high))
-    if wide or field.one_of is not None:
-        return None
-    return Annotated[float, msgspec.Meta(ge=low, le=high)]
+    return None if wide else Annotated[float, msgspec.Meta(ge=low, le=high)]
 
 
-def _plain(field: PredicateDescriptor, row: Kind) -> object:
-    limits = (field.one_of, field.min_value, field.max_value)
-    return row.native if limits == (None, None, None) else None
+def _plain(_: PredicateDescriptor, row: Kind) -> object:
+    return row.native
 
 
-_DECODED: Final[dict[type | None, Callable[[PredicateDescriptor, Kind], object]]] = {
-    str: _text,
-    int: _integer,
-    float: _float,
-    bool: _plain,
-    date: _plain,
+_TEXTS: Final = frozenset({"min_length", "max_length", "pattern", "one_of"})
+_RANGES: Final = frozenset({"min_value", "max_value"})
+_DECODED: Final[
+    dict[type | None, tuple[Callable[[PredicateDescriptor, Kind], object], frozenset[str]]]
+] = {
+    str: (_text, _TEXTS),
+    int: (_integer, _RANGES),
+    float: (_float, _RANGES),
+    bool: (_plain, frozenset()),
+    date: (_plain, frozenset()),
 }
+"""By native type: what the decoder checks, and the constraints that this covers.
+
+A field with any other constraint is checked by the validator.
+"""
 
 
 MAX_LINE: Final = 2 * MAX_NODE

@@ -22,7 +22,7 @@ from typing import IO, Final
 
 import pyoxigraph as ox
 
-from trails.engine.transfer.items import LoadItem, Problems, read_text
+from trails.engine.transfer.items import LoadItem, Problems
 from trails.engine.transfer.load import LoadOutcome, put_staged
 from trails.engine.transfer.source import LoadSource, Progress, no_progress
 from trails.engine.transfer.staging import Staged
@@ -293,7 +293,7 @@ def _value(field: PredicateDescriptor, term: object) -> object:
     given = term.datatype.value
     if given != row.datatype and (given, row.datatype) not in _WIDER:
         raise _StatementError(_wrong_datatype(row, term), "datatype")
-    return read_text(row, term.value)
+    return row.read(term.value)
 
 
 def _wrong_datatype(row: Kind, term: ox.Literal) -> str:

@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO
 
-from trails.engine.transfer.items import OPEN, EndError, Ends, LoadItem, Problems, read_text
+from trails.engine.transfer.items import OPEN, EndError, Ends, LoadItem, Problems
 from trails.engine.transfer.load import LoadOutcome, put_staged
 from trails.engine.transfer.ndjson import MAX_LINE, numbered
 from trails.engine.transfer.source import LoadSource, Progress, no_progress
@@ -150,7 +150,7 @@ class Table:
         values: list[object] = []
         for text in texts:
             if row is not None:
-                values.append(read_text(row, text))
+                values.append(row.read(text))
                 continue
             try:
                 reference = self._ends.node(text, field.target or "")

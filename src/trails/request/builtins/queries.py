@@ -55,7 +55,7 @@ def _term(name: str, value: object) -> object:
         return Iri(str(value["@id"]))
     if set(value) == {"@value", "@type"}:
         for row in reversed([*KINDS.values()]):  # BigInt before Int, Blob before Iri: literals
-            if row.datatype == value["@type"] and row.name != "Vector":
+            if row.datatype == value["@type"] and row.python is not None:
                 with suppress(KindError, ValueError, ArithmeticError):
                     return _literal(row, value["@value"])
     message = f'params.{name} must be a text, a number, true, false, {{"@id": …}}, or '

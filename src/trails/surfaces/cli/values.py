@@ -193,8 +193,8 @@ def _guess(text: str) -> object:
 
 def _of_kind(name: str, kind: str, text: str) -> object:
     row = KINDS.get(kind)
-    if row is None or row.name == "Vector":
-        known = [each for each in KINDS if each != "Vector"]
+    if row is None or row.python is None:
+        known = [each.name for each in KINDS.values() if each.python is not None]
         raise QueryError(f"--param {name}: there is no kind {kind!r}; {suggest(kind, known)}")
     raw = text if row.schema.get("type") == "string" else read_json(text)
     try:

@@ -160,7 +160,7 @@ def _part(message: Message, limit: int) -> bytes:
         raise Gone
     part: bytes = message.get("body", b"")
     if len(part) > limit:
-        raise BodyError(413, "the body is larger than the server takes; send less at a time")
+        raise BodyError(413, "the body is too large; split it into smaller requests")
     return part
 
 
@@ -189,7 +189,7 @@ def check_large(body: bytes) -> int:
     except JsonTooLargeError as error:
         raise BodyError(413, f"the body is too large: {error}") from None
     except ValueError as error:
-        raise BodyError(400, f"the body is not JSON: {error}", PARSE_ERROR) from None
+        raise BodyError(400, f"the body is not valid JSON: {error}", PARSE_ERROR) from None
 
 
 def check_for_sdk(parts: int) -> None:
@@ -197,8 +197,8 @@ def check_for_sdk(parts: int) -> None:
     if parts > _SDK_PARTS:
         raise BodyError(
             413,
-            f"the body is too large: it has more than {_SDK_PARTS:,} arrays, objects and members, "
-            "the most in a message of this kind; send fewer at a time, or load them as a file",
+            f"the body is too large: a message of this kind can have {_SDK_PARTS:,} arrays, "
+            "objects and members; split it, or load the data as a file",
         )
 
 
@@ -207,13 +207,13 @@ def parse_body(body: bytes, *, is_scanned: bool = False) -> object:
     try:
         return parse(body, is_scanned=is_scanned)
     except ValueError as error:
-        raise BodyError(400, f"the body is not JSON: {error}", PARSE_ERROR) from None
+        raise BodyError(400, f"the body is not valid JSON: {error}", PARSE_ERROR) from None
 
 
 def check_shape(value: object) -> None:
     """Refuse what is not one message; the SDK would quote its validator to older clients."""
     if understand(value) is None:
-        raise BodyError(400, "the body is not one JSON-RPC request or notification")
+        raise BodyError(400, "the body must be one JSON-RPC request or notification")
 
 
 def understand(value: object) -> JSONRPCMessage | None:
@@ -234,7 +234,7 @@ def parse(body: bytes, *, is_scanned: bool = False) -> object:
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start} of a text") from None
+        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from None
     except msgspec.DecodeError as error:
         raise ValueError(tell_fault(body, error)) from None
     if not is_scanned and may_be_deep(body) and is_deep(value):

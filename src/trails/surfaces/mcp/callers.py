@@ -17,12 +17,11 @@ from starlette.types import Scope
 
 from trails.model.actors import LOCAL, MISPLACED, Actor, Secret, holds_token, may_hide
 from trails.model.results import Failure
+from trails.model.scope_keys import ACTOR
 from trails.surfaces.mcp.bodies import BodyError, parse
 from trails.surfaces.mcp.server import Context
 from trails.surfaces.mcp.wire import LEGACY, encode
 
-ACTOR: Final = "trails.actor"
-"""Where the scope of a request carries its caller; it was resolved in front."""
 _VERSION: Final = b"mcp-protocol-version"
 _REVISIONS: Final = frozenset({None, *(revision.encode() for revision in LEGACY)})
 

@@ -76,7 +76,7 @@ def conceal(error: BaseException) -> Failure:
     return Failure(
         "internal",
         "internal",
-        f"internal error; the server's log has it under trace id {trace_id}",
+        f"Internal error (trace {trace_id}); details are in the server log.",
         {"trace_id": trace_id},
     )
 

@@ -3,7 +3,7 @@
 A POST is answered with JSON, without a session. GET and DELETE exist only where sessions
 of older revisions were asked for, and the two paths of the HTTP+SSE transport only where
 that was. Host, Origin and credentials were checked in front; who calls stands in
-``scope["trails.actor"]``.
+``scope[ACTOR]`` of ``model.scope_keys``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Final, NamedTuple
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
-from trails.model.actors import LOCAL, PRESENTED, Actor, IsCurrent, Lasting
+from trails.model.actors import LOCAL, Actor, IsCurrent, Lasting
 from trails.model.fairness import LargeBodies, is_large
 from trails.model.results import Failure
+from trails.model.scope_keys import MAX_BODY, PRESENTED
 from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.bodies import (
     BodyError,
@@ -47,12 +48,13 @@ from trails.surfaces.mcp.responses import (
 from trails.surfaces.mcp.server import build_server
 from trails.surfaces.mcp.subscribers import sweep
 from trails.surfaces.mcp.subscriptions import ListenStreams, Subscriptions
-from trails.surfaces.mcp.wire import MAX_BODY, ValidationErrors
+from trails.surfaces.mcp.wire import ValidationErrors
 
 _SSE_PATHS: Final = (STREAM, MESSAGES)
-_POST: Final = "this is an MCP endpoint: POST one JSON-RPC message at a time, as MCP clients do"
+_POST: Final = "Method not allowed: this MCP endpoint accepts POST with one JSON-RPC message."
 _NO_SSE: Final = (
-    "the older HTTP+SSE transport is not served here; POST to the path that ends in /mcp"
+    "the deprecated HTTP+SSE transport is disabled; POST to the path that ends in /mcp, or set "
+    "legacy_sse = true in [graphs.<id>.mcp]"
 )
 _caller: ContextVar[Actor] = ContextVar("trails_mcp_caller", default=LOCAL)
 

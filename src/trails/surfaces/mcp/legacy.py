@@ -20,9 +20,9 @@ from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
-from trails.model.actors import PRESENTED
 from trails.model.fairness import LargeBodies, is_large
 from trails.model.results import Failure
+from trails.model.scope_keys import PRESENTED
 from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.bodies import (
     BodyError,
@@ -57,7 +57,7 @@ class SseTransport:
     async def stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a session."""
         if scope["method"] != "GET":
-            await refuse(send, 405, "GET the stream of a session here", [(b"allow", b"GET")])
+            await refuse(send, 405, "Method not allowed; use GET.", [(b"allow", b"GET")])
             return
         base = scope["path"].removesuffix(STREAM)
         scope = name_caller({**scope, "root_path": base})
@@ -67,7 +67,7 @@ class SseTransport:
     async def take(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take a message of a session."""
         if scope["method"] != "POST":
-            await refuse(send, 405, "POST the messages of a session here", [(b"allow", b"POST")])
+            await refuse(send, 405, "Method not allowed; use POST.", [(b"allow", b"POST")])
             return
         try:
             body = await read_body(receive, self._max_body)

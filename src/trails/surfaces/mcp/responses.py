@@ -18,12 +18,11 @@ from mcp_types.jsonrpc import INVALID_REQUEST
 from starlette.types import Message, Scope, Send
 
 from trails.model.results import Failure
+from trails.model.scope_keys import CHALLENGE
 from trails.surfaces.mcp.bodies import BodyError
 from trails.surfaces.mcp.failures import SCOPE, ErrorResult, map_failure
 from trails.surfaces.mcp.wire import DEFAULT_REVISION, encode, error_message
 
-CHALLENGE: Final = "trails.challenge"
-"""Where the scope of a request carries what its caller is asked for when it lacks a scope."""
 STEP_UP: Final = 403
 
 

@@ -203,4 +203,4 @@ def _refuse_params(method: str, error: ValidationError) -> MCPError:
 def _refuse_cursor(params: types.PaginatedRequestParams) -> None:
     """Lists are one page, so no cursor was ever given out."""
     if params.cursor is not None:
-        raise MCPError(INVALID_PARAMS, "no such cursor; lists come in one page, leave it out")
+        raise MCPError(INVALID_PARAMS, "invalid cursor: this list has one page; omit the cursor")

@@ -27,6 +27,7 @@ from mcp_types.jsonrpc import (
 from trails.model.actors import MISPLACED, Actor, Secret, end_stale, holds_token
 from trails.model.fairness import LargeBodies, is_large
 from trails.model.results import Failure
+from trails.model.scope_keys import MAX_BODY
 from trails.model.texts import JsonTooLargeError, scan_json
 from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.bodies import parse, understand
@@ -37,7 +38,6 @@ from trails.surfaces.mcp.subscribers import sweep
 from trails.surfaces.mcp.subscriptions import Subscriptions
 from trails.surfaces.mcp.wire import (
     DEFAULT_REVISION,
-    MAX_BODY,
     ValidationErrors,
     encode,
     error_message,
@@ -56,8 +56,8 @@ _CANCELLED: Final = "notifications/cancelled"
 _ENDED: Final = Failure(
     "unauthenticated",
     "unauthenticated",
-    "the credential of this request was revoked or has expired while it was under way; with "
-    "another one, see whether it took effect before you send it again",
+    "the credential was revoked or expired during this request; authenticate again and check "
+    "whether the request took effect before you repeat it",
 )
 _Read = MemoryObjectSendStream[SessionMessage | Exception]
 _Written = MemoryObjectReceiveStream[SessionMessage]
@@ -217,19 +217,19 @@ def _read_large(line: bytes, standing: Secret | None) -> tuple[JSONRPCMessage, S
     except JsonTooLargeError as error:
         raise _LineError(None, INVALID_REQUEST, f"the line is too large: {error}") from None
     except ValueError as error:
-        raise _LineError(None, PARSE_ERROR, f"the line is not JSON: {error}") from None
+        raise _LineError(None, PARSE_ERROR, f"the line is not valid JSON: {error}") from None
     return _read(line, standing)
 
 
 def _read(line: bytes, standing: Secret | None) -> tuple[JSONRPCMessage, Secret | None]:
     """The message of a line, and the token that it carried."""
     if len(line) > MAX_BODY:
-        refusal = f"the line has more than {MAX_BODY} bytes, the most that is taken"
+        refusal = f"the line is too large: the limit is {MAX_BODY:,} bytes"
         raise _LineError(None, INVALID_REQUEST, refusal)
     try:
         value = parse(line)
     except ValueError as error:
-        raise _LineError(None, PARSE_ERROR, f"the line is not JSON: {error}") from None
+        raise _LineError(None, PARSE_ERROR, f"the line is not valid JSON: {error}") from None
     token, id_ = take_bearer(value), _id_of(value)
     presented = standing if token is None else token
     if has_token(value, line, presented):
@@ -237,7 +237,7 @@ def _read(line: bytes, standing: Secret | None) -> tuple[JSONRPCMessage, Secret 
         raise _LineError(id_, INVALID_REQUEST, MISPLACED)
     message = understand(value)
     if message is None:
-        refusal = "the line is not one JSON-RPC request, notification or response"
+        refusal = "each line must be one JSON-RPC request, notification or response"
         raise _LineError(id_, INVALID_REQUEST, refusal)
     return message, token
 

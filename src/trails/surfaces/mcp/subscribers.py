@@ -136,7 +136,7 @@ class Subscribers:
     def open(self, actor: Actor, asked: Asked) -> Subscriber | Failure:
         """A subscriber for URIs that were checked before; the reason where there are too many."""
         if len(self._open) >= MAX_SUBSCRIBERS:
-            many = f"{MAX_SUBSCRIBERS} streams are open already; close one, or try later"
+            many = f"too many open streams (the limit is {MAX_SUBSCRIBERS}); close one or try later"
             return Failure("budget", "limit", many)
         watch = self.watch(actor, asked.uris) if asked.uris else None
         if isinstance(watch, Failure):

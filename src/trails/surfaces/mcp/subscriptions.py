@@ -70,13 +70,13 @@ _EVENTS: Final[dict[str, ServerEvent]] = {
 }
 _LEGACY_METHODS: Final = frozenset({"resources/subscribe", "resources/unsubscribe"})
 _NO_SESSION: Final = (
-    "this endpoint keeps no sessions, so nothing could be delivered; use subscriptions/listen of "
-    "revision 2026-07-28, or stdio, or ask for legacy_sessions = true in [graphs.<id>.mcp]"
+    "this endpoint is stateless, so it cannot deliver notifications; use subscriptions/listen "
+    "(revision 2026-07-28) or stdio, or set legacy_sessions = true in [graphs.<id>.mcp]"
 )
 
 _ANOTHER: Final = (
-    "another credential began to subscribe in this session, and all subscriptions of a session "
-    "are of one; open a session of its own for this one"
+    "this session already has subscriptions of another credential; open a separate session for "
+    "this one"
 )
 
 
@@ -137,7 +137,9 @@ class Subscriptions:
     ) -> Asked | Failure:
         """What of a request will be delivered: URIs that can't be watched are left out."""
         if len(uris) > MAX_URIS:
-            many = f"a stream can watch {MAX_URIS} URIs, not {len(uris)}; watch types instead"
+            many = (
+                f"a stream can watch at most {MAX_URIS} URIs, not {len(uris)}; watch types instead"
+            )
             return Failure("budget", "limit", many)
         refuse = self._backend.refuse_watch
         watched = [uri for uri in dict.fromkeys(uris) if refuse(actor, uri) is None]

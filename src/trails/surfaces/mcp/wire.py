@@ -30,9 +30,6 @@ ERROR_META: Final = PREFIX + "error"
 ALIAS: Final = "trails"
 """The top-level key of a tool that repeats what stands under ``TOOL_META``."""
 
-MAX_BODY: Final = 32 * 1024 * 1024
-"""Bytes that one message may have."""
-
 encode: Final = msgspec.json.Encoder().encode
 
 

@@ -10,15 +10,14 @@ from typing import Final, TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from trails.model.actors import MISPLACED, PRESENTED, Secret, holds_token, may_hide
+from trails.model.actors import MISPLACED, Secret, holds_token, may_hide
 from trails.model.fairness import LargeBodies, is_large
-from trails.model.texts import JsonTooLargeError, scan_json, tell_fault
+from trails.model.scope_keys import PRESENTED
+from trails.model.texts import TOO_DEEP, JsonTooLargeError, scan_json, tell_fault
 from trails.surfaces.rest.replies import JSON, Refused, refused
 from trails.surfaces.rest.routing import RestCall
 
 T = TypeVar("T")
-MAX_BODY: Final = 32 << 20
-"""Bytes of a body that is read as a whole, unless the application says another number."""
 _SECONDS: Final = 30.0
 """How long a body that is read as a whole may take to arrive."""
 _LONGEST: Final = 16 << 10
@@ -56,7 +55,7 @@ def _decode_large(body: bytes, presented: Secret | None) -> dict[str, object]:
     except JsonTooLargeError as error:
         raise refused("too_large", f"the body is too large: {error}") from None
     except ValueError as error:
-        raise refused("json", f"the body is not JSON that can be read: {error}") from None
+        raise refused("json", f"the body is not valid JSON: {error}") from None
     return decode_object(body, presented)
 
 
@@ -72,11 +71,11 @@ def decode_object(body: bytes, presented: Secret | None = None) -> dict[str, obj
     try:
         value = msgspec.json.decode(body) if body.strip() else {}
     except msgspec.DecodeError as error:
-        raise refused("json", f"the body is not JSON: {tell_fault(body, error)}") from None
+        raise refused("json", f"the body is not valid JSON: {tell_fault(body, error)}") from None
     except UnicodeDecodeError as error:
-        raise refused("json", f"the body is not JSON: {error}") from None
+        raise refused("json", f"the body is not valid JSON: {error}") from None
     except RecursionError:
-        raise refused("json", "the body is not JSON that can be read: it is too deep") from None
+        raise refused("json", f"the body is not valid JSON: {TOO_DEEP}") from None
     if may_hide(body, presented) and holds_token(msgspec.json.encode(value), presented):
         raise refused("misplaced_token", MISPLACED)
     if not isinstance(value, dict):
@@ -102,7 +101,7 @@ def _decode_text(body: bytes, presented: Secret | None) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError as error:
-        raise refused("text", f"the body is not UTF-8: byte {error.start} is wrong") from None
+        raise refused("text", f"the body is not UTF-8: invalid byte at {error.start}") from None
 
 
 async def _read_body(request: Request) -> bytes:
@@ -112,7 +111,7 @@ async def _read_body(request: Request) -> bytes:
             blocks = [block async for block in bounded(request, request.app.state.max_body)]
     except TimeoutError:
         raise refused(
-            "timeout", f"The body did not arrive within {_SECONDS:g} s; send it again."
+            "timeout", f"the body did not arrive within {_SECONDS:g} s; send it again"
         ) from None
     return b"".join(blocks)
 
@@ -154,9 +153,9 @@ def media_type(request: Request) -> str:
 
 def wrong_type(media: str, *wanted: str) -> Refused:
     """A body of a type that can't be taken here."""
-    told = f"a body of type {media[:100]!r} can't be read here" if media else "the body has no type"
-    return refused("media_type", f"{told}; send Content-Type: {' or '.join(wanted)}")
+    problem = f"unsupported content type {media[:100]!r}" if media else "missing content type"
+    return refused("media_type", f"{problem}; send Content-Type: {' or '.join(wanted)}")
 
 
 def _too_large(limit: int) -> Refused:
-    return refused("too_large", f"the body is too large; at most {limit:,} bytes are read here")
+    return refused("too_large", f"the body is too large; the limit is {limit:,} bytes")

@@ -193,7 +193,9 @@ async def _read(call: RestCall, *parts: str) -> Sequence[Content]:
     given = {name: str(value) for name, value in query_arguments(call).items()}
     branch, snapshot = given.pop("branch", None), given.pop("snapshot", None)
     if branch is not None and snapshot is not None:
-        raise refused("query_string", "branch and snapshot exclude each other; give one of them")
+        raise refused(
+            "query_string", "branch and snapshot are mutually exclusive; give one of them"
+        )
     problem = place_problem(branch, snapshot)
     if problem is not None:
         raise refused("query_string", problem)
@@ -215,7 +217,8 @@ async def load(call: RestCall) -> Response:
         given["format"] = FORMATS[media]
     coding = call.request.headers.get("content-encoding", "").strip().lower()
     if coding not in _CODINGS:
-        raise refused("media_type", f"the coding {coding[:50]!r} can't be read; gzip and zstd can")
+        message = f"unsupported content encoding {coding[:50]!r}; use gzip or zstd"
+        raise refused("media_type", message)
     body = without_tokens(call.request, MAX_LOAD)
     return reply(
         await call.backend.transfers.load(call.actor, body, given, coding=_CODINGS[coding])

@@ -107,7 +107,7 @@ async def refuse_http(request: Request, error: Exception) -> Response:
     headers = error.headers if isinstance(error, HTTPException) else None
     path = request.url.path[:200]
     if status == 405:
-        message = f"{request.method[:20]} can't be used on {path}"
+        message = f"Method {request.method[:20]} not allowed for {path}."
         return refuse(Failure("semantic", "not_allowed", message), headers)
-    message = f"there is nothing at {path}; a graph's paths begin as /graphs/main/snapshot does"
+    message = f"nothing found at {path}; paths of a graph look like /graphs/main/snapshot"
     return refuse(Failure("semantic", "not_found", message), headers)

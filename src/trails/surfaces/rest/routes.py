@@ -16,9 +16,9 @@ from starlette.routing import BaseRoute
 
 from trails.model.fairness import LargeBodies
 from trails.model.results import Failure
+from trails.model.scope_keys import MAX_BODY
 from trails.surfaces.rest import endpoints as calls
 from trails.surfaces.rest import endpoints as data
-from trails.surfaces.rest.bodies import MAX_BODY
 from trails.surfaces.rest.endpoints import ask, diff_branch, tell
 from trails.surfaces.rest.replies import JSON, refuse_http
 from trails.surfaces.rest.routing import (

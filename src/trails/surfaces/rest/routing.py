@@ -22,6 +22,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from trails.model.actors import LOCAL, Actor
 from trails.model.results import Failure, tell_outage
+from trails.model.scope_keys import ACTOR, CHALLENGE
 from trails.surfaces.rest.backend import RestBackend
 from trails.surfaces.rest.replies import Refused, refuse, refused
 
@@ -62,16 +63,13 @@ class Leaving:
             self._watcher.cancel()
 
 
-CHALLENGE: Final = "trails.challenge"
-"""Where the scope of a request carries what its caller is asked for when it lacks a scope."""
-
 Graphs = Mapping[str, RestBackend | Failure]
 """Every graph by its id; a Failure says why one is not served."""
 
 
 def actor_of(request: Request) -> Actor:
     """Who sends a request."""
-    found = request.scope.get("trails.actor", LOCAL)
+    found = request.scope.get(ACTOR, LOCAL)
     return found if isinstance(found, Actor) else LOCAL
 
 
@@ -171,7 +169,7 @@ class Methods:
             return await handler(request)
         if request.method == "OPTIONS":
             return Response(status_code=204, headers=allowed)
-        message = f"{request.method[:20]} can't be used here; {self._allow} can"
+        message = f"Method {request.method[:20]} not allowed; use {self._allow}."
         return refuse(Failure("semantic", "not_allowed", message), allowed)
 
 
@@ -201,7 +199,7 @@ def graph_route(graphs: Graphs, path: str, **handlers: Handler) -> SegmentRoute:
 def _found(graphs: Graphs, name: str, actor: Actor) -> RestBackend:
     found = graphs.get(name)
     if found is None:
-        raise refused("not_found", f"there is no graph {name[:100]!r} here")
+        raise refused("not_found", f"there is no graph {name[:100]!r}")
     if isinstance(found, Failure):
         raise Refused(tell_outage(name, found, actor))
     return found

@@ -23,13 +23,13 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 from uvicorn.server import ServerState
 
 from trails.app.serve.http.exchanges import ENDED, Exchange, break_off
-from trails.app.serve.http.front import ACTOR, ENTRANCE
 from trails.app.serve.http.limits import ArrivalBudget, ClientLimits
 from trails.app.serve.http.parser import END, BadRequestError, RequestHead, RequestParser
 from trails.app.serve.http.responses import Headers, write_refusal
 from trails.app.serve.relay.links import Listener
 from trails.app.serve.relay.socket_folders import is_same_user
 from trails.model.actors import Actor
+from trails.model.scope_keys import ACTOR, LISTENER
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _UNCOUNTED: Final = 4 << 10
@@ -255,7 +255,7 @@ class BoundedProtocol(asyncio.Protocol):
             "headers": head.headers,
             "server": self._server,
             "client": self._client,
-            ENTRANCE: self._entrance,
+            LISTENER: self._entrance,
         }
 
     def can_drain(self, unread: int | None) -> bool:

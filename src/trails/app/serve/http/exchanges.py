@@ -25,16 +25,16 @@ from starlette.types import ASGIApp, Message, Scope
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.server import ServerState
 
-from trails.app.serve.http.front import ACTOR
 from trails.app.serve.http.parser import RequestHead
 from trails.app.serve.http.responses import write_refusal
 from trails.model.actors import Actor
+from trails.model.scope_keys import ACTOR
 
 ENDED: Final = write_refusal(
     401,
     "unauthenticated",
-    "the credential of this request was revoked or has expired while it was under way, so it was "
-    "broken off; with another one, see whether it took effect before you send it again",
+    "the credential was revoked or expired during this request, which was aborted; authenticate "
+    "again and check whether the request took effect before you repeat it",
     [(b"www-authenticate", b'Bearer error="invalid_token"')],
 )
 """The answer to a request that has none yet."""

@@ -34,20 +34,17 @@ from trails.app.serve.http.responses import (
 from trails.app.serve.relay.links import Listener
 from trails.app.settings import GraphSettings
 from trails.identity.oauth.challenges import PLAIN, Challenges
-from trails.model.actors import MISPLACED, OPERATOR, PRESENTED, Actor
+from trails.model.actors import MISPLACED, OPERATOR, Actor
 from trails.model.decisions import EVERYTHING, Judge
 from trails.model.fairness import LargeBodies
 from trails.model.results import Failure, tell_outage
+from trails.model.scope_keys import ACTOR, CHALLENGE, LISTENER, MAX_BODY, PRESENTED
 from trails.request.authenticate import Authenticator
 from trails.request.authorize import lists_graphs
 from trails.request.pipeline import Kernel
 from trails.surfaces.mcp.http import McpApp
 from trails.surfaces.rest.routes import build_app
 
-ACTOR: Final = "trails.actor"
-"""Where a request carries who sends it, once that is known."""
-ENTRANCE: Final = "trails.entrance"
-"""Where a request carries the way in of its connection."""
 _MCP_PATHS: Final = frozenset({"mcp", "sse", "messages"})
 _LOAD: Final = "load"
 """The one body that is not read as a whole."""
@@ -55,7 +52,6 @@ _HEALTH: Final = "/healthz"
 """Whether the server lives is told to everybody."""
 _READING: Final = frozenset({"GET", "HEAD"})
 _READING_OR_ASKING: Final = frozenset({*_READING, "OPTIONS"})
-MAX_BODY: Final = 32 << 20
 
 
 class HttpInterface:
@@ -117,7 +113,7 @@ class HttpInterface:
         if scope["type"] != "http":
             await _refuse_other(scope, send)
             return
-        entrance: Listener = scope.get(ENTRANCE, self.entrance)
+        entrance: Listener = scope.get(LISTENER, self.entrance)
         policy, head = entrance.policy, RequestHead(scope)
         send = HeaderSender(send, _common_headers(policy, scope["headers"]))
         reply = _check_host(policy, scope, head) or self._check_size(scope, head)
@@ -198,7 +194,7 @@ class HttpInterface:
         """Put into the scope who asks."""
         scope[ACTOR] = actor
         held = entrance.authenticator.scopes
-        scope["trails.challenge"] = self._challenges.step_up(actor, held)
+        scope[CHALLENGE] = self._challenges.step_up(actor, held)
         if authorization is not None:
             scope[PRESENTED] = presented_in(authorization)
 
@@ -220,7 +216,7 @@ class HttpInterface:
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request to the surface that it is for."""
         parts = _parts(scope)
-        entrance: Listener = scope.get(ENTRANCE, self.entrance)
+        entrance: Listener = scope.get(LISTENER, self.entrance)
         if (
             self._operator is not None
             and entrance.operator
@@ -245,7 +241,7 @@ class HttpInterface:
             told = tell_outage(name, found, scope[ACTOR])
             await JsonReply(503, error_body(told.code, told.message)).send(send)
             return
-        message = f"there is no graph {name[:100]!r} here"
+        message = f"there is no graph {name[:100]!r}"
         await JsonReply(404, error_body("not_found", message)).send(send)
 
 

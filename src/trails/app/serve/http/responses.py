@@ -21,7 +21,8 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from starlette.types import Scope
 
-from trails.model.actors import BEGINNING, PRESENTED, Secret, holds_token
+from trails.model.actors import BEGINNING, Secret, holds_token
+from trails.model.scope_keys import PRESENTED
 
 if TYPE_CHECKING:
     from starlette.types import Message, Send
