@@ -14,7 +14,7 @@ from trails.engine.visibility.access import OPEN, Access
 from trails.errors import NotFoundError
 from trails.model.nodes import split_handle
 from trails.model.visibility import Visibility
-from trails.registry.registry import Declared, Registry, see_declared
+from trails.registry.registry import Declared, Registry, visible_declarations
 
 
 class GraphContext:
@@ -74,7 +74,9 @@ class GraphContext:
         if found is None:
             visibility = self.access.visibility(self.registry.schema, self.branches)
             found = (
-                self.registry if visibility.reads_all else see_declared(self.registry, visibility)
+                self.registry
+                if visibility.reads_all
+                else visible_declarations(self.registry, visibility)
             )
             self._declared = found
         return found
