@@ -21,6 +21,7 @@ import msgspec
 from trails.engine.graph.checkouts import SNAPSHOT, Checkout
 from trails.engine.graph.graph import MAIN, Graph, now
 from trails.engine.graph.lost_commits import find_loss, named_commits
+from trails.engine.graph.open import open_graph
 from trails.engine.history.branches import create_branch
 from trails.engine.upkeep.backups import GRAPHS, discard_prepared, prepare_graphs, put_in_place
 from trails.engine.write.write import Write
@@ -135,7 +136,7 @@ class _Recovery:
             asked.progress("putting back commits from the tail")
             restored += put_back(log, self._frames, segments)
         asked.progress("folding the log")
-        graph = Graph(
+        graph = open_graph(
             self._work, name=asked.graph, base_iri=asked.base_iri, progress=asked.progress
         )
         try:

@@ -142,7 +142,7 @@ class WriteGuard:
         self.visible = full
         """The visible part of the schema."""
         self._fixed = visibility.fixed
-        self.schema_filter = None if visibility.reads_all else visibility.lens(full.schema)
+        self.schema_filter = None if visibility.reads_all else visibility.filter(full.schema)
         """Filters nodes for this actor; None if nothing is hidden."""
         self._plans: dict[str, _Plan] = {}
         if self.schema_filter is not None:
@@ -161,7 +161,7 @@ class WriteGuard:
         """The visible part of a node; None if the whole node is hidden."""
         if stored is None or self.schema_filter is None:
             return stored
-        state = self.schema_filter.see(stored.state)
+        state = self.schema_filter.apply(stored.state)
         return None if state is None else msgspec.structs.replace(stored, state=state)
 
     def complete(self, before: Stored | None, after: NodeState) -> NodeState:
@@ -172,7 +172,7 @@ class WriteGuard:
         if before is None:
             kept = plan.defaults
         else:
-            old, shown = before.state.values, self.schema_filter.see(before.state)
+            old, shown = before.state.values, self.schema_filter.apply(before.state)
             kept = {name: old[name] for name in plan.hidden if name in old}
             for name in plan.partial:
                 same = shown is not None and shown.values.get(name) == after.values.get(name)
