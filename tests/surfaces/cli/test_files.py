@@ -97,8 +97,8 @@ def test_several_files_are_one_commit_and_errors_name_the_file(shell):
     ("arguments", "problem"),
     [
         (["no.ndjson"], "no.ndjson can't be read: there is no such file"),
-        (["trails.toml"], "does not tell a format"),
-        (["-"], "a stream does not tell its format"),
+        (["trails.toml"], "does not imply a format"),
+        (["-"], "a stream does not imply a format"),
         (["trails.toml", "--format", "yaml"], "there is no format 'yaml'"),
         (["trails.toml", "--format", "csv"], "say which it is"),
         (["trails.toml", "--format", "csv", "--type", "Taks"], "did you mean 'Task'?"),
