@@ -1,12 +1,8 @@
-"""``@capability``, ``@meta_capability``, ``@policy``: mark functions as callable.
+"""The decorators for functions: ``@capability``, ``@meta_capability``, ``@policy``, ``@policy_rule``.
 
-The signature becomes the input shape, the return annotation the output shape,
-the docstring the description. Nothing is registered here.
-
-``@policy_rule``: declare the rules that ``@policy`` names.
-
-A rule is a function of the context and of those arguments that it names. Only ``True``
-permits: a rule that forgets to return denies. Nothing is registered here.
+The signature becomes the input shape, the return annotation the output shape, the docstring the
+description. A policy rule is a function of the context and of the arguments that it names; only
+``True`` permits, so a rule that forgets to return denies. Nothing is registered here.
 """
 
 from __future__ import annotations

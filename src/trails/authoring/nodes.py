@@ -1,8 +1,8 @@
-"""Node and Edge: what an instance of a declared type can do.
+"""``Node`` and ``Edge``: the methods of an instance of a declared type.
 
-An instance keeps what was loaded beside its attributes, so that saving writes
-the fields that changed and nothing else. A reference read from the graph is an
-instance that knows its id and loads the rest when a field is first asked for.
+An instance keeps the loaded values beside its attributes, so saving writes only the fields that
+changed. A reference read from the graph is an instance that knows its id and loads the rest when
+a field is first read.
 """
 
 from __future__ import annotations

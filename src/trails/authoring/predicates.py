@@ -1,4 +1,8 @@
-"""``predicate()``: the constraints of one field, checked when declared."""
+"""``predicate()``: declare a field and its constraints, which are checked at declaration.
+
+Which constraints exist, what they accept and which kinds they fit is in
+``model/constraints.py``; here are the arguments and the checks that compare several of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selections as a user writes them: ``where(owner__name="Ann")``, ``Q``, pages."""
+"""Selections in Python: ``where(owner__name="Ann")``, ``Q`` and pages."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The decorators for classes: ``@node_type``, ``@edge_type``, ``@shape``.
+"""``@node_type``, ``@edge_type``, ``@shape``: declare classes.
 
-Each reads the annotations, checks everything that can be checked without the
-other types, and leaves a descriptor on the class.
-
-Shape: a structured value that capabilities take and return.
+Each decorator reads the annotations, checks what can be checked without the other types, and
+stores a descriptor on the class. A ``Shape`` is a structured value that capabilities take and
+return.
 """
 
 from __future__ import annotations

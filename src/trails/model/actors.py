@@ -1,13 +1,9 @@
-"""Who makes a request, and what its credential permits at most.
+"""Actors, their credentials and their tokens.
 
-Secret: a text that must not be shown anywhere, and how to notice one that stands in others.
-
-Tokens as people see them: whose they are and what they permit, never what they are.
-
-What lasts ends with the credential that began it.
-
-A stream, an answer or an upload is begun once and goes on, so whoever began it is asked about
-again, every second, by whoever keeps such things going.
+An ``Actor`` is who makes a request, with the most that its credential permits. A ``Secret``
+holds a token that must not be shown; this module also finds tokens that were put into other
+texts by mistake. A ``TokenRecord`` is what people see of a token. Long work (streams,
+uploads) ends with the credential that began it, which is checked again every second.
 """
 
 from __future__ import annotations

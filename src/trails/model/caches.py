@@ -1,7 +1,4 @@
-"""Kept: the last few things that were made, each under what it was made from.
-
-Latest: what was made for each of many, as long as it is what would be made now.
-"""
+"""``LRUCache`` keeps the last values by key; ``VersionedCache`` keeps one version of each value."""
 
 from __future__ import annotations
 

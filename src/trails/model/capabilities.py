@@ -1,15 +1,9 @@
-"""Descriptors of what can be called.
+"""Descriptors of what can be called: capabilities, policy rules, stored queries, tools.
 
-``CapabilityDescriptor`` is the one authoritative record: every surface is a
-projection of its fourteen fields. ``MetaFacts`` adds what operations on the
-application itself carry.
-
-Policy rules: declared functions that judge the arguments of a call.
-
-A tool: what a surface shows of a built-in, a capability or a stored query.
-
-All populations become the same record, so that listing and calling never ask
-which one a name belongs to.
+``CapabilityDescriptor`` is the one authoritative record: every surface is a projection of its
+fields. ``MetaFacts`` adds what operations on the application itself carry. A ``PolicyRule``
+checks the arguments of a call. Built-ins, capabilities and stored queries all become a
+``Tool``, so that listing and calling never ask which of them a name belongs to.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Decisions: whether an actor may do something to a resource, on a branch.
+"""Authorization as values: the question, the decision, and what a policy check reports.
 
-The question has one form everywhere, and whoever can answer it is a Judge.
-
-What is told about policies: what is wrong with them, and why they decide as they do.
+``Judge`` is the interface that decides whether an actor may perform an action on a resource
+and a branch. ``trails.policies`` implements it; nothing here evaluates a policy.
 """
 
 from __future__ import annotations

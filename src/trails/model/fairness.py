@@ -1,15 +1,9 @@
-"""A queue for a few places, in which actors take turns.
+"""Fair use of shared resources: a queue, meters, and threads for large bodies.
 
-Requests of one actor wait in the order of their arrival, and actors are served in turn: one that
-queues a hundred times delays the others by one place, not by a hundred.
-
-Meters: how much each of many names has used in the last minute.
-
-What was used is kept by the second, so a meter needs the same room for a name however much
-it does, and nothing for one that rests for a minute. Any sixty seconds count, not those
-of a clock's minute: nobody gets twice as much around the turn of one.
-
-Large bodies: read in a thread, one at a time for each actor, so that nobody else waits.
+``FairQueue``: requests of one actor wait in order and actors take turns, so an actor that
+queues a hundred times delays the others by one place. ``Meter``: usage per name over the last
+sixty seconds, counted by the second; a name that is idle for a minute costs no memory.
+``LargeBodies``: large request bodies are parsed in a thread, one at a time per actor.
 """
 
 from __future__ import annotations

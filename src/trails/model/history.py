@@ -1,11 +1,7 @@
-"""What the log holds: commits, deltas, activities.
+"""Commits, deltas, activities, branches, differences and merges, as values.
 
-A delta is two sets of RDF statements, removed and added, as N-Quads text in
-the engine's canonical form: opaque here, readable with any RDF tool.
-
-What history says: branches, pages of commits, and differences per node and field.
-
-What a merge says: its outcome, and every conflict with both sides and what caused it.
+A delta is two sets of RDF statements, removed and added, as N-Quads text in the engine's
+canonical form: opaque here, readable with any RDF tool.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """IRIs: their grammar, and how nodes, types and fields are named.
 
-An instance is ``<base>/<Type>/<id>``; classes and fields live in
-``<base>/schema#``. The grammar is the part of RFC 3986/3987 that every RDF
-engine and every ``format: uri`` or ``format: iri`` checker agrees on (no IP
-literals in brackets), so one pattern serves schema and coercer.
-
-Ids of nodes without a key: UUIDv7, so that creation order is index order.
-
-Canonical bytes and their digests: equal content, equal digest, in any process.
+A node is ``<base>/<Type>/<id>``; classes and fields are in ``<base>/schema#``. The grammar is
+the part of RFC 3986 and 3987 that every RDF engine and every ``format: uri`` or ``format: iri``
+checker agrees on (no IP literals in brackets), so one pattern serves schema and coercer. Nodes
+without a key get a UUIDv7, so that creation order is index order. Digests are made from
+canonical bytes: equal content has an equal digest in any process.
 """
 
 from __future__ import annotations

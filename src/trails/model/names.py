@@ -1,7 +1,6 @@
-"""Which names may be declared, and how one name is spelled on each surface.
+"""Which names may be declared, and how one name is written on each surface.
 
-Pure grammar: refusing here, when something is declared, keeps every later
-surface free of escaping rules.
+Pure grammar. Names are checked when they are declared, so no surface needs escaping rules.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""A node as a value: its type, its id, its fields.
+"""A node as a value, and a selection of nodes: conditions, order and page.
 
-A *handle* is ``Type/id`` with the id percent-encoded: the part of a node's IRI
-that follows the base. References between nodes are stored as handles.
-
-What to read: a tree of conditions, an order, a page.
-
-Values only; the engine compiles them, the authoring layer builds them.
+A *handle* is ``Type/id`` with the id percent-encoded: the part of a node's IRI after the
+base. References between nodes are stored as handles. Selections are values only: the
+authoring layer builds them, the views compile them.
 """
 
 from __future__ import annotations

@@ -1,15 +1,8 @@
-"""What comes of a request: a result in JSON, or a failure of a known kind.
+"""Results of requests: a JSON result, a query answer, or a failure with a known code.
 
-Surfaces translate both; they decide nothing. A result is encoded once, here,
-and its bytes are handed on as they are.
-
-What a query answers.
-
-Why a graph is open for reading only.
-
-Outages: what is said of a graph that is not served.
-
-The reasons name declarations and policies, which are not for everybody to know.
+Surfaces translate these and decide nothing. A result is encoded once, and its bytes are passed
+on unchanged. The reasons why a graph is not served or is read-only name declarations and
+policies, so only actors who may work on the graph see them.
 """
 
 from __future__ import annotations

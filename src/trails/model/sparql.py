@@ -1,17 +1,12 @@
-"""SPARQL text as tokens: what it is, what it costs at most, whether it reaches outside.
+"""SPARQL text as tokens: its form, the limits on it, and whether it reaches outside the graph.
 
-The tokenizer knows the lexical grammar of SPARQL exactly and refuses what is outside of
-it. That matters for more than manners: the engine's parser backtracks, so a text that two
-readers cut differently can hide a keyword in what one of them takes for a string. Where
-the engine itself could read a ``<`` in two ways, the text is refused.
+The tokenizer knows the lexical grammar of SPARQL exactly and refuses everything else. This is a
+security boundary: the engine's parser backtracks, so a text that two readers split differently
+can hide a keyword in what one of them takes for a string. Where the engine could read a ``<``
+in two ways, the text is refused. Everything here takes linear time and runs nothing.
 
-Everything here takes time linear in the text. Nothing here runs anything.
-
-SPARQL Update text: which operations it has, in order.
-
-A graph's data is its default graph; there are no named graphs to write to, to read from
-or to manage. So INSERT DATA, DELETE DATA, DELETE WHERE and DELETE/INSERT … WHERE are
-allowed, and what names or manages graphs is refused with what to use instead.
+A graph has only a default graph. So updates may use INSERT DATA, DELETE DATA, DELETE WHERE and
+DELETE/INSERT … WHERE; operations on named graphs are refused with what to use instead.
 """
 
 from __future__ import annotations

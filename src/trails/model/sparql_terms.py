@@ -1,8 +1,8 @@
 """Which classes and fields a SPARQL text names, and which of them do not exist.
 
-A light reading of the token stream: it knows where a triple's verb and the
-object of ``a`` stand, through property paths, blank nodes, subqueries and
-templates. It accepts anything; whether the text is SPARQL is the parser's to say.
+A light parse of the token stream: it finds the verb of each triple and the object of ``a``
+through property paths, blank nodes, subqueries and templates. It accepts any text; the
+engine's parser decides whether the text is SPARQL.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
-"""Values that are written as text, in a query string or on a command line.
+"""Texts as values, and values as texts: parameters, messages, and the size of JSON.
 
-What can't be read stays text, so that the check of whoever takes it says what is expected.
-
-Small pieces of English for messages: counts and articles.
-
-Why a text is not JSON, in words that its sender understands.
-
-How much there is in a JSON text, found on its bytes before anybody builds values of it.
-
-A few bytes of text can become many objects, and a decoder does nothing else until it is done. So
-a large text is measured first, block by block: others have their turn between two blocks.
+A parameter from a query string or command line that can't be read stays text, so that
+validation reports what is expected. ``count`` and ``with_article`` build English messages. A
+large JSON text is measured on its bytes, block by block, before it is decoded: a few bytes can
+become many objects, and a decoder blocks the event loop until it is done.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Descriptors of what a graph may hold: fields, node types, edge types, shapes.
 
-A descriptor is plain data: it is stored content-addressed in the log, compared
-on open, and read by every projection. Types name each other by name, so a
-forward reference is nothing special here.
+A descriptor is plain data: it is stored by content in the log, compared when the graph is
+opened, and read by every projection. Types refer to each other by name, so forward references
+need no special case.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""What upkeep of a graph did: cleaned, compacted, copied.
-
-What a check of a project or graph found.
-
-What is said about programs that speak MCP and their configuration.
-"""
+"""Results of maintenance: cleanup, compaction, backups, checks, and MCP client configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses: what a resource URI names, and the one grammar in which it is written.
+"""Resource URIs: one grammar, parsed into addresses and written back.
 
 ::
 
@@ -10,11 +10,9 @@
     trails://branch/{branch}/… and trails://at/{commit}/…    schema, stats and all of kg
     <base>/{Type}/{id}                                       an instance by its own IRI
 
-Pure: a text becomes a frozen value or an error that says what would be right. Whether the
-thing exists is for others to find out. A text that is no URI of this grammar is a
-ValidationError; one that names something that Trails has no word for, a NotFoundError.
-
-What can be read by URI, and what reading gives.
+Pure: a text becomes a frozen value, or an error that says what would be right. Whether the
+resource exists is checked elsewhere. A text outside the grammar is a ValidationError; a URI
+whose root Trails does not have is a NotFoundError.
 """
 
 from __future__ import annotations

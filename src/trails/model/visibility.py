@@ -1,15 +1,10 @@
-"""Sight: what of a graph's types one actor may read and change.
+"""What one actor may see and change of a graph's types.
 
-The engine is handed a sight and keeps to it; who has which is decided elsewhere.
-
-Lens: types and nodes with what is hidden taken out.
-
-What is left is what there would be if the hidden types and fields had never been declared.
-
-Facets: the kinds of statements that a lens can tell apart.
-
-Whether somebody sees a change follows from its facets alone, and there are no more of them
-than types and fields, however many nodes change: so changes are told by them.
+``Visibility`` names the hidden types and fields; policies decide it, and the engine applies
+it. ``SchemaFilter`` removes them from schemas and nodes: the result is what there would be if
+they had never been declared. ``ChangeKey`` says what a change is about (a type, a field, the
+type of a reference). Whether an actor sees a change depends on its key alone, and there are
+few keys however many nodes change, so changes are reported by key.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""What is loaded, how, and what came of it.
+"""Loads, mutations and idempotency keys, as values.
 
-What a change of the graph did.
-
-Idempotency keys: the first outcome of a write, kept so that a retry gets it again.
-
-A key belongs to one actor and one branch, and stands for one request. Sent again, the
-request is not repeated but answered with what came of it the first time; another request
-with the same key is a conflict. A write that failed leaves no key behind.
+An idempotency key belongs to one actor, one branch and one request. A repeated request is
+answered with the first outcome and not run again; another request with the same key is a
+conflict. A write that failed stores no key.
 """
 
 from __future__ import annotations

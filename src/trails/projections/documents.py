@@ -1,20 +1,10 @@
-"""Project a schema into a document for readers: types, fields, constraints, RDF names.
+"""Project schema, registry and nodes into documents for readers.
 
-Pure. What a field allows is the JSON Schema that calls and writes are judged by.
-
-Project the registry into a reference for readers, as Markdown.
-
-Pure: same Registry, same text. What a field or parameter allows is spelled from the
-same rule table that enforces it.
-
-Project a node into JSON-LD: expanded names, no context to fetch.
-
-Pure. A JSON-LD processor reads from the document exactly the statements that the graph
-holds of the node: every literal is spelled in its stored form beside its datatype, since
-a JSON number would lose digits. A field without a value is there too, as null or as an
-empty array, which say nothing in JSON-LD but tell a reader what could be there.
-
-Project types and tools into the words that a server is introduced with.
+Pure. The schema document and the Markdown reference state constraints from the same table that
+enforces them. A node becomes JSON-LD with expanded names and no context to fetch; a JSON-LD
+processor reads from it exactly the stored statements: every literal has its stored form and its
+datatype, because a JSON number would lose digits. A field without a value is null or an empty
+array, which JSON-LD ignores, so that readers see which fields exist.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Project fields, types and a capability's input into JSON Schema (2020-12).
+"""Project fields, types and the input of a capability into JSON Schema (2020-12).
 
-A fold over two tables, the kinds and the rules, which also make the coercers:
-a value is accepted by the schema exactly when it is accepted at the call. What
-JSON Schema has no word for is told in ``description``; nothing is dropped.
-Types are written inline, without ``$ref``, since many clients follow none.
+A fold over the tables of kinds and constraints, which also make the validator: the schema
+accepts a value exactly when a call does. Rules that JSON Schema can't express are written into
+``description``. Types are inlined, without ``$ref``, because many clients do not follow it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Project a schema into the list of what can be read by URI.
+"""Project a schema into the list of resources.
 
-Pure: same types, same list: first the documents that are always there, then one list a
-type, in name order. Instances are not enumerated; templates say how to reach them. The
-descriptions are for a reader that has never seen Trails.
+Pure: fixed documents first, then one list per type, in name order. Instances are not
+enumerated; URI templates say how to reach them. Descriptions assume a reader who does not know
+Trails.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Project a schema into SHACL, as Turtle.
 
-Pure: same schema, same names, same text. What a node's own values can break is
-SHACL Core; uniqueness is SHACL-SPARQL, the only part of SHACL that compares
-nodes. A pattern that XPath's expressions can't say is left as a comment.
-Each shape holds what its own type declares: instances carry the classes of all
-their ancestors, so the ancestors' shapes apply to them as well.
+Pure. Constraints on a node's own values are SHACL Core; uniqueness is SHACL-SPARQL, the only
+part of SHACL that compares nodes. Constraints and patterns without a SHACL form become
+comments. Each shape holds what its own type declares: instances carry the classes of all their
+ancestors, so the ancestors' shapes apply as well.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Project capabilities and stored queries into tools.
+"""Project capabilities and stored queries into tools, and check their names for MCP clients.
 
-Pure: same registry, same tools. Knows nothing of actors or of how a call is made.
-
-Project stored queries into tools: parameters in ``params``, beside the control arguments.
-
-What of a registry's tools would trouble an MCP client or its user.
+Pure: knows nothing of actors or of how a call is made. A stored query takes its parameters in
+``params``, beside the control arguments.
 """
 
 from __future__ import annotations

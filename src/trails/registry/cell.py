@@ -1,9 +1,7 @@
-"""RegistryCell: the one place that holds the current Registry and swaps it.
+"""``RegistryCell``: holds the current Registry and swaps it; ``collect`` finds declarations.
 
-Readers take ``current`` once and keep it; a swap is one assignment, so each
-reader sees one snapshot. Writers take turns.
-
-Collect declarations from a module or any collection of names.
+A reader takes ``current`` once and keeps it. A swap is one assignment, so each reader sees one
+snapshot. Writers take turns.
 """
 
 from __future__ import annotations

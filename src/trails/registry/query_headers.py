@@ -1,14 +1,9 @@
-"""The header of a stored query: the lines at its top that start with ``#+``, as YAML.
+"""The header of a stored query: YAML in the lines at its top that start with ``#+``.
 
-Read strictly and as plain values: no tags, no anchors, no key twice. Every key
-and value knows its line, so that each mistake can be shown where it is.
-
-The keys of a stored query's header, one by one.
-
-The parameters that a stored query's header declares, as descriptors.
-
-A parameter is a type (``req_id: String``) or an object with a type and the
-constraints of ``predicate()`` that apply to an argument.
+Read strictly, as plain values: no tags, no anchors, no duplicate keys. Every key and value knows
+its line, so each mistake is reported where it is. A parameter is a type (``req_id: String``) or
+an object with a type and the constraints of ``predicate()`` that apply to an argument; it
+becomes a descriptor as fields do.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The Registry: an immutable snapshot of all descriptors, with a version and a digest.
 
-A request pins the snapshot it started with; registering makes a new snapshot.
-Declaration order leaves no trace: populations are kept in id order.
-
-Declared: the types and shapes of a registry as a visibility shows them.
+A request keeps the snapshot that it started with; registering makes a new one. Everything is
+in id order, so the order of declarations has no effect. ``Declared`` holds the types and
+shapes that one actor sees.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Rules that look at other nodes: uniqueness, references, edges at a node; and a node's size.
+"""Rules that involve other nodes: uniqueness, references, edges at a node; and a node's size.
 
-Each is tested right after a change, on the index as it then is. What fails is
-remembered and tested again when the write ends, because a later change of the
-same write may have mended it; so a write is judged by its end, and memory is
-spent on suspects only.
+Each rule is checked right after a change, against the index at that point. A failed check is
+repeated when the write ends, because a later change of the same write may fix it. Only the
+final state counts, and only failed checks use memory.
 """
 
 from __future__ import annotations

@@ -1,18 +1,14 @@
-"""Check values against a type: every field, every rule, every violation at once.
+"""Check values against a type: every field, every rule, all violations at once.
 
-Compiled once a schema. What a node's own values can break is found here; what
-needs a look at other nodes is the write path's.
+Compiled once per schema. Rules that need other nodes are in ``rules.py``.
 
-How large a node may be: so large that every export of it can be loaded again.
-
-A text is one token to whatever reads a file. The RDF parser takes tokens of up to 16 MiB,
-in JSON-LD of up to 8 MiB, and also reads the log. So a node is measured by its longest form.
-
-References: which node a value means, by one rule wherever a reference is taken.
+The size of a node is limited so that every export of it can be loaded again: the RDF parser,
+which also reads the log, takes tokens of up to 16 MiB, in JSON-LD of up to 8 MiB. So a node is
+measured by its longest form.
 
 A reference is an IRI, ``trails://kg/Type/id``, ``Type/id``, or the bare key (the id) where the
-type is known. A key of a type that others extend is looked up among all of them. What has the
-form of ``Type/id``, with a type that exists, is read as that before it is read as a key.
+type is known. A key of a type that others extend is looked up among all of them. A text of the
+form ``Type/id`` with an existing type is never read as a key.
 """
 
 from __future__ import annotations
