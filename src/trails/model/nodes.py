@@ -15,9 +15,9 @@ import msgspec
 from trails.model.iris import decode_id, encode_id
 
 MAX_NODE: Final = 8_000_000
-"""Bytes that the values of a node may take, each in its longest form."""
+"""The most bytes that the values of a node may take, each in its longest form."""
 LARGE_NODE: Final = MAX_NODE // 6
-"""Bytes of JSON up to which no form can be longer than that."""
+"""Bytes of JSON below which no form can exceed ``MAX_NODE``."""
 
 
 def make_handle(type_name: str, identifier: str) -> str:
@@ -61,7 +61,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Conditions joined by and, or; or one negated."""
+    """Conditions joined by AND or OR, or one negated."""
 
     op: Literal["and", "or", "not"]
     parts: tuple[Condition | Group, ...]

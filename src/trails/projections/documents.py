@@ -229,7 +229,7 @@ class _TypeDocument:
 
 
 def _encoder(field: PredicateDescriptor, names: Names) -> Encode:
-    """Value → what stands for it in the document."""
+    """Value → its form in the document."""
     row = field.type.scalar.row
     if row is None:
         nodes = names.nodes
@@ -246,7 +246,7 @@ _MOST: Final = 40
 def project_instructions(
     project: str, graph: str, types: Sequence[TypeDescriptor], tools: Sequence[Tool]
 ) -> str:
-    """For a model that has never seen this server: what it is, where to begin, how errors look.
+    """Instructions for a model: what this server is, where to begin, how errors look.
 
     ``types`` and ``tools`` are those that it may see and use; nothing else is named.
     """
@@ -305,10 +305,10 @@ _ERRORS: Final = (
 def _tell_types(types: Sequence[TypeDescriptor]) -> list[str]:
     if not types:
         return ["It shows no types."]
-    told = [f"- {each.name}: {_first_line(each.description)}" for each in types[:_MOST]]
+    listed = [f"- {each.name}: {_first_line(each.description)}" for each in types[:_MOST]]
     if len(types) > _MOST:
-        told.append(f"- and {len(types) - _MOST} more; schema_get describes them all")
-    return ["Its types:", *told]
+        listed.append(f"- and {len(types) - _MOST} more; schema_get describes them all")
+    return ["Its types:", *listed]
 
 
 def _tell_capabilities(names: Sequence[str]) -> list[str]:

@@ -160,7 +160,7 @@ def _of_type(descriptor: TypeDescriptor) -> tuple[ResourceTemplate, ResourceTemp
 
 
 def _example(descriptor: TypeDescriptor) -> str:
-    """A filter that makes sense for a type, where a field has a choice of values."""
+    """An example filter for a type, if a field has a choice of values."""
     for field in descriptor.fields:
         if field.one_of and field.type.scalar.kind == "String":
             return f" (for example where={field.name}={field.one_of[0]})"
@@ -168,14 +168,14 @@ def _example(descriptor: TypeDescriptor) -> str:
 
 
 def _meaning(descriptor: TypeDescriptor) -> str:
-    """What a type is, in the first paragraph that its author wrote."""
-    told = " ".join(descriptor.description.partition("\n\n")[0].split())
-    if told and not told.endswith((".", "!", "?")):
-        told += "."
+    """The first paragraph of a type's description."""
+    text = " ".join(descriptor.description.partition("\n\n")[0].split())
+    if text and not text.endswith((".", "!", "?")):
+        text += "."
     if edge := descriptor.edge:
         source, target = with_article(edge.source), with_article(edge.target)
-        told = f"{told} Joins {source} (source) to {target} (target).".strip()
-    return f" {told}" if told else ""
+        text = f"{text} Joins {source} (source) to {target} (target).".strip()
+    return f" {text}" if text else ""
 
 
 def _others() -> Iterator[ResourceTemplate]:
