@@ -100,7 +100,7 @@ def test_several_files_are_one_commit_and_errors_name_the_file(shell):
         (["trails.toml"], "does not imply a format"),
         (["-"], "a stream does not imply a format"),
         (["trails.toml", "--format", "yaml"], "there is no format 'yaml'"),
-        (["trails.toml", "--format", "csv"], "say which it is"),
+        (["trails.toml", "--format", "csv"], "give the type"),
         (["trails.toml", "--format", "csv", "--type", "Taks"], "did you mean 'Task'?"),
         (["data.ndjson", "--graph", "other"], "there is no graph 'other'"),
     ],
