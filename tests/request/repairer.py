@@ -263,7 +263,7 @@ _TABLE: list[tuple[str, Any]] = [
 _RULES: list[tuple[str, Any]] = [
     (pattern, rule or _Repair.refer) for rest, rule in _TABLE for pattern in _at(rest)
 ] + [
-    (_PATH + r" is not a key of \w+; it is a field, so put it into data", _Repair.into_data),
+    (_PATH + r" is not a key of \w+; it is a field; put it into data", _Repair.into_data),
     (_PATH + r" is missing; choose from (?P<first>\w+)", _Repair.missing),
     (_PATH + r" is not an object of fields", _Repair.data),
     (r"(?P<path>operations\[\d+\])\.data is missing; give the fields", _Repair.no_data),

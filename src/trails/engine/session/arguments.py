@@ -241,7 +241,7 @@ def _apply(
     raise _undecided(
         called,
         rule,
-        TypeError(f"it returned {type(said).__name__}; return True, False or a text"),
+        TypeError(f"it returned {type(said).__name__}; return True to permit, or a text"),
     )
 
 
