@@ -26,7 +26,7 @@ from trails.model.capabilities import Action, Capability, StoredQuery
 from trails.model.decisions import Judge, Resource
 from trails.model.types import Schema
 from trails.model.visibility import Visibility
-from trails.registry.registry import Declared, Registry, see_declared
+from trails.registry.registry import Declared, Registry, visible_declarations
 
 
 class Need(msgspec.Struct, frozen=True, cache_hash=True):
@@ -155,7 +155,7 @@ class ActorAccess:
         """Whether an action on the graph is allowed on a branch."""
         return self._judge.allows(self.actor, action, self._resource, branch, target)
 
-    def sight(self, schema: Schema, branches: Iterable[str]) -> Visibility:
+    def visibility(self, schema: Schema, branches: Iterable[str]) -> Visibility:
         """What is seen of some types on a branch; of a snapshot, on any branch that has it."""
         where = frozenset(branches)
         key = schema.digest, where
@@ -263,7 +263,7 @@ class ActorAccess:
         schema = self._branches.schema_of(branch)
         if schema is None or not self.may("Read", branch):
             return True
-        sight = self.sight(schema, (branch,))
+        sight = self.visibility(schema, (branch,))
         left = sight.restrict(schema).by_name
         if any(each in schema.by_name and each not in left for each in gate.takes):
             return False
@@ -273,7 +273,7 @@ class ActorAccess:
     def _sees_all(self, branch: str) -> bool:
         """Whether nothing on a branch is hidden."""
         schema = self._branches.schema_of(branch)
-        return schema is not None and self.sight(schema, (branch,)).reads_all
+        return schema is not None and self.visibility(schema, (branch,)).reads_all
 
     def declared(self, registry: Registry) -> Registry | Declared:
         """What the actor sees of the declarations: of what is seen on any branch.
@@ -290,7 +290,7 @@ class ActorAccess:
             return registry
         # Looked up once an arrangement of branches, so it is not remembered by all their names.
         sight = self._look(registry.schema, branches)
-        return registry if sight.reads_all else see_declared(registry, sight)
+        return registry if sight.reads_all else visible_declarations(registry, sight)
 
     def gate(self, *actions: Action) -> Gate:
         """The gate of some actions on the graph."""
@@ -301,7 +301,7 @@ class ActorAccess:
         found = self._branches.schema_of(branch)
         if found is None or not self.may("Read", branch):
             return Schema()
-        return self.sight(found, (branch,)).restrict(found)
+        return self.visibility(found, (branch,)).restrict(found)
 
     def allows(self, need: Need, branch: str) -> bool:
         """Whether what is needed is allowed on a branch."""

@@ -390,10 +390,10 @@ class Watches:
         schema = self._schema(branch)
         if schema is None:
             return False
-        sight = rights.sight(schema, (branch,))
+        sight = rights.visibility(schema, (branch,))
         if sight.reads_all:
             return True
-        lens = sight.lens(schema)
+        lens = sight.filter(schema)
         if target.type not in lens.schema.by_name:
             return False
         return note.shows(lens, schema, target.type, target.segment)
@@ -406,7 +406,7 @@ class Watches:
             Schema() if digest is None else self._graph.compiled(digest).schema
             for digest in (before, after)
         )
-        was, now = (rights.sight(each, (target.branch,)).restrict(each) for each in (old, new))
+        was, now = (rights.visibility(each, (target.branch,)).restrict(each) for each in (old, new))
         known = target.type in was.by_name or target.type in now.by_name
         return known and was.digest != now.digest
 

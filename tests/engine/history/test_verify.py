@@ -14,7 +14,7 @@ import pytest
 
 from trails import App, Edge, Node, Ref, edge_type, node_type, predicate
 from trails.engine.graph import stores
-from trails.engine.graph.graph import Graph
+from trails.engine.graph.open import open_graph
 from trails.engine.history.branches import create_branch
 from trails.engine.session.context import GraphContext
 from trails.engine.upkeep.verify import verify, verify_and_repair
@@ -329,7 +329,7 @@ def test_a_graph_that_is_open_read_only_can_be_verified(folder: Path, repair: bo
     tamper(nodes, TAMPERED["a node of a branch"]).close()
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with closing(
-        Graph(
+        open_graph(
             nodes.parent,
             name=nodes.parent.name,
             base_iri="trails://boxes/main",

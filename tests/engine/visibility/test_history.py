@@ -326,7 +326,7 @@ def test_what_is_hidden_on_one_side_is_not_in_a_difference() -> None:
     class Sided(Narrow):
         """Hides salaries on ``main`` alone."""
 
-        def sight(self, schema: object, branches: object) -> Visibility:
+        def visibility(self, schema: object, branches: object) -> Visibility:
             del schema
             hidden = "work" not in tuple(branches)  # type: ignore[arg-type]
             return Visibility(hidden_fields={"Person": frozenset({"salary"})} if hidden else {})

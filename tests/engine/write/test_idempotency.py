@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from trails import App, Node, node_type, predicate
-from trails.engine.graph.graph import Graph
+from trails.engine.graph.open import open_graph
 from trails.engine.write import write as idempotency
 from trails.errors import ConflictError
 from trails.log.sqlite import SqliteLog
@@ -345,7 +345,7 @@ def test_an_old_log_gets_the_table_and_honours_its_keys(tmp_path):
 def test_keys_survive_closing(tmp_path):
     """Also those of writes that changed nothing: they were synced with nothing else."""
     for replayed in (False, True):
-        graph = Graph(tmp_path, name="main", base_iri="trails://t/main")
+        graph = open_graph(tmp_path, name="main", base_iri="trails://t/main")
         key = idempotency.IdempotencyKey(graph, "main", "ann", "k")
         key.request.add("anything")
         assert (key.find() is not None) == replayed

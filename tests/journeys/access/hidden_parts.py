@@ -273,7 +273,7 @@ class Restricted:
         del action, branch, target
         return True
 
-    def sight(self, schema: Schema, branches: Iterable[str]) -> Visibility:
+    def visibility(self, schema: Schema, branches: Iterable[str]) -> Visibility:
         """The same everywhere."""
         del schema, branches
         return self.seen

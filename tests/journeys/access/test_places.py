@@ -30,7 +30,7 @@ class Rules:
             for each in self._allowed
         )
 
-    def sight(self, schema, branches):
+    def visibility(self, schema, branches):
         """All of it."""
         del schema, branches
         return FULL

@@ -182,6 +182,6 @@ def test_a_load_of_hidden_instances_is_told_to_nobody_restricted(world):
 def test_an_access_can_be_anything_that_answers(world):
     """What a context is handed is asked, and nothing else."""
     ctx = world.app.service().context("reader", access=Restricted(Visibility()))
-    assert ctx.sight.reads_all
-    assert ctx.kg.lens is None
-    assert ctx.kg.schema is ctx.line.schema
+    assert ctx.visibility.reads_all
+    assert ctx.kg.schema_filter is None
+    assert ctx.kg.schema is ctx.checkout.schema

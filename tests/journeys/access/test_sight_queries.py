@@ -15,12 +15,13 @@ from tests.journeys.access.hidden_parts import TYPES, Hidden, Restricted, World,
 from tests.journeys.access.test_sight_reads import CASES, fixed_rows
 
 from trails.engine.session.context import GraphContext
-from trails.engine.sparql.queries import ask_line
+from trails.engine.sparql.queries import ask_checkout
 from trails.engine.sparql.reach import reach_of, touches_hidden
 from trails.errors import ForbiddenError, NotFoundError
 from trails.model.capabilities import StoredQuery
 from trails.model.visibility import FULL
 from trails.registry.registry import with_queries
+from trails.request.builtins.queries import query_by_name
 
 ANYTHING = {
     "variable predicate": "SELECT * WHERE { ?s ?p ?o }",
@@ -215,9 +216,9 @@ def test_a_masked_query_is_unknown():
     ctx = service.context("reader", registry=registry, access=access)
     for name in ("rents", "rentz"):
         with pytest.raises(NotFoundError) as raised:
-            service.query(ctx, name, {})
+            query_by_name(service, ctx, name, {})
         assert raised.value.message.replace(name, "…") == "there is no stored query '…'"
-    assert len(service.query(ctx, "rooms", {}).rows) == 3
+    assert len(query_by_name(service, ctx, "rooms", {}).rows) == 3
     with pytest.raises(ForbiddenError):
         service.ask(ctx, "SELECT ?r WHERE { ?s :room ?r }", {})
     with pytest.raises(ForbiddenError):
@@ -285,7 +286,7 @@ def texts(draw: st.DrawFn) -> str:
 
 def answers(ctx: GraphContext, text: str) -> object:
     """The rows, in no order."""
-    found = ask_line(ctx._graph, ctx.line, text)
+    found = ask_checkout(ctx._graph, ctx.checkout, text)
     if found.truth is not None:
         return found.truth
     return Counter(tuple(sorted((k, repr(v)) for k, v in row.items())) for row in found.rows)
@@ -293,10 +294,10 @@ def answers(ctx: GraphContext, text: str) -> object:
 
 def compare(restricted: GraphContext, twin: GraphContext, asked: list[str]) -> None:
     """Run what is not masked in both worlds."""
-    schema = restricted.line.schema
+    schema = restricted.checkout.schema
     for text in asked:
         reach = reach_of(stored(text), schema, restricted.names)
-        if not touches_hidden(reach, restricted.sight, schema):
+        if not touches_hidden(reach, restricted.visibility, schema):
             assert answers(restricted, text) == answers(twin, text), text
 
 

@@ -9,7 +9,7 @@ from tests.journeys.access import hidden_strategies as strategies
 from tests.journeys.access.hidden_parts import TYPES, Hidden, Row, all_fields, twins
 
 from trails.engine.session.context import GraphContext
-from trails.engine.transfer.files import FORMATS, export_line
+from trails.engine.transfer.files import FORMATS, export_checkout
 from trails.engine.upkeep.maintenance import measure
 from trails.errors import TrailsError
 from trails.model.nodes import Condition, Group, NodeState, Order, Selection
@@ -131,7 +131,7 @@ def measure_parts(ctx: GraphContext) -> object:
 def exported(ctx: GraphContext, format: str, types: tuple[str, ...]) -> bytes:
     """A file."""
     graph = ctx._graph
-    return b"".join(export_line(graph, ctx.line, format, types, ctx.kg.lens))
+    return b"".join(export_checkout(graph, ctx.checkout, format, types, ctx.kg.schema_filter))
 
 
 def labels(ctx: GraphContext) -> object:

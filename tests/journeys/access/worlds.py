@@ -51,7 +51,7 @@ class Narrow:
         del target
         return (action, branch) not in self._denied
 
-    def sight(self, schema: Schema, branches: Iterable[str]) -> Visibility:
+    def visibility(self, schema: Schema, branches: Iterable[str]) -> Visibility:
         """The same everywhere; nothing where no branch may be read."""
         if all(("Read", each) in self._denied for each in branches):
             return msgspec.structs.replace(self._sight, hidden=frozenset(schema.by_name))

@@ -22,14 +22,12 @@ from trails.engine.graph.ancestry import Path as CommitPath
 from trails.engine.graph.checkouts import SNAPSHOT, Checkout, CompiledSchema, unknown_branch
 from trails.engine.graph.feed import BranchChange, ChangeScan, Feed
 from trails.engine.graph.folding import Folding, Refold, left_as_it_was
-from trails.engine.graph.lost_commits import find_loss
 from trails.engine.graph.settling import Settling
 from trails.engine.graph.stores import Stores
 from trails.errors import CorruptionError, NotFoundError, StorageError, TransactionError
 from trails.files import private_folder
 from trails.log.protocol import Log
 from trails.log.recovery import schemas_of
-from trails.log.sqlite import SqliteLog
 from trails.log.tail import read_tail
 from trails.model.actors import Actor
 from trails.model.fairness import ANYBODY, FairQueue, Meter
@@ -78,7 +76,8 @@ class View(Protocol):
 V = TypeVar("V", bound=View)
 
 
-def _ignore(what: object) -> None:
+def ignore(what: object) -> None:
+    """Report nothing."""
     del what
 
 
@@ -107,31 +106,33 @@ class Graph:
     """How long one write of an actor with a credential may keep others waiting; 0 is no limit."""
     most_branches: int = 0
     """How many branches such an actor may have; 0 is no limit."""
+    allow_bypass: bool = False
+    """Whether a write may skip validation, if it asks for that."""
+    keep_keys_days: int = KEEP_DAYS
+    """For how long idempotency keys are kept."""
     branch_makers: dict[str, str] | None = None
     """Branch → who made it, once somebody asked."""
 
     def __init__(
         self,
+        log: Log,
         folder: Path | None,
         *,
         name: str,
-        base_iri: str,
-        allow_bypass: bool = False,
         retention: Retention = KEEP_ALL,
-        keep_keys_days: int = KEEP_DAYS,
         read_only: ReadOnly | None = None,
-        progress: Callable[[str], None] = _ignore,
+        loss: Loss | None = None,
+        progress: Callable[[str], None] = ignore,
     ) -> None:
+        """The log is closed with the graph; ``folder`` is where its views have their files."""
         self.name = name
+        self.log = log
         self.read_only = read_only
         """Why nothing can be written; None where that is not so."""
-        self.loss: Loss | None = None
+        self.loss = loss
         """What the log has lost, where that is why."""
         self.folder = folder
-        self.allow_bypass = allow_bypass
-        self.keep_keys_days = keep_keys_days
-        """For how long idempotency keys are kept."""
-        self.on_step: Callable[[Step], None] = _ignore
+        self.on_step: Callable[[Step], None] = ignore
         self.is_current: Callable[[Actor], bool] = everybody
         """Whether a caller's credential is still good; whoever serves the graph knows."""
         self.feed = Feed()
@@ -149,12 +150,7 @@ class Graph:
         """Commit and types that are seen → statements added and removed that are."""
         self.edge_ends: dict[str, tuple[str, ...]] = {}
         """Edge → what it joins, where that had to be looked up."""
-        self._look_for_loss()
         with ExitStack() as opened:
-            self.log: Log = SqliteLog(
-                folder, name, base_iri, now(), read_only=self.read_only is not None
-            )
-            opened.callback(self.log.close)
             self.activities = Activities(
                 self.log,
                 retention,
@@ -197,15 +193,6 @@ class Graph:
             elif self.loss is None:
                 self.stores.bring_main(self.log_head(MAIN))
             opened.pop_all()
-
-    def _look_for_loss(self) -> None:
-        """Before anything is opened: see whether the log has lost commits."""
-        if self.folder is not None:
-            self.loss = find_loss(self.folder)
-        if self.loss is not None:
-            self.read_only = ReadOnly("behind", self.loss.describe(self.name))
-        if self.read_only is not None:
-            self._progress(f"graph {self.name}: {self.read_only.reason}")
 
     def _open_file(self) -> NodeFile:
         """The node index: the file itself or, where it can't be used as it is, a copy in memory."""

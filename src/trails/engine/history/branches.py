@@ -19,7 +19,7 @@ from trails.engine.graph.feed import BranchChange, ChangeIndex
 from trails.engine.graph.graph import MAIN, Graph, now
 from trails.engine.history.commits import diff, list_commits, show_commit
 from trails.engine.history.merge import merge
-from trails.engine.visibility.access import OPEN, Access, check_standing
+from trails.engine.visibility.access import OPEN, Access, check_credential
 from trails.engine.visibility.refs import RefResolver, build_distant, forkable, permitting, reader
 from trails.engine.visibility.visible_history import VisibleHistory
 from trails.errors import BudgetError, ConflictError, NotFoundError, TransactionError
@@ -46,15 +46,15 @@ from trails.model.texts import count
 
 def list_branches(
     graph: Graph,
-    seen: RefResolver | None = None,
-    hindsight: VisibleHistory | None = None,
+    refs: RefResolver | None = None,
+    visible_history: VisibleHistory | None = None,
     wanted: BranchFilter = ALL_BRANCHES,
 ) -> BranchPage:
     """Branches that are seen: ``main`` first, the others by name.
 
     Only those of the page are looked at, however many there are.
     """
-    known, heads = seen or RefResolver(graph), {MAIN: graph.log_head(MAIN), **graph.log.branches()}
+    known, heads = refs or RefResolver(graph), {MAIN: graph.log_head(MAIN), **graph.log.branches()}
     start = None if wanted.after is None else _main_first(wanted.after)
     names = (
         name
@@ -65,7 +65,7 @@ def list_branches(
     )
     page = list(names if wanted.limit is None else islice(names, wanted.limit + 1))
     more = wanted.limit is not None and len(page) > wanted.limit
-    shown = [_info(graph, name, heads[name], hindsight) for name in page[: wanted.limit]]
+    shown = [_info(graph, name, heads[name], visible_history) for name in page[: wanted.limit]]
     return BranchPage(shown, shown[-1].name if more else None)
 
 
@@ -73,14 +73,18 @@ def _main_first(name: str) -> tuple[bool, str]:
     return name != MAIN, name
 
 
-def _info(graph: Graph, name: str, head: Head, hindsight: VisibleHistory | None) -> BranchInfo:
+def _info(
+    graph: Graph, name: str, head: Head, visible_history: VisibleHistory | None
+) -> BranchInfo:
     """A branch with its newest commit, of those that are seen; the head is told anyway."""
-    newest = head.commit if hindsight is None else hindsight.along(name).newest(head.commit)
+    newest = (
+        head.commit if visible_history is None else visible_history.along(name).newest(head.commit)
+    )
     if newest == GENESIS:
         return BranchInfo(name, head.commit, 0, "", "", "")
     commit = graph.ancestry.commit(newest)
-    if hindsight is not None:
-        commit = hindsight.along(name).told(commit)
+    if visible_history is not None:
+        commit = visible_history.along(name).told(commit)
     return BranchInfo(name, head.commit, commit.seq, commit.time, commit.message, commit.actor)
 
 
@@ -90,8 +94,8 @@ def create_branch(
     *,
     source: str = MAIN,
     actor: str,
-    seen: RefResolver | None = None,
-    hindsight: VisibleHistory | None = None,
+    refs: RefResolver | None = None,
+    visible_history: VisibleHistory | None = None,
     most: int = 0,
 ) -> BranchInfo:
     """Make a branch where another branch is, or at any commit, among what is seen.
@@ -102,7 +106,7 @@ def create_branch(
     graph.check_writable()
     if source not in graph.lines:
         with suppress(NotFoundError):  # which is reported below
-            start = (seen or RefResolver(graph)).resolve(source).commit
+            start = (refs or RefResolver(graph)).resolve(source).commit
             if start != GENESIS:
                 build_distant(graph, graph.ancestry.commit(start))
     with graph.writing(actor):
@@ -114,12 +118,12 @@ def create_branch(
         makers = _makers(graph)
         if most:
             _check_number(graph, actor, most)
-        head = (seen or RefResolver(graph)).resolve(source)
+        head = (refs or RefResolver(graph)).resolve(source)
         move = Move(name, "create", head.commit, GENESIS, actor, now())
         graph.log.move(move, head.schema)
         makers[name] = actor
-        graph.add_branch(name, _line_in_use(graph, source, head))
-        info = _info(graph, name, head, hindsight)
+        graph.add_branch(name, _checkout_in_use(graph, source, head))
+        info = _info(graph, name, head, visible_history)
     graph.feed.tell(BranchChange(name, traces=ChangeIndex(), turn=(None, head.schema)))
     return info
 
@@ -154,12 +158,12 @@ def _check_number(graph: Graph, actor: str, most: int) -> None:
         )
 
 
-def _line_in_use(graph: Graph, source: str, head: Head) -> Checkout | None:
+def _checkout_in_use(graph: Graph, source: str, head: Head) -> Checkout | None:
     """The branch that is forked, where its index is at hand and at its head."""
-    line = graph.lines.get(source)
-    if line is None or line.nodes.position.commit != head.commit:
+    checkout = graph.lines.get(source)
+    if checkout is None or checkout.nodes.position.commit != head.commit:
         return None
-    return line
+    return checkout
 
 
 def delete_branch(
@@ -168,21 +172,21 @@ def delete_branch(
     *,
     force: bool = False,
     actor: str,
-    seen: RefResolver | None = None,
-    hindsight: VisibleHistory | None = None,
+    refs: RefResolver | None = None,
+    visible_history: VisibleHistory | None = None,
 ) -> BranchInfo:
     """Delete a branch that is seen. Its commits stay in the log, where their ids find them."""
-    seen = seen or RefResolver(graph)
-    if name == MAIN and seen.has(MAIN):
+    refs = refs or RefResolver(graph)
+    if name == MAIN and refs.has(MAIN):
         raise TransactionError("main can't be deleted: it is where every graph begins")
     graph.check_writable()
     with graph.writing(actor):
-        seen.check(name)
+        refs.check(name)
         heads = graph.log.branches()
         head = heads[name]
         if not force:
-            _check_merged(graph, name, heads, hindsight)
-        info = _info(graph, name, head, hindsight)
+            _check_merged(graph, name, heads, visible_history)
+        info = _info(graph, name, head, visible_history)
         move = Move(name, "delete", head.commit, head.commit, actor, now())
         makers = _makers(graph)
         graph.log.move(move, head.schema)
@@ -215,8 +219,8 @@ def forked_branch(
             name,
             "; to make it, say from which branch or commit it is to be forked (from)",
         )
-    seen = forkable(graph, access, name)
-    made = create_branch(graph, name, source=source, actor=actor, seen=seen, most=most)
+    refs = forkable(graph, access, name)
+    made = create_branch(graph, name, source=source, actor=actor, refs=refs, most=most)
     try:
         yield True
     except BaseException:
@@ -227,12 +231,12 @@ def forked_branch(
 
 
 def _check_merged(
-    graph: Graph, name: str, heads: dict[str, Head], hindsight: VisibleHistory | None
+    graph: Graph, name: str, heads: dict[str, Head], visible_history: VisibleHistory | None
 ) -> None:
     """Refuse to delete a branch with commits that no other has, of those that are seen."""
     head = heads[name]
-    if hindsight is not None:
-        heads = hindsight.branches()
+    if visible_history is not None:
+        heads = visible_history.branches()
     others = [heads[other] for other in sorted(heads, key=_main_first) if other != name]
     if any(
         other.seq >= head.seq and graph.ancestry.is_ancestor(head.commit, other.commit)
@@ -240,8 +244,8 @@ def _check_merged(
     ):
         return
     unmerged, _ = graph.ancestry.sides(head.commit, graph.log_head(MAIN).commit)
-    if hindsight is not None:
-        unmerged = hindsight.along(name).only_shown(unmerged)
+    if visible_history is not None:
+        unmerged = visible_history.along(name).only_shown(unmerged)
     if not unmerged:
         return
     raise ConflictError(
@@ -267,7 +271,7 @@ class Versions:
 
     def _commit(self) -> None:
         """Something is written: the activity of the call has to be, too."""
-        check_standing(self._graph, self._call)
+        check_credential(self._graph, self._call)
         if self._call is not None:
             self._call.committed = True
 
@@ -277,27 +281,27 @@ class Versions:
 
     def branch_page(self, wanted: BranchFilter) -> BranchPage:
         """Some of them."""
-        seen = self._readable()
-        return list_branches(self._graph, seen, self._hindsight(seen), wanted)
+        refs = self._readable()
+        return list_branches(self._graph, refs, self._visible_history(refs), wanted)
 
     def _readable(self) -> RefResolver:
         return RefResolver(self._graph, reader(self._access))
 
-    def _hindsight(self, seen: RefResolver) -> VisibleHistory | None:
+    def _visible_history(self, refs: RefResolver) -> VisibleHistory | None:
         """How the actor sees commits; None where it sees everything."""
-        return None if self._access is OPEN else VisibleHistory(self._graph, self._access, seen)
+        return None if self._access is OPEN else VisibleHistory(self._graph, self._access, refs)
 
     def create_branch(self, name: str, source: str = MAIN) -> BranchInfo:
         """Make a branch where another branch is, or at any commit."""
         self._commit()
-        seen = forkable(self._graph, self._access, name)
+        refs = forkable(self._graph, self._access, name)
         return create_branch(
             self._graph,
             name,
             source=source,
             actor=self._actor,
-            seen=seen,
-            hindsight=self._hindsight(self._readable()),
+            refs=refs,
+            visible_history=self._visible_history(self._readable()),
             most=most_branches(self._graph, self._call),
         )
 
@@ -305,14 +309,14 @@ class Versions:
         """Delete a branch; refused while it has commits that are merged nowhere."""
         self._commit()
         deletes = permitting(self._access, "BranchDelete")
-        seen = RefResolver(self._graph, deletes, tells=reader(self._access))
+        refs = RefResolver(self._graph, deletes, tells=reader(self._access))
         return delete_branch(
             self._graph,
             name,
             force=force,
             actor=self._actor,
-            seen=seen,
-            hindsight=self._hindsight(self._readable()),
+            refs=refs,
+            visible_history=self._visible_history(self._readable()),
         )
 
     def merge(self, request: MergeRequest) -> MergeResult:
@@ -332,21 +336,23 @@ class Versions:
     ) -> CommitPage:
         """A page of commits, newest first; ``branch=None`` lists all that the log holds."""
         wanted = CommitFilter(branch, actor, node)
-        seen = self._readable()
+        refs = self._readable()
         return list_commits(
             self._graph,
             wanted,
             after=after,
             limit=limit,
-            seen=seen,
-            hindsight=self._hindsight(seen),
+            refs=refs,
+            visible_history=self._visible_history(refs),
         )
 
     def commit(self, reference: str, *, limit: int = 1000) -> CommitDetail:
         """A commit with what it changed, per node and field."""
-        seen = self._readable()
-        hindsight = self._hindsight(seen)
-        return show_commit(self._graph, reference, limit=limit, seen=seen, hindsight=hindsight)
+        refs = self._readable()
+        visible_history = self._visible_history(refs)
+        return show_commit(
+            self._graph, reference, limit=limit, refs=refs, visible_history=visible_history
+        )
 
     def newest(self, limit: int) -> list[Commit]:
         """The newest commits that the actor may see, of all branches."""
@@ -354,6 +360,8 @@ class Versions:
 
     def diff(self, start: str, end: str, *, limit: int = 1000) -> Difference:
         """What turns one state into another, per node and field."""
-        seen = self._readable()
-        hindsight = self._hindsight(seen)
-        return diff(self._graph, start, end, limit=limit, seen=seen, hindsight=hindsight)
+        refs = self._readable()
+        visible_history = self._visible_history(refs)
+        return diff(
+            self._graph, start, end, limit=limit, refs=refs, visible_history=visible_history
+        )

@@ -32,8 +32,8 @@ def list_commits(
     *,
     after: str | None = None,
     limit: int = 50,
-    seen: RefResolver | None = None,
-    hindsight: VisibleHistory | None = None,
+    refs: RefResolver | None = None,
+    visible_history: VisibleHistory | None = None,
 ) -> CommitPage:
     """One page of commits that are seen, newest first.
 
@@ -42,16 +42,16 @@ def list_commits(
     """
     if not 1 <= limit <= MOST_COMMITS:
         raise QueryError(f"limit must be from 1 to {MOST_COMMITS}, not {limit}")
-    seen = seen or RefResolver(graph)
-    if hindsight is not None and wanted.branch is not None and seen.has(wanted.branch):
-        hindsight = hindsight.along(wanted.branch)
-    walk = _Walk(graph, seen, wanted, _read_cursor(seen, after), hindsight)
-    if hindsight is None:
+    refs = refs or RefResolver(graph)
+    if visible_history is not None and wanted.branch is not None and refs.has(wanted.branch):
+        visible_history = visible_history.along(wanted.branch)
+    walk = _Walk(graph, refs, wanted, _read_cursor(refs, after), visible_history)
+    if visible_history is None:
         found = [commit.public() for commit in islice(walk, limit)]
         return CommitPage(tuple(found), walk.cursor() if len(found) == limit else None)
     found = list(islice(walk, limit + 1))
     last = _write_cursor([found[limit - 1].id]) if len(found) > limit else None
-    return CommitPage(tuple(map(hindsight.told, found[:limit])), last)
+    return CommitPage(tuple(map(visible_history.told, found[:limit])), last)
 
 
 class _Walk:
@@ -60,32 +60,32 @@ class _Walk:
     def __init__(
         self,
         graph: Graph,
-        seen: RefResolver,
+        refs: RefResolver,
         wanted: CommitFilter,
         frontier: list[str] | None,
-        hindsight: VisibleHistory | None,
+        visible_history: VisibleHistory | None,
     ) -> None:
         self._graph = graph
-        self._hindsight = hindsight
+        self._visible_history = visible_history
         self._before: int | None = None
-        self._descent = seen.descent()
+        self._descent = refs.descent()
         self._actor = wanted.actor
         self._all = wanted.branch is None
         self._seqs = (
-            None if wanted.node is None else _commits_of(graph, seen, wanted.node, hindsight)
+            None if wanted.node is None else _commits_of(graph, refs, wanted.node, visible_history)
         )
         self._oldest = 0 if self._seqs is None else min(self._seqs)
-        if hindsight is not None and frontier:
+        if visible_history is not None and frontier:
             self._before, frontier = min(graph.ancestry.commit(each).seq for each in frontier), None
         if frontier is None:
-            frontier = [self._start(seen, wanted.branch)]
+            frontier = [self._start(refs, wanted.branch)]
         self._heap: list[tuple[int, str]] = []
         for identifier in frontier:
             self._push(identifier)
 
-    def _start(self, seen: RefResolver, branch: str | None) -> str:
+    def _start(self, refs: RefResolver, branch: str | None) -> str:
         if branch is not None:
-            return seen.resolve(branch).commit
+            return refs.resolve(branch).commit
         return self._newest_seen(next(self._graph.log.newest(), None))
 
     def _newest_seen(self, commit: Commit | None) -> str:
@@ -125,7 +125,7 @@ class _Walk:
             return False
         if self._seqs is not None and commit.seq not in self._seqs:
             return False
-        return self._hindsight is None or self._hindsight.shows(commit)
+        return self._visible_history is None or self._visible_history.shows(commit)
 
     def cursor(self) -> str | None:
         """Where to go on; None at the end."""
@@ -138,13 +138,13 @@ def _write_cursor(commits: list[str]) -> str:
     return base64.urlsafe_b64encode(msgspec.msgpack.encode(commits)).decode().rstrip("=")
 
 
-def _read_cursor(seen: RefResolver, text: str | None) -> list[str] | None:
+def _read_cursor(refs: RefResolver, text: str | None) -> list[str] | None:
     if text is None:
         return None
     try:
         padded = text + "=" * (-len(text) % 4)
         frontier = msgspec.msgpack.decode(base64.urlsafe_b64decode(padded), type=list[str])
-        return [seen.commit(each).id for each in frontier]
+        return [refs.commit(each).id for each in frontier]
     except (TypeError, ValueError, msgspec.MsgspecError, NotFoundError):
         raise QueryError(
             "this cursor can't be read; use one exactly as an earlier page returned it"
@@ -152,7 +152,7 @@ def _read_cursor(seen: RefResolver, text: str | None) -> list[str] | None:
 
 
 def _commits_of(
-    graph: Graph, seen: RefResolver, node: str, hindsight: VisibleHistory | None
+    graph: Graph, refs: RefResolver, node: str, visible_history: VisibleHistory | None
 ) -> frozenset[int]:
     """The places of the commits that changed a node, as far as they are seen."""
     handle = node
@@ -161,13 +161,14 @@ def _commits_of(
         handle = make_handle(*parsed)
     with graph.file.reader() as db:
         found = frozenset(graph.file.commits_of(db, handle))
-    descent = seen.descent()
+    descent = refs.descent()
     if descent is not None:
         commits = filter(None, map(graph.log.at, sorted(found, reverse=True)))
         found = frozenset(
             each.seq
             for each in commits
-            if descent.sees(each) and (hindsight is None or hindsight.touches(each, handle))
+            if descent.sees(each)
+            and (visible_history is None or visible_history.touches(each, handle))
         )
     if not found:
         hint = "" if parsed is not None else "; write a node as Type/id, or as its IRI"
@@ -180,16 +181,16 @@ def show_commit(
     reference: str,
     *,
     limit: int = 1000,
-    seen: RefResolver | None = None,
-    hindsight: VisibleHistory | None = None,
+    refs: RefResolver | None = None,
+    visible_history: VisibleHistory | None = None,
 ) -> CommitDetail:
     """A commit with its changes per node and field."""
-    found = resolve_commit(graph, seen or RefResolver(graph), reference, hindsight)
-    commit = found.public() if hindsight is None else hindsight.told(found)
+    found = resolve_commit(graph, refs or RefResolver(graph), reference, visible_history)
+    commit = found.public() if visible_history is None else visible_history.told(found)
     net: Net = {}
     large = commit.added + commit.removed > _TOO_LARGE
-    if not large and hindsight is not None:
-        net = hindsight.changes(found)
+    if not large and visible_history is not None:
+        net = visible_history.changes(found)
     elif not large:
         net = net_changes(graph, Path((), (found,)))
     shown = _difference(graph, net, commit.first_parent, commit.id, limit)
@@ -199,12 +200,12 @@ def show_commit(
 
 
 def resolve_commit(
-    graph: Graph, seen: RefResolver, reference: str, hindsight: VisibleHistory | None = None
+    graph: Graph, refs: RefResolver, reference: str, visible_history: VisibleHistory | None = None
 ) -> Commit:
     """The commit that a branch is at, or that a text names."""
-    found = seen.resolve(reference).commit
-    if hindsight is not None:
-        found = hindsight.newest(found)
+    found = refs.resolve(reference).commit
+    if visible_history is not None:
+        found = visible_history.newest(found)
     if found == GENESIS:
         raise NotFoundError(f"branch {reference!r} has no commit yet", branch=reference)
     return graph.ancestry.commit(found)
@@ -216,14 +217,16 @@ def diff(
     end: str,
     *,
     limit: int = 1000,
-    seen: RefResolver | None = None,
-    hindsight: VisibleHistory | None = None,
+    refs: RefResolver | None = None,
+    visible_history: VisibleHistory | None = None,
 ) -> Difference:
     """What turns the state of one branch or commit into that of another."""
-    seen = seen or RefResolver(graph)
-    first, last = seen.resolve(start).commit, seen.resolve(end).commit
+    refs = refs or RefResolver(graph)
+    first, last = refs.resolve(start).commit, refs.resolve(end).commit
     between = (
-        net_between(graph, first, last) if hindsight is None else hindsight.between(first, last)
+        net_between(graph, first, last)
+        if visible_history is None
+        else visible_history.between(first, last)
     )
     return _difference(graph, between, first, last, limit)
 

@@ -21,8 +21,8 @@ from trails.engine.graph.feed import MANY, BranchChange, ChangeCollector
 from trails.engine.graph.graph import Graph, now
 from trails.engine.history.merge_plan import Merging
 from trails.engine.schema.rule_check import broken_rules
-from trails.engine.visibility.access import OPEN, Access, check_forward, check_sight
-from trails.engine.visibility.refs import RefResolver, permitting, reader, snapshot_line
+from trails.engine.visibility.access import OPEN, Access, check_forward, check_merge_visibility
+from trails.engine.visibility.refs import RefResolver, permitting, reader, snapshot_checkout
 from trails.engine.write.edits import change_types, put_states
 from trails.engine.write.pending import drafting
 from trails.engine.write.write import IdempotencyKey, Write
@@ -37,11 +37,11 @@ _STATEMENTS: Final = 10 * MANY
 """A way through the log that is longer is not walked to find out which nodes it changed."""
 
 
-def tell_move(graph: Graph, line: Checkout, start: str, end: str) -> None:
+def tell_move(graph: Graph, checkout: Checkout, start: str, end: str) -> None:
     """Tell the feed that a branch went from one commit to another."""
     if graph.feed.listened:
-        change = _net_change(graph, line.name, start, end)
-        graph.feed.tell(graph.tracing.complete(change, line, start, end))
+        change = _net_change(graph, checkout.name, start, end)
+        graph.feed.tell(graph.tracing.complete(change, checkout, start, end))
 
 
 def _net_change(graph: Graph, branch: str, start: str, end: str) -> BranchChange:
@@ -51,9 +51,9 @@ def _net_change(graph: Graph, branch: str, start: str, end: str) -> BranchChange
         length = sum(each.added + each.removed for each in (*path.undo, *path.redo))
         if length > _STATEMENTS or graph.schema_at(start) != schema:
             return BranchChange(branch)
-        tally = ChangeCollector()
-        tally.add(net_changes(graph, path))
-        return tally.change(branch, graph.compiled(schema).schema)
+        collector = ChangeCollector()
+        collector.add(net_changes(graph, path))
+        return collector.change(branch, graph.compiled(schema).schema)
     except TrailsError:
         return BranchChange(branch)  # the move is made, whatever can be read of the way
 
@@ -84,12 +84,12 @@ def merge(
         if first is not None:
             return first
     for _ in range(0 if graph.file.in_memory else _PLANS):
-        theirs, line = task.sides()
-        done = task.replayed() or task.try_plan(line, theirs)
+        theirs, checkout = task.sides()
+        done = task.replayed() or task.try_plan(checkout, theirs)
         if done is not None:
             return done
-    theirs, line = task.sides()
-    return task.run_locked(line, theirs)
+    theirs, checkout = task.sides()
+    return task.run_locked(checkout, theirs)
 
 
 class _Plan(msgspec.Struct, frozen=True):
@@ -123,12 +123,12 @@ class _Task:
         """The source and the target, both of which the actor has to see whole."""
         graph, asked, access = self._graph, self._asked, self._access
         readable = RefResolver(graph, reader(access))
-        theirs = _line_of(graph, readable, asked.source)
+        theirs = _checkout_of(graph, readable, asked.source)
         into = _into(access, "" if theirs.fixed else asked.source)
-        line = RefResolver(graph, into, tells=reader(access)).line(asked.target)
-        check_sight(access, theirs, _branches_of(graph, readable, theirs))
-        check_sight(access, line, (line.name,))
-        return theirs, line
+        checkout = RefResolver(graph, into, tells=reader(access)).checkout(asked.target)
+        check_merge_visibility(access, theirs, _branches_of(graph, readable, theirs))
+        check_merge_visibility(access, checkout, (checkout.name,))
+        return theirs, checkout
 
     def replayed(self) -> MergeResult | None:
         """What a merge with the same idempotency key did before."""
@@ -147,9 +147,9 @@ class _Task:
 
     # --- without the lock ------------------------------------------------------------------
 
-    def try_plan(self, line: Checkout, theirs: Checkout) -> MergeResult | None:
+    def try_plan(self, checkout: Checkout, theirs: Checkout) -> MergeResult | None:
         """Plan the merge and do it; None if somebody else wrote in between."""
-        plan = self._plan(line, theirs)
+        plan = self._plan(checkout, theirs)
         if self._asked.dry_run or plan.result.outcome == "conflicts":
             return plan.result
         if plan.result.outcome == "already_up_to_date":
@@ -158,37 +158,37 @@ class _Task:
             with self._graph.writing():
                 return self.replayed() or self._keep(plan.result)
         if plan.result.outcome == "fast_forward":
-            return self._move(line, theirs, plan)
-        return self._write(line, plan)
+            return self._move(checkout, theirs, plan)
+        return self._write(checkout, plan)
 
-    def _plan(self, line: Checkout, theirs: Checkout) -> _Plan:
+    def _plan(self, checkout: Checkout, theirs: Checkout) -> _Plan:
         """Plan the merge on a fixed state of both sides; nobody has to wait meanwhile."""
         graph, asked, access = self._graph, self._asked, self._access
-        with drafting(graph, line, access, self._call) as draft:
+        with drafting(graph, checkout, access, self._call) as draft:
             other = draft.read(theirs)
-            ours_id, theirs_id = draft.line.head.commit, other.head.commit
+            ours_id, theirs_id = draft.checkout.head.commit, other.head.commit
             self._check_expected()
-            easy = self._without_commit(draft.line, other)
+            easy = self._without_commit(draft.checkout, other)
             if easy is not None:
                 return _Plan(easy, ours_id, theirs_id)
             found = Merging(graph, draft, other, asked, access).run()
             return _Plan(found, ours_id, theirs_id, draft.schema, draft.states)
 
-    def _move(self, line: Checkout, theirs: Checkout, plan: _Plan) -> MergeResult | None:
+    def _move(self, checkout: Checkout, theirs: Checkout, plan: _Plan) -> MergeResult | None:
         """Move the target to the source; None if either has moved since that was planned."""
         graph = self._graph
         with graph.writing(self._actor):
-            graph.prepare(line, settled=False)
-            moved = graph.log_head(line.name).commit != plan.ours
+            graph.prepare(checkout, settled=False)
+            moved = graph.log_head(checkout.name).commit != plan.ours
             if moved or not theirs.nodes.known or theirs.nodes.position.commit != plan.theirs:
                 return None
-            self._forward(line, theirs, plan.result)
-        tell_move(graph, line, plan.ours, plan.theirs)
+            self._forward(checkout, theirs, plan.result)
+        tell_move(graph, checkout, plan.ours, plan.theirs)
         return plan.result
 
-    def _write(self, line: Checkout, plan: _Plan) -> MergeResult | None:
+    def _write(self, checkout: Checkout, plan: _Plan) -> MergeResult | None:
         """Commit a plan; None if the target has moved since it was made."""
-        write = self._new_write(line, plan.ours)
+        write = self._new_write(checkout, plan.ours)
         try:
             write.begin()
         except ConflictError:
@@ -207,27 +207,27 @@ class _Task:
 
     # --- under the lock --------------------------------------------------------------------
 
-    def run_locked(self, line: Checkout, theirs: Checkout) -> MergeResult:
+    def run_locked(self, checkout: Checkout, theirs: Checkout) -> MergeResult:
         """Plan and write under the lock: for a busy target, and for graphs in memory."""
         graph, asked = self._graph, self._asked
         with graph.writing(self._actor):
-            graph.prepare(line, settled=False)
+            graph.prepare(checkout, settled=False)
             replayed = self.replayed()
             if replayed is not None:
                 return replayed
             self._check_expected()
-            ours_id, theirs_id = line.nodes.position.commit, theirs.nodes.position.commit
-            easy = self._without_commit(line, theirs)
+            ours_id, theirs_id = checkout.nodes.position.commit, theirs.nodes.position.commit
+            easy = self._without_commit(checkout, theirs)
             moves = easy is not None and easy.outcome == "fast_forward" and not asked.dry_run
             if moves and easy is not None:
-                self._forward(line, theirs, easy)
+                self._forward(checkout, theirs, easy)
             elif easy is not None and not asked.dry_run:
                 self._keep(easy)
         if easy is not None:
             if moves:
-                tell_move(graph, line, ours_id, theirs_id)
+                tell_move(graph, checkout, ours_id, theirs_id)
             return easy
-        write = self._new_write(line, asked.expected_head)
+        write = self._new_write(checkout, asked.expected_head)
         write.begin()
         if write.replayed is not None:  # by a retry that ran beside this one
             return self._finished(write, _replay(asked, write.replayed), theirs_id)
@@ -250,45 +250,47 @@ class _Task:
         if expected not in {None, head}:
             raise head_moved(target, str(expected), head)
 
-    def _without_commit(self, line: Checkout, theirs: Checkout) -> MergeResult | None:
+    def _without_commit(self, checkout: Checkout, theirs: Checkout) -> MergeResult | None:
         """The result where no commit is needed; None where one is."""
         graph, asked = self._graph, self._asked
         source, target, dry_run = asked.source, asked.target, asked.dry_run
-        ours_id, theirs_id = line.nodes.position.commit, theirs.nodes.position.commit
+        ours_id, theirs_id = checkout.nodes.position.commit, theirs.nodes.position.commit
         if graph.ancestry.is_ancestor(theirs_id, ours_id):
             return MergeResult("already_up_to_date", source, target, ours_id, dry_run=dry_run)
-        if not graph.ancestry.is_ancestor(ours_id, theirs_id) or self._breaks_rules(line, theirs):
+        if not graph.ancestry.is_ancestor(ours_id, theirs_id) or self._breaks_rules(
+            checkout, theirs
+        ):
             return None
-        check_forward(graph, self._access, line, theirs)
+        check_forward(graph, self._access, checkout, theirs)
         counts = count_changes(net_between(graph, ours_id, theirs_id))
         return MergeResult("fast_forward", source, target, theirs_id, (), *counts, dry_run=dry_run)
 
-    def _breaks_rules(self, line: Checkout, theirs: Checkout) -> bool:
+    def _breaks_rules(self, checkout: Checkout, theirs: Checkout) -> bool:
         """Whether the source breaks a rule that came on the way from the target to it.
 
         Then it can't be moved to as it is: the violations are conflicts of a merge.
         """
         graph = self._graph
-        path = graph.ancestry.path(line.nodes.position.commit, theirs.nodes.position.commit)
-        met = {line.schema.digest, *(each.schema for each in (*path.undo, *path.redo))}
+        path = graph.ancestry.path(checkout.nodes.position.commit, theirs.nodes.position.commit)
+        met = {checkout.schema.digest, *(each.schema for each in (*path.undo, *path.redo))}
         since = [graph.compiled(each).schema for each in met - {theirs.schema.digest}]
         with theirs.nodes.file.writer() as db:
             return bool(since) and any(broken_rules(theirs.nodes, db, theirs.compiled, since))
 
-    def _forward(self, line: Checkout, theirs: Checkout, result: MergeResult) -> None:
+    def _forward(self, checkout: Checkout, theirs: Checkout, result: MergeResult) -> None:
         """Move the target to where the source is; called with the writer's lock."""
         graph = self._graph
-        ours_id, theirs_id = graph.log_head(line.name).commit, theirs.nodes.position.commit
-        move = Move(line.name, "fast_forward", theirs_id, ours_id, self._actor, now())
+        ours_id, theirs_id = graph.log_head(checkout.name).commit, theirs.nodes.position.commit
+        move = Move(checkout.name, "fast_forward", theirs_id, ours_id, self._actor, now())
         keyed = None if self._key is None else self._key.outcome(_kept(result), theirs_id)
         graph.log.move(move, theirs.schema.digest, keyed)
-        graph.forward(line, theirs)
+        graph.forward(checkout, theirs)
 
-    def _new_write(self, line: Checkout, expected_head: str | None) -> Write:
+    def _new_write(self, checkout: Checkout, expected_head: str | None) -> Write:
         asked = self._asked
         return Write(
             self._graph,
-            line,
+            checkout,
             actor=self._actor,
             message=asked.message or f"merge {asked.source} into {asked.target}",
             call=self._call,
@@ -325,18 +327,18 @@ def _replay(asked: MergeRequest, first: KeyedOutcome) -> MergeResult:
     return msgspec.convert(members, MergeResult)
 
 
-def _line_of(graph: Graph, seen: RefResolver, source: str) -> Checkout:
-    head = seen.resolve(source)
-    if seen.has(source):
-        return seen.line(source)
-    return snapshot_line(graph, graph.ancestry.commit(head.commit))
+def _checkout_of(graph: Graph, refs: RefResolver, source: str) -> Checkout:
+    head = refs.resolve(source)
+    if refs.has(source):
+        return refs.checkout(source)
+    return snapshot_checkout(graph, graph.ancestry.commit(head.commit))
 
 
-def _branches_of(graph: Graph, seen: RefResolver, line: Checkout) -> tuple[str, ...]:
+def _branches_of(graph: Graph, refs: RefResolver, checkout: Checkout) -> tuple[str, ...]:
     """Where it is decided what is seen of a branch or commit."""
-    if not line.fixed:
-        return (line.name,)
-    return tuple(seen.branches_of(graph.ancestry.commit(line.head.commit)))
+    if not checkout.fixed:
+        return (checkout.name,)
+    return tuple(refs.branches_of(graph.ancestry.commit(checkout.head.commit)))
 
 
 def _into(access: Access, source: str) -> Permits | None:

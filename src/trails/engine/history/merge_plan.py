@@ -74,8 +74,8 @@ class Merging:
         self._graph = graph
         self._access = access
         self._write = write
-        self._ours, self._theirs = write.line, theirs
-        self._mine, self._other = write.line.schema, theirs.schema
+        self._ours, self._theirs = write.checkout, theirs
+        self._mine, self._other = write.checkout.schema, theirs.schema
         self._merged = self._mine
         """The types of both sides together."""
         self._former: Schema | None = None
@@ -306,9 +306,9 @@ class Merging:
         """All nodes of types, on either side and in the merge so far."""
         names, db = set(types), self._write.nodes.db
         found = dict.fromkeys(each for each in states if each.partition("/")[0] in names)
-        for line in (self._ours, self._theirs):
-            for each in sorted(names & line.schema.by_name.keys()):
-                found.update(dict.fromkeys(s.handle for s in line.nodes.states(db, (each,))))
+        for checkout in (self._ours, self._theirs):
+            for each in sorted(names & checkout.schema.by_name.keys()):
+                found.update(dict.fromkeys(s.handle for s in checkout.nodes.states(db, (each,))))
         return list(found)
 
     def _side_states(self, side: Side, handles: list[str]) -> States:
@@ -618,8 +618,8 @@ class Merging:
 
     # --- nodes -----------------------------------------------------------------------------
 
-    def _states(self, line: Checkout, handles: list[str]) -> States:
-        found = line.nodes.find_all(self._write.nodes.db, handles)
+    def _states(self, checkout: Checkout, handles: list[str]) -> States:
+        found = checkout.nodes.find_all(self._write.nodes.db, handles)
         return {
             handle: found[handle].state if handle in found else None
             for handle in dict.fromkeys(handles)

@@ -32,8 +32,8 @@ def adopt_schema(graph: Graph, schema: Schema, *, apply: bool) -> None:
     On a graph without data any schema fits. A new graph takes its first schema even
     where ``apply`` is false, because there is nothing to protect yet.
     """
-    line = graph.main
-    old = line.schema
+    checkout = graph.main
+    old = checkout.schema
     if old.digest == schema.digest:
         return
     if graph.read_only is not None:
@@ -42,7 +42,7 @@ def adopt_schema(graph: Graph, schema: Schema, *, apply: bool) -> None:
             + graph.read_only.reason,
             changes=describe_changes(old, schema),
         )
-    if not apply and line.head.commit != GENESIS:
+    if not apply and checkout.head.commit != GENESIS:
         changes = describe_changes(old, schema)
         raise SchemaMismatchError(
             "the declared types differ from the stored ones, and env is 'production': "
@@ -50,36 +50,36 @@ def adopt_schema(graph: Graph, schema: Schema, *, apply: bool) -> None:
             + ". Open once with apply_schema=True to apply the change if it fits the data",
             changes=changes,
         )
-    apply_schema(graph, line, schema)
+    apply_schema(graph, checkout, schema)
 
 
-def adopt_on_branch(graph: Graph, line: Checkout, schema: Schema) -> None:
+def adopt_on_branch(graph: Graph, checkout: Checkout, schema: Schema) -> None:
     """Before a branch is written with declared types: take over those that ``main`` has.
 
     A branch that left ``main`` before its types changed would else refuse what the
     declarations allow. Other differences wait for a merge or a migration. Where the data of
     the branch does not fit, this raises SchemaMismatchError, and the branch keeps its types.
     """
-    if line is graph.main or line.fixed or line.schema.digest == schema.digest:
+    if checkout is graph.main or checkout.fixed or checkout.schema.digest == schema.digest:
         return
     if schema.digest == graph.main.schema.digest:
-        known = line.misfit
+        known = checkout.misfit
         if known is not None and known.schema == schema.digest and monotonic() < known.until:
             raise SchemaMismatchError(known.reason)
         started = monotonic()
         try:
-            apply_schema(graph, line, schema)
+            apply_schema(graph, checkout, schema)
         except SchemaMismatchError as error:
             # Looking at all the data again with every write would take most of the time.
             until = monotonic() + _PATIENCE * (monotonic() - started)
-            line.misfit = Misfit(schema.digest, error.message, until)
+            checkout.misfit = Misfit(schema.digest, error.message, until)
             raise
-        line.misfit = None
+        checkout.misfit = None
 
 
-def apply_schema(graph: Graph, line: Checkout, schema: Schema) -> None:
+def apply_schema(graph: Graph, checkout: Checkout, schema: Schema) -> None:
     """Give a branch other types, in a commit of its own, if its data fits them."""
-    write = Write(graph, line, actor=ACTOR, message=told_change(line.schema, schema))
+    write = Write(graph, checkout, actor=ACTOR, message=told_change(checkout.schema, schema))
     write.begin()
     try:
         _change(graph, write, schema)
@@ -94,22 +94,22 @@ def _change(graph: Graph, write: Write, schema: Schema) -> None:
 
     Nodes without a value for a field that has to have one get the field's default first.
     """
-    line = write.line
-    old = line.schema
+    checkout = write.checkout
+    old = checkout.schema
     with graph.file.writer() as db:
-        refuse_misfit(lost_data(line, db, schema))
+        refuse_misfit(lost_data(checkout, db, schema))
         write.change_schema(schema)
         _fill_defaults(write, db, old)
-        refuse_misfit(group_violations(broken_rules(line.nodes, db, line.compiled, [old])))
+        refuse_misfit(group_violations(broken_rules(checkout.nodes, db, checkout.compiled, [old])))
 
 
 def _fill_defaults(write: Write, db: sqlite3.Connection, old: Schema) -> None:
-    line = write.line
-    for new in line.schema.types:
+    checkout = write.checkout
+    for new in checkout.schema.types:
         before = old.by_name.get(new.name)
         if before is None or not new_defaults(before, new):
             continue
-        for stored in line.nodes.stored(db, (new.name,)):
-            filled = with_defaults(line.validator, new_defaults(before, new), stored.state)
+        for stored in checkout.nodes.stored(db, (new.name,)):
+            filled = with_defaults(checkout.validator, new_defaults(before, new), stored.state)
             if filled is not stored.state:
                 write.nodes.store(stored, filled.handle, filled)

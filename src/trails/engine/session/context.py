@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 
 from trails.authoring.context import Row
@@ -11,10 +13,10 @@ from trails.engine.graph.checkouts import SNAPSHOT, Checkout
 from trails.engine.graph.graph import Graph
 from trails.engine.session.graph_session import GraphSession
 from trails.engine.visibility.access import OPEN, Access
-from trails.errors import NotFoundError
+from trails.errors import NotFoundError, TrailsError
 from trails.model.nodes import split_handle
 from trails.model.visibility import Visibility
-from trails.registry.registry import Declared, Registry, see_declared
+from trails.registry.registry import Declared, Registry, visible_declarations
 
 
 class GraphContext:
@@ -26,13 +28,13 @@ class GraphContext:
         registry: Registry,
         *,
         actor: str,
-        line: Checkout,
+        checkout: Checkout,
         call: CallRecord | None = None,
         access: Access = OPEN,
         branches: tuple[str, ...] = (),
     ) -> None:
         self._graph = graph
-        self.line = line
+        self.checkout = checkout
         self.registry = registry
         self._classes = registry.classes
         self.actor = actor
@@ -40,7 +42,7 @@ class GraphContext:
         """The call that this is for; its commits name it."""
         self.access = access
         """What the actor may do."""
-        self.branches = branches or (line.name,)
+        self.branches = branches or (checkout.name,)
         """Where its sight is decided: the branch, or those that contain the snapshot."""
         # A cached property would take a lock at its first use, which is at every call.
         self._declared: Registry | Declared | None = registry if access is OPEN else None
@@ -54,7 +56,7 @@ class GraphContext:
         """The graph itself."""
         return GraphSession(
             self._graph,
-            self.line,
+            self.checkout,
             self.registry.schema,
             self.actor,
             self.call,
@@ -63,17 +65,21 @@ class GraphContext:
         )
 
     @property
-    def sight(self) -> Visibility:
+    def visibility(self) -> Visibility:
         """What the actor sees of the types here."""
-        return self.kg.sight
+        return self.kg.visibility
 
     @property
     def declared(self) -> Registry | Declared:
         """The declarations of the registry, as far as the actor sees them."""
         found = self._declared
         if found is None:
-            sight = self.access.sight(self.registry.schema, self.branches)
-            found = self.registry if sight.reads_all else see_declared(self.registry, sight)
+            visibility = self.access.visibility(self.registry.schema, self.branches)
+            found = (
+                self.registry
+                if visibility.reads_all
+                else visible_declarations(self.registry, visibility)
+            )
             self._declared = found
         return found
 
@@ -86,12 +92,12 @@ class GraphContext:
     @property
     def branch(self) -> str:
         """The branch; empty at a past commit."""
-        return "" if self.line.fixed else self.line.name
+        return "" if self.checkout.fixed else self.checkout.name
 
     @property
     def snapshot(self) -> str | None:
         """The past commit, or None on a branch."""
-        return self.line.name.removeprefix(SNAPSHOT) if self.line.fixed else None
+        return self.checkout.name.removeprefix(SNAPSHOT) if self.checkout.fixed else None
 
     def for_call(self, call: CallRecord) -> GraphContext:
         """The same actor on the same branch, for one call."""
@@ -99,7 +105,7 @@ class GraphContext:
             self._graph,
             self.registry,
             actor=self.actor,
-            line=self.line,
+            checkout=self.checkout,
             call=call,
             access=self.access,
             branches=self.branches,
@@ -127,3 +133,29 @@ class GraphContext:
         if found is None:
             raise NotFoundError(f"no class is registered for the stored type {type_name!r}")
         return found
+
+
+@contextmanager
+def recording(
+    ctx: GraphContext, name: str, kind: str, *, reads: bool = False
+) -> Iterator[GraphContext]:
+    """A context for one call, which leaves an activity in the log, whatever its outcome.
+
+    Work on behalf of a call that is under way belongs to that call and leaves none.
+    """
+    if ctx.call is not None:
+        yield ctx
+        return
+    call = CallRecord(ctx.actor, name, kind, reads=reads)
+    outcome, detail = "ok", ""
+    try:
+        yield ctx.for_call(call)
+        detail = call.note
+    except TrailsError as error:
+        outcome, detail = error.code, error.message
+        raise
+    except BaseException as error:
+        outcome, detail = "error", type(error).__name__
+        raise
+    finally:
+        ctx.activities.end(call, outcome, detail)

@@ -14,8 +14,8 @@ from trails.engine.graph.checkouts import Checkout, CompiledSchema, compile_once
 from trails.engine.graph.graph import Graph
 from trails.engine.schema.evolution import adopt_on_branch
 from trails.engine.session.selection_check import names_known, settle_references
-from trails.engine.sparql.queries import ask_line, bind
-from trails.engine.validation.validate import SeenNodes, suggest_nodes
+from trails.engine.sparql.queries import ask_checkout, bind
+from trails.engine.validation.validate import VisibleNodes, suggest_nodes
 from trails.engine.visibility.access import OPEN, Access, refuse_text
 from trails.engine.visibility.refs import RefResolver, reader
 from trails.engine.visibility.visible_history import VisibleHistory
@@ -59,7 +59,7 @@ class GraphSession:
     def __init__(
         self,
         graph: Graph,
-        line: Checkout,
+        checkout: Checkout,
         declared: Schema,
         actor: str,
         call: CallRecord | None = None,
@@ -67,13 +67,13 @@ class GraphSession:
         branches: tuple[str, ...] = (),
     ) -> None:
         self._graph = graph
-        self._line = line
+        self._checkout = checkout
         self._declared = declared
         self._actor = actor
         self._call = call
         self._access = access
-        self._branches = branches or (line.name,)
-        self._seen: tuple[Schema, Visibility, SchemaFilter | None] | None = None
+        self._branches = branches or (checkout.name,)
+        self._filtered: tuple[Schema, Visibility, SchemaFilter | None] | None = None
         self._open: Write | None = None
         self._thread = 0
 
@@ -82,36 +82,44 @@ class GraphSession:
     @property
     def schema(self) -> Schema:
         """The types of this branch or snapshot, as far as they are seen."""
-        lens = self.lens
-        return self._line.schema if lens is None else lens.schema
+        schema_filter = self.schema_filter
+        return self._checkout.schema if schema_filter is None else schema_filter.schema
 
     @property
-    def sight(self) -> Visibility:
+    def visibility(self) -> Visibility:
         """What the actor sees of those types."""
         return FULL if self._access is OPEN else self._look()[1]
 
     @property
-    def lens(self) -> SchemaFilter | None:
+    def schema_filter(self) -> SchemaFilter | None:
         """How nodes are seen; None where nothing is hidden."""
         return None if self._access is OPEN else self._look()[2]
 
     @property
     def compiled(self) -> CompiledSchema:
         """What the types mean, as far as they are seen."""
-        lens = self.lens
-        return self._line.compiled if lens is None else compile_once(lens.schema, self._graph.names)
+        schema_filter = self.schema_filter
+        return (
+            self._checkout.compiled
+            if schema_filter is None
+            else compile_once(schema_filter.schema, self._graph.names)
+        )
 
     def _look(self) -> tuple[Schema, Visibility, SchemaFilter | None]:
-        schema = self._line.schema
-        if self._seen is None or self._seen[0] is not schema:
-            sight = self._access.sight(schema, self._branches)
-            self._seen = schema, sight, None if sight.reads_all else sight.lens(schema)
-        return self._seen
+        schema = self._checkout.schema
+        if self._filtered is None or self._filtered[0] is not schema:
+            visibility = self._access.visibility(schema, self._branches)
+            self._filtered = (
+                schema,
+                visibility,
+                None if visibility.reads_all else visibility.filter(schema),
+            )
+        return self._filtered
 
     @property
     def head(self) -> Head:
         """Where the branch is; its ``commit`` serves as an expected head."""
-        return self._line.head
+        return self._checkout.head
 
     def iri(self, handle: str) -> str:
         """The IRI of a node."""
@@ -154,10 +162,10 @@ class GraphSession:
     def _suggest(self, type_name: str, identifier: str) -> str:
         def read(nodes: NodeIndex) -> str:
             with self._connection(nodes, self._mine()) as db:
-                seen = SeenNodes(nodes, db, self.schema, self.lens)
-                return suggest_nodes(seen, type_name, identifier)
+                visible = VisibleNodes(nodes, db, self.schema, self.schema_filter)
+                return suggest_nodes(visible, type_name, identifier)
 
-        return self._graph.reading_nodes(self._line, read)
+        return self._graph.reading_nodes(self._checkout, read)
 
     def find_by_id(self, type_name: str, identifier: str) -> NodeState | None:
         """One node by exactly this id; of this type or one that extends it."""
@@ -166,19 +174,23 @@ class GraphSession:
         return self._first([make_handle(name, identifier) for name in names])
 
     def _first(self, handles: Iterable[str]) -> NodeState | None:
-        write, lens = self._mine(), self.lens
+        write, schema_filter = self._mine(), self.schema_filter
 
         def read(nodes: NodeIndex) -> NodeState | None:
             with self._connection(nodes, write) as db:
                 for handle in handles:
                     found = nodes.find(db, handle)
                     if found is not None:
-                        state = found.state if lens is None else lens.see(found.state)
+                        state = (
+                            found.state
+                            if schema_filter is None
+                            else schema_filter.apply(found.state)
+                        )
                         if state is not None:
                             return state
             return None
 
-        return self._graph.reading_nodes(self._line, read)
+        return self._graph.reading_nodes(self._checkout, read)
 
     def select(self, selection: Selection) -> Found:
         """A page of nodes."""
@@ -216,17 +228,17 @@ class GraphSession:
     def ids_from(self, type_name: str, start: str, limit: int) -> list[str]:
         """The first few ids that begin so, of nodes of a type and of those that extend it."""
         begin = encode_id(normal_id(start))
-        lens = self.lens
+        schema_filter = self.schema_filter
 
         def read(nodes: NodeIndex) -> list[str]:
             with self._connection(nodes, self._mine()) as db:
                 return [
                     split_handle(handle)[1]
                     for name in self.schema.family(type_name)
-                    for handle in first_handles(nodes, db, f"{name}/{begin}", limit, lens)
+                    for handle in first_handles(nodes, db, f"{name}/{begin}", limit, schema_filter)
                 ]
 
-        return sorted(self._graph.reading_nodes(self._line, read))[:limit]
+        return sorted(self._graph.reading_nodes(self._checkout, read))[:limit]
 
     def page(self, selection: Selection) -> tuple[Found, int | None]:
         """A page of nodes and, where more follow, how many there are in all at that moment.
@@ -257,7 +269,7 @@ class GraphSession:
         What does not exist at all is refused alike, or the difference would tell.
         """
         call = self._call
-        if call is None or call.kind != "runtime" or self.lens is None:
+        if call is None or call.kind != "runtime" or self.schema_filter is None:
             return
         if not names_known(self.schema, selection):
             raise ForbiddenError(
@@ -271,7 +283,9 @@ class GraphSession:
         def read(nodes: NodeIndex) -> T:
             with self._connection(nodes, write) as db:
                 types = self.compiled
-                selector = Selector(nodes, db, types.schema, types.validator.special, self.lens)
+                selector = Selector(
+                    nodes, db, types.schema, types.validator.special, self.schema_filter
+                )
                 if write is not None or db.in_transaction:
                     return run(selector)
                 # One read transaction, so that every step sees the same state.
@@ -281,7 +295,7 @@ class GraphSession:
                 finally:
                     db.execute("COMMIT")
 
-        return self._graph.reading_nodes(self._line, read)
+        return self._graph.reading_nodes(self._checkout, read)
 
     @contextmanager
     def _connection(self, nodes: NodeIndex, write: Write | None) -> Iterator[sqlite3.Connection]:
@@ -297,7 +311,7 @@ class GraphSession:
         The empty prefix stands for this graph's own classes and fields. It can reach anything,
         so it is for those who see everything.
         """
-        if self.lens is not None:
+        if self.schema_filter is not None:
             raise ForbiddenError(NO_SPARQL)
         write = self._mine()
         if write is not None and write.nodes.changed:
@@ -308,7 +322,7 @@ class GraphSession:
         tokens = tokenize(text)
         query_form(tokens)
         bound = bind(tokens, {name: self._bindable(name, value) for name, value in params.items()})
-        return ask_line(self._graph, self._line, bound)
+        return ask_checkout(self._graph, self._checkout, bound)
 
     def _bindable(self, name: str, value: object) -> object:
         if isinstance(value, Node) or hasattr(value, "__trails__"):
@@ -380,7 +394,7 @@ class GraphSession:
                             yield change
 
                 def done(change: Put, state: NodeState) -> None:
-                    remember(waiting.pop(id(change)), state, opened.write.fate)
+                    remember(waiting.pop(id(change)), state, opened.write.outcome)
 
                 put_all(opened.write.nodes, puts(), done)
         return opened.commit
@@ -401,7 +415,7 @@ class GraphSession:
             prefix = f"{change.type}/{getattr(node, 'id', '?')}." if batch else ""
             state = put(write.nodes, change, prefix=prefix, alone=alone)
             if state is not None:
-                remember(node, state, write.fate)
+                remember(node, state, write.outcome)
 
     def delete(
         self,
@@ -424,7 +438,7 @@ class GraphSession:
                 remove(opened.write.nodes, handle, cascade=cascade)
                 unfold(node)  # type: ignore[arg-type]
                 state_of(node).remember(  # type: ignore[arg-type]
-                    stored=False, values=None, fate=opened.write.fate
+                    stored=False, values=None, outcome=opened.write.outcome
                 )
         return opened.commit
 
@@ -452,7 +466,7 @@ class GraphSession:
     def _key(self, key: str | None) -> IdempotencyKey | None:
         if key is None:
             return None
-        return IdempotencyKey(self._graph, self._line.name, self._actor, key)
+        return IdempotencyKey(self._graph, self._checkout.name, self._actor, key)
 
     @contextmanager
     def _writing(
@@ -474,7 +488,7 @@ class GraphSession:
             )
         write = Write(
             self._graph,
-            self._line,
+            self._checkout,
             actor=self._actor,
             message=message,
             call=self._call,
@@ -509,9 +523,11 @@ class GraphSession:
         Who does not see all of them learns no more than that.
         """
         try:
-            adopt_on_branch(self._graph, self._line, self._declared)
+            adopt_on_branch(self._graph, self._checkout, self._declared)
         except SchemaMismatchError as error:
-            return error.message if self.sight.reads_all else "its data does not fit the new ones"
+            return (
+                error.message if self.visibility.reads_all else "its data does not fit the new ones"
+            )
         return None
 
     def _told(self, commit: Commit | None) -> Commit | None:
@@ -520,8 +536,8 @@ class GraphSession:
             return None
         if self._access is OPEN:
             return commit.public()
-        seen = RefResolver(self._graph, reader(self._access))
-        return VisibleHistory(self._graph, self._access, seen, self._branches).made(commit)
+        refs = RefResolver(self._graph, reader(self._access))
+        return VisibleHistory(self._graph, self._access, refs, self._branches).made(commit)
 
     def _mine(self) -> Write | None:
         """The open transaction of this context, on this thread."""
@@ -545,7 +561,7 @@ class GraphSession:
                 "skipping validation is not allowed here: set [validation] allow_bypass = true "
                 "in trails.toml if this project really needs it"
             )
-        if not self.sight.reads_all:
+        if not self.visibility.reads_all:
             raise refuse_text()
         removed, added = data_statements(text, self._graph.names)
         alone = self._mine() is None

@@ -13,15 +13,20 @@ from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.ancestry import Permits
 from trails.engine.graph.graph import MAIN, Graph
 from trails.engine.history.branches import Versions, forked_branch, most_branches
-from trails.engine.session.context import GraphContext
+from trails.engine.session.context import GraphContext, recording
 from trails.engine.session.graph_session import NO_SPARQL
-from trails.engine.session.invoke import invoke, invoke_query, recording
 from trails.engine.session.node_hints import find_missing_nodes, spell_instances
 from trails.engine.sparql.untrusted import Untrusted
-from trails.engine.transfer.files import ReadOptions, export_line, load_files
+from trails.engine.transfer.files import ReadOptions, export_checkout, load_files
 from trails.engine.transfer.source import Progress, no_progress
-from trails.engine.visibility.access import OPEN, Access, check_standing, check_wanted, refuse_text
-from trails.engine.visibility.refs import RefResolver, reader, snapshot_line, usable
+from trails.engine.visibility.access import (
+    OPEN,
+    Access,
+    check_credential,
+    check_wanted,
+    refuse_text,
+)
+from trails.engine.visibility.refs import RefResolver, reader, snapshot_checkout, usable
 from trails.engine.write.mutate import mutate_sparql, mutate_typed
 from trails.errors import ForbiddenError
 from trails.model.actors import checked_actor
@@ -82,21 +87,21 @@ class GraphService:
         graph = self.graph
         branches: tuple[str, ...] = ()
         if snapshot is None and (permits is None or (branch == MAIN and permits(branch))):
-            line = graph.line(branch)
+            checkout = graph.line(branch)
         else:
             exists = None if permits is None else usable(access, permits)
-            seen = RefResolver(graph, exists, tells=reader(access))
+            refs = RefResolver(graph, exists, tells=reader(access))
             if snapshot is None:
-                line = seen.line(branch)
+                checkout = refs.checkout(branch)
             else:
-                commit = seen.commit(snapshot)
-                line = snapshot_line(graph, commit)
-                branches = () if access is OPEN else tuple(seen.branches_of(commit))
+                commit = refs.commit(snapshot)
+                checkout = snapshot_checkout(graph, commit)
+                branches = () if access is OPEN else tuple(refs.branches_of(commit))
         return GraphContext(
             graph,
             registry or self.registry,
             actor=checked_actor(actor),
-            line=line,
+            checkout=checkout,
             call=call,
             access=access,
             branches=branches,
@@ -108,28 +113,14 @@ class GraphService:
         """The history: branches, commits, differences, merges."""
         return Versions(self.graph, checked_actor(actor), call, access)
 
-    def call(self, ctx: GraphContext, name: str, arguments: Mapping[str, object]) -> object:
-        """Call a capability with JSON arguments; the result is in JSON form."""
-        return invoke(ctx, name, arguments)
-
-    def query(
-        self, ctx: GraphContext, name: str, params: Mapping[str, object]
-    ) -> QueryAnswer | str | None:
-        """Run a stored query with JSON parameters.
-
-        One that reads gives its answer; one that changes gives the id of its commit, or None when
-        nothing changed.
-        """
-        return invoke_query(self.graph, self.untrusted, ctx, name, params)
-
     def ask(self, ctx: GraphContext, text: str, params: Mapping[str, object]) -> QueryAnswer:
         """Run anybody's SPARQL query, confined and within the limits of ``[sandbox]``."""
         with recording(ctx, "graph_query", "query"):
-            if ctx.kg.lens is not None:
+            if ctx.kg.schema_filter is not None:
                 raise ForbiddenError(NO_SPARQL)
             kg, names = ctx.kg, self.graph.names
             spelled = spell_instances(kg, names, params)
-            answer = self.untrusted.ask(ctx.line, text, spelled, caller=ctx.actor)
+            answer = self.untrusted.ask(ctx.checkout, text, spelled, caller=ctx.actor)
             return answer.with_notice(find_missing_nodes(kg, names, text, spelled))
 
     def mutate(
@@ -142,7 +133,7 @@ class GraphService:
         idempotency_key: str | None = None,
     ) -> Mutation:
         """Change the graph in one commit: by SPARQL Update, or by a list of typed operations."""
-        graph, line = self.graph, ctx.line
+        graph, checkout = self.graph, ctx.checkout
         with recording(ctx, "graph_mutate", "mutation") as inner:
             opening = partial(
                 inner.kg.transaction,
@@ -151,10 +142,10 @@ class GraphService:
                 idempotency_key=idempotency_key,
             )
             if isinstance(change, str):
-                if not inner.sight.reads_all:
+                if not inner.visibility.reads_all:
                     raise refuse_text()
-                effect = self.untrusted.effect(line, caller=ctx.actor)
-                return mutate_sparql(graph, line, opening, change, effect)
+                effect = self.untrusted.effect(checkout, caller=ctx.actor)
+                return mutate_sparql(graph, checkout, opening, change, effect)
             return mutate_typed(opening, inner.kg, change)
 
     def load(
@@ -193,7 +184,7 @@ class GraphService:
                 parse = partial(self.untrusted.parse, caller=actor)
                 return load_files(
                     graph,
-                    ctx.line,
+                    ctx.checkout,
                     opening,
                     request,
                     ReadOptions(parse, watched, self.load_limits),
@@ -206,7 +197,7 @@ class GraphService:
         self, ctx: GraphContext, format: str = "ndjson", types: Sequence[str] = ()
     ) -> Generator[bytes, None, None]:
         """A branch or snapshot as a file, in blocks; all types, or some and what extends them."""
-        return export_line(self.graph, ctx.line, format, types, ctx.kg.lens)
+        return export_checkout(self.graph, ctx.checkout, format, types, ctx.kg.schema_filter)
 
     def close(self) -> None:
         """End the workers and close the graph."""
@@ -221,5 +212,5 @@ def _go_on(
 ) -> None:
     """Tell how far a load is, as long as its caller wants it and may still have it."""
     check_wanted(call)
-    check_standing(graph, call)
+    check_credential(graph, call)
     progress(done, total)

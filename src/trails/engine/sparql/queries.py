@@ -35,16 +35,16 @@ from trails.model.sparql import Token, tokenize
 from trails.model.types import PredicateDescriptor
 
 
-def ask_line(graph: Graph, line: Checkout, text: str) -> QueryAnswer:
+def ask_checkout(graph: Graph, checkout: Checkout, text: str) -> QueryAnswer:
     """Run a query, its parameters in place, on a branch or snapshot."""
     names = graph.names
     try:
-        answer = graph.reading_quads(line, lambda quads: read_answer(quads.query(text, names)))
+        answer = graph.reading_quads(checkout, lambda quads: read_answer(quads.query(text, names)))
     except SyntaxError as error:
         raise QueryError(f"the query can't be parsed: {error}") from None
     except (ValueError, RuntimeError) as error:
         raise QueryError(f"the query can't be run: {error}") from None
-    return add_number_notices(answer, text, line.compiled.vocabulary)
+    return add_number_notices(answer, text, checkout.compiled.vocabulary)
 
 
 def bind(tokens: list[Token], params: Mapping[str, object]) -> str:

@@ -61,20 +61,20 @@ def _reach(query: StoredQuery, schema: Schema, names: Names) -> Reach:
     return Reach(False, frozenset(analysis.types), frozenset(analysis.fields))
 
 
-def touches_hidden(reach: Reach, sight: Visibility, schema: Schema) -> bool:
+def touches_hidden(reach: Reach, visibility: Visibility, schema: Schema) -> bool:
     """Whether a query can look at something that is hidden."""
-    if sight.reads_all:
+    if visibility.reads_all:
         return False
-    lens = sight.lens(schema)
+    schema_filter = visibility.filter(schema)
     if reach.anything:
         return True
-    partly = lens.hidden | lens.partial_edges
+    partly = schema_filter.hidden | schema_filter.partial_edges
     if not partly.isdisjoint(reach.types):
         return True
     return any(
         name in partly
-        or field in lens.hidden_fields.get(name, ())
-        or field in lens.partial_refs.get(name, ())
+        or field in schema_filter.hidden_fields.get(name, ())
+        or field in schema_filter.partial_refs.get(name, ())
         for name, field in reach.fields
     )
 

@@ -33,18 +33,18 @@ _SPELLED: Final = {"ntriples": "n-triples", "nquads": "n-quads", "jsonld": "json
 class LineSource:
     """A branch or snapshot, as the sandbox follows it."""
 
-    def __init__(self, graph: Graph, line: Checkout) -> None:
+    def __init__(self, graph: Graph, checkout: Checkout) -> None:
         self._graph = graph
-        self._line = line
+        self._checkout = checkout
 
     @property
     def key(self) -> str:
         """The line itself: a branch that is made again under the same name is another."""
-        return f"{self._line.name} {self._line.born}"
+        return f"{self._checkout.name} {self._checkout.born}"
 
     def head(self) -> Position:
         """The head that readers see."""
-        head = self._line.head
+        head = self._checkout.head
         return Position(head.seq, head.commit)
 
     def checkpoint(self, folder: Path) -> Position:
@@ -62,7 +62,7 @@ class LineSource:
                 made.flush()
             return position
 
-        return self._graph.reading_quads(self._line, copy)
+        return self._graph.reading_quads(self._checkout, copy)
 
     def deltas(self, after: Position, until: Position) -> Sequence[CommitDelta] | None:
         """The commits between two positions, where they are few and in one line."""
@@ -87,37 +87,37 @@ class Untrusted:
         self.sandbox = sandbox
 
     def ask(
-        self, line: Checkout, text: str, params: Mapping[str, object], *, caller: str
+        self, checkout: Checkout, text: str, params: Mapping[str, object], *, caller: str
     ) -> QueryAnswer:
         """Run a query; ``$name`` in the text takes the parameter of that name."""
         tokens = tokenize(text)
         query_form(tokens)
-        vocabulary = line.compiled.vocabulary
+        vocabulary = checkout.compiled.vocabulary
         bound = bind(tokens, params)
         try:
-            answer = self.run(line, bound, caller=caller)
+            answer = self.run(checkout, bound, caller=caller)
         except QueryError as error:
             raise QueryError(explain_refusal(error.message, tokens, vocabulary)) from None
         mistakes = find_mistakes(tokenize(bound) if params else tokens, vocabulary)
         return answer.with_notice(mistakes)
 
-    def run(self, line: Checkout, text: str, *, caller: str) -> QueryAnswer:
+    def run(self, checkout: Checkout, text: str, *, caller: str) -> QueryAnswer:
         """Run a query whose text was checked and has its parameters in place."""
         result = self.sandbox.query(
-            LineSource(self._graph, line),
+            LineSource(self._graph, checkout),
             text,
             caller=caller,
             prefixes=self._graph.names.prefixes,
             base_iri=self._graph.names.nodes,
         )
-        return add_number_notices(_answer(result), text, line.compiled.vocabulary)
+        return add_number_notices(_answer(result), text, checkout.compiled.vocabulary)
 
-    def effect(self, line: Checkout, *, caller: str) -> Callable[[str], tuple[bytes, bytes]]:
+    def effect(self, checkout: Checkout, *, caller: str) -> Callable[[str], tuple[bytes, bytes]]:
         """How to find out what an update would change on a line."""
 
         def effect(text: str) -> tuple[bytes, bytes]:
             found = self.sandbox.update(
-                LineSource(self._graph, line),
+                LineSource(self._graph, checkout),
                 text,
                 caller=caller,
                 prefixes=self._graph.names.prefixes,

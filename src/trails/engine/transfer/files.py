@@ -28,7 +28,7 @@ from trails.engine.transfer.rdf import Parse
 from trails.engine.transfer.source import BLOCK, LoadSource, Progress, blocks_of, no_progress
 from trails.engine.transfer.staging import Staged
 from trails.engine.visibility.access import OPEN, Access, guard_of
-from trails.engine.visibility.refs import snapshot_line
+from trails.engine.visibility.refs import snapshot_checkout
 from trails.engine.write.pending import drafting
 from trails.engine.write.write import Opened, Opening, OutdatedError
 from trails.errors import NotFoundError, QueryError, ValidationError
@@ -219,7 +219,7 @@ class ReadOptions(NamedTuple):
 
 def load_files(
     graph: Graph,
-    line: Checkout,
+    checkout: Checkout,
     opening: Opening,
     request: LoadRequest,
     reading: ReadOptions,
@@ -252,11 +252,11 @@ def load_files(
         source = stack.enter_context(closing(LoadSource(given, progress, limits)))
         try:
             while opened is None:
-                schema = _seen_schema(line, access)
+                schema = _seen_schema(checkout, access)
                 with staging(schema, graph.names, source, how, parse) as staged:
                     if staged.problems.found and not graph.file.in_memory:
                         # What else is wrong is found out without keeping anybody waiting.
-                        with drafting(graph, line, access, call) as draft:
+                        with drafting(graph, checkout, access, call) as draft:
                             put_staged(draft, staged, how.mode)
                     with suppress(OutdatedError):
                         opened = _put(begin, staged, how.mode, forked=forked)
@@ -266,21 +266,21 @@ def load_files(
             raise several.placed(error) from None
     first = msgspec.convert(opened.result, _Answer)
     return LoadResult(
-        line.name, opened.commit_id, first.nodes, first.deleted, first.forked, opened.replayed
+        checkout.name, opened.commit_id, first.nodes, first.deleted, first.forked, opened.replayed
     )
 
 
-def _seen_schema(line: Checkout, access: Access) -> Schema:
+def _seen_schema(checkout: Checkout, access: Access) -> Schema:
     """The types as an actor sees them, in whose terms a file is read."""
-    guard = guard_of(access, line.name, line.compiled)
-    return line.schema if guard is None else guard.seen.schema
+    guard = guard_of(access, checkout.name, checkout.compiled)
+    return checkout.schema if guard is None else guard.visible.schema
 
 
 def _put(opening: Opening, staged: Staged, mode: Mode, *, forked: bool) -> Opened:
     """Write what was read, with the types that it was read with."""
     with opening() as opened:
         if not opened.replayed:
-            if opened.write.nodes.seen.schema.digest != staged.schema.digest:
+            if opened.write.nodes.visible.schema.digest != staged.schema.digest:
                 raise OutdatedError
             loaded = put_staged(opened.write, staged, mode)
             opened.answer({"nodes": loaded.nodes, "deleted": loaded.deleted, "forked": forked})
@@ -314,19 +314,19 @@ def _digested(given: Given, stack: ExitStack) -> tuple[Given, str]:
     return copy, digest.hexdigest()
 
 
-def export_line(
+def export_checkout(
     graph: Graph,
-    line: Checkout,
+    checkout: Checkout,
     format: str,
     types: Sequence[str] = (),
-    lens: SchemaFilter | None = None,
+    schema_filter: SchemaFilter | None = None,
 ) -> Generator[bytes, None, None]:
     """A branch or snapshot as a file, in blocks; what is wrong with the request is told at once.
 
     A branch is read as of its head now, whatever is written meanwhile. With a lens, what it
     takes out is not in the file.
     """
-    schema = line.schema if lens is None else lens.schema
+    schema = checkout.schema if schema_filter is None else schema_filter.schema
     for name in types:
         if name not in schema.by_name:
             raise NotFoundError(f"there is no type {name[:100]!r}; {suggest(name, schema.by_name)}")
@@ -335,26 +335,26 @@ def export_line(
     wanted = {each for name in types for each in schema.family(name)}
     names = [each for each in schema.by_name if not types or each in wanted]
 
-    pinned = line
-    if not line.fixed and line.head.commit != GENESIS and graph.read_only is None:
-        pinned = snapshot_line(graph, graph.ancestry.commit(line.head.commit))
+    pinned = checkout
+    if not checkout.fixed and checkout.head.commit != GENESIS and graph.read_only is None:
+        pinned = snapshot_checkout(graph, graph.ancestry.commit(checkout.head.commit))
 
     def blocks() -> Generator[bytes, None, None]:
         states = _states(graph, pinned, names)
-        if lens is None:
+        if schema_filter is None:
             yield from export(pinned.terms, states, format)
         else:
-            seen = (state for each in states if (state := lens.see(each)) is not None)
+            seen = (state for each in states if (state := schema_filter.apply(each)) is not None)
             yield from export(compile_once(schema, graph.names).terms, seen, format)
 
     return blocks()
 
 
-def _states(graph: Graph, line: Checkout, type_names: Sequence[str]) -> Iterator[NodeState]:
+def _states(graph: Graph, checkout: Checkout, type_names: Sequence[str]) -> Iterator[NodeState]:
     """Every instance of types, page by page: nothing is held while nobody reads on."""
     for name in type_names:
         after = 0
-        while page := graph.reading_nodes(line, partial(_page, graph, name, after)):
+        while page := graph.reading_nodes(checkout, partial(_page, graph, name, after)):
             yield from (stored.state for stored in page)
             after = page[-1].nid
 

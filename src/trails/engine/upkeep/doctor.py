@@ -38,11 +38,11 @@ def examine_machine() -> Iterator[Finding]:
 
 def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
     """One graph: its log, its views, its types, its disk."""
-    line, head = graph.main, graph.main.head
+    checkout, head = graph.main, graph.main.head
     where = f"commit {head.commit[:12]}" if head.commit else "no commit yet"
     yield examine_log(graph, f"{count(head.seq, 'commit')}, at {where}")
     for name, position in (
-        ("node index", line.nodes.position),
+        ("node index", checkout.nodes.position),
         ("quads view", graph.stores.main().position),
     ):
         # What is served is written meanwhile, and its views go on with it.
@@ -57,7 +57,9 @@ def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
             )
     yield _examine_schema(graph, declared)
     with graph.file.reader() as db:
-        counts = {each.name: line.nodes.live(db, (each.name,)) for each in line.schema.types}
+        counts = {
+            each.name: checkout.nodes.live(db, (each.name,)) for each in checkout.schema.types
+        }
     detail = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
     yield Finding("instances", "ok", detail or "none yet")
     yield _examine_branches(graph)

@@ -63,8 +63,10 @@ def remove_files(graph: Graph, *, dry_run: bool = False) -> Cleaned:
     if graph.folder is None:
         return Cleaned((), (), 0, 0, dry_run=dry_run)
     before = _size(graph)
-    lines = list(graph.lines.values())
-    in_use = {line.name[1:] for line in lines if line.fixed and line.quads is not None}
+    checkouts = list(graph.lines.values())
+    in_use = {
+        checkout.name[1:] for checkout in checkouts if checkout.fixed and checkout.quads is not None
+    }
     found = sorted((graph.folder / "snapshots").glob("*"))
     snapshots = [path for path in found if path.name not in in_use]
     folders = _unreachable(graph)
@@ -152,7 +154,7 @@ def measure(graph: Graph, ctx: GraphContext) -> Statistics:
     """Count; what is hidden is in no number."""
     branches = RefResolver(graph, reader(ctx.access)).branches()
     # Not by whether there are hidden branches: that would tell of them.
-    whole = ctx.sight.reads_all and (ctx.access is OPEN or ctx.access.may("Admin", MAIN))
+    whole = ctx.visibility.reads_all and (ctx.access is OPEN or ctx.access.may("Admin", MAIN))
     by_type = ctx.kg.counts()
     topmost = [each.name for each in ctx.kg.schema.types if each.extends is None]
     return Statistics(

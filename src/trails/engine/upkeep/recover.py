@@ -21,6 +21,7 @@ import msgspec
 from trails.engine.graph.checkouts import SNAPSHOT, Checkout
 from trails.engine.graph.graph import MAIN, Graph, now
 from trails.engine.graph.lost_commits import find_loss, named_commits
+from trails.engine.graph.open import open_graph
 from trails.engine.history.branches import create_branch
 from trails.engine.upkeep.backups import GRAPHS, discard_prepared, prepare_graphs, put_in_place
 from trails.engine.write.write import Write
@@ -135,7 +136,7 @@ class _Recovery:
             asked.progress("putting back commits from the tail")
             restored += put_back(log, self._frames, segments)
         asked.progress("folding the log")
-        graph = Graph(
+        graph = open_graph(
             self._work, name=asked.graph, base_iri=asked.base_iri, progress=asked.progress
         )
         try:
@@ -335,17 +336,17 @@ def _rebuild(graph: Graph, source: _Source) -> str | None:
     """Bring a branch to what a view holds, in one commit; None where it is there already."""
     schema = source.schema()
     states = dict(source.states(schema))
-    line = _line(graph, source.branch)
+    checkout = _checkout(graph, source.branch)
     message = (
         f"Recovered from {source.where}, which was at commit {source.position.seq} "
         f"({source.position.commit}): the log has lost the commits that made these changes"
     )
-    write = Write(graph, line, actor=ACTOR, message=message)
+    write = Write(graph, checkout, actor=ACTOR, message=message)
     write.begin()
     try:
         nodes = write.nodes
-        old = list(line.schema.by_name)
-        if schema.digest != line.schema.digest:
+        old = list(checkout.schema.by_name)
+        if schema.digest != checkout.schema.digest:
             write.change_schema(schema)
             nodes = write.nodes
         for stored in nodes.index.stored(nodes.db, old):
@@ -362,7 +363,7 @@ def _rebuild(graph: Graph, source: _Source) -> str | None:
     return None if commit is None else commit.id
 
 
-def _line(graph: Graph, branch: str) -> Checkout:
+def _checkout(graph: Graph, branch: str) -> Checkout:
     if branch != MAIN and branch not in graph.log.branches():
         create_branch(graph, branch, actor=ACTOR)
     return graph.line(branch)

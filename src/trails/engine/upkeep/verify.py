@@ -275,16 +275,16 @@ def _check_quads(graph: Graph, folder: Path, progress: Callable[[str], None]) ->
     return _finding(QUADS, sound, problems, "trails verify --repair")
 
 
-def _compare_statements(graph: Graph, fresh: QuadsView, line: Checkout) -> tuple[int, int]:
+def _compare_statements(graph: Graph, fresh: QuadsView, checkout: Checkout) -> tuple[int, int]:
     """(statements, how many differ) of a branch, whose fold ``fresh`` becomes."""
     position, ours = graph.reading_store(
-        line, lambda quads: (quads.stored_position(), sum_of(quads))
+        checkout, lambda quads: (quads.stored_position(), sum_of(quads))
     )
     graph.folding.walk_quads(fresh, graph.ancestry.path(fresh.position.commit, position.commit))
     if ours == sum_of(fresh):
         return ours[1], 0
     with graph.writing():  # a write may have come between
-        return graph.reading_store(line, lambda quads: _count_differences(graph, fresh, quads))
+        return graph.reading_store(checkout, lambda quads: _count_differences(graph, fresh, quads))
 
 
 def _count_differences(graph: Graph, fresh: QuadsView, quads: QuadsView) -> tuple[int, int]:

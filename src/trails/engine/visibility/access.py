@@ -48,7 +48,7 @@ class Access(Protocol):
         """Whether an action on the graph is allowed on a branch."""
         ...
 
-    def sight(self, schema: Schema, branches: Iterable[str]) -> Visibility:
+    def visibility(self, schema: Schema, branches: Iterable[str]) -> Visibility:
         """What is seen of some types on a branch; of a snapshot, on any branch that has it."""
         ...
 
@@ -61,7 +61,7 @@ class _Open:
         del action, branch, target
         return True
 
-    def sight(self, schema: Schema, branches: Iterable[str]) -> Visibility:
+    def visibility(self, schema: Schema, branches: Iterable[str]) -> Visibility:
         """All of it."""
         del schema, branches
         return FULL
@@ -70,7 +70,7 @@ class _Open:
 OPEN: Final[Access] = _Open()
 
 
-def check_standing(graph: Graph, call: CallRecord | None) -> None:
+def check_credential(graph: Graph, call: CallRecord | None) -> None:
     """Refuse to go on for a caller whose credential was revoked, or has expired, since it asked."""
     caller = None if call is None else call.caller
     if caller is not None and not graph.is_current(caller):
@@ -149,41 +149,41 @@ class _Plan(msgspec.Struct, frozen=True):
 class WriteGuard:
     """Stands between one actor's writes and a graph with certain types."""
 
-    def __init__(self, full: CompiledSchema, sight: Visibility) -> None:
-        self.seen = full
+    def __init__(self, full: CompiledSchema, visibility: Visibility) -> None:
+        self.visible = full
         """The types as the actor sees them."""
-        self._fixed = sight.fixed
-        self.lens = None if sight.reads_all else sight.lens(full.schema)
+        self._fixed = visibility.fixed
+        self.schema_filter = None if visibility.reads_all else visibility.filter(full.schema)
         """How the actor sees nodes; None where nothing is hidden."""
         self._plans: dict[str, _Plan] = {}
-        if self.lens is not None:
-            self.seen = compile_once(self.lens.schema, full.terms.names)
-            rules = _HiddenRules(full, self.lens)
-            self._plans = {each.name: rules.plan(each) for each in self.lens.schema.types}
+        if self.schema_filter is not None:
+            self.visible = compile_once(self.schema_filter.schema, full.terms.names)
+            rules = _HiddenRules(full, self.schema_filter)
+            self._plans = {each.name: rules.plan(each) for each in self.schema_filter.schema.types}
 
     @property
     def reads_all(self) -> bool:
         """Whether nothing is hidden."""
-        return self.lens is None
+        return self.schema_filter is None
 
     # --- what is seen of a node, and what becomes of the rest --------------------------------
 
     def show(self, stored: Stored | None) -> Stored | None:
         """What the actor sees of a node; None for one that it does not see."""
-        if stored is None or self.lens is None:
+        if stored is None or self.schema_filter is None:
             return stored
-        state = self.lens.see(stored.state)
+        state = self.schema_filter.apply(stored.state)
         return None if state is None else msgspec.structs.replace(stored, state=state)
 
     def complete(self, before: Stored | None, after: NodeState) -> NodeState:
         """A node that shall be as the actor wrote it, with what it does not see."""
-        if self.lens is None:
+        if self.schema_filter is None:
             return after
         plan = self._plans[after.type]
         if before is None:
             kept = plan.defaults
         else:
-            old, shown = before.state.values, self.lens.see(before.state)
+            old, shown = before.state.values, self.schema_filter.apply(before.state)
             kept = {name: old[name] for name in plan.hidden if name in old}
             for name in plan.partial:
                 same = shown is not None and shown.values.get(name) == after.values.get(name)
@@ -195,7 +195,7 @@ class WriteGuard:
 
     def check_type(self, type_name: str) -> None:
         """Refuse to touch nodes of a type that the actor may only read."""
-        if type_name in self._fixed and type_name in self.seen.schema.by_name:
+        if type_name in self._fixed and type_name in self.visible.schema.by_name:
             raise ForbiddenError(
                 f"You have read-only access to {type_name}{_NOTHING}", type=type_name
             )
@@ -206,7 +206,7 @@ class WriteGuard:
         if node is None:
             return
         self.check_type(node.type)
-        if self.lens is not None and _meets(self._plans.get(node.type), before, after):
+        if self.schema_filter is not None and _meets(self._plans.get(node.type), before, after):
             raise ForbiddenError(
                 f"Refused: this change of {node.type} could reveal data that you cannot see. "
                 f"Ask an administrator{_NOTHING}",
@@ -233,11 +233,11 @@ def guard_of(access: Access, branch: str, full: CompiledSchema) -> WriteGuard | 
     """The guard of an actor on a branch; None for one that may see and change all types."""
     if access is OPEN:
         return None
-    sight = access.sight(full.schema, (branch,))
-    if sight.reads_all and not sight.fixed:
+    visibility = access.visibility(full.schema, (branch,))
+    if visibility.reads_all and not visibility.fixed:
         return None
-    key = (full.terms.names, full.schema.digest, sight.key, sight.fixed)
-    return _guards.get(key, lambda: WriteGuard(full, sight))
+    key = (full.terms.names, full.schema.digest, visibility.key, visibility.fixed)
+    return _guards.get(key, lambda: WriteGuard(full, visibility))
 
 
 _guards: Final[LRUCache[Hashable, WriteGuard]] = LRUCache(64)
@@ -246,23 +246,27 @@ _guards: Final[LRUCache[Hashable, WriteGuard]] = LRUCache(64)
 class _HiddenRules:
     """Finds the rules of a schema that hidden types, fields and nodes take part in."""
 
-    def __init__(self, full: CompiledSchema, lens: SchemaFilter) -> None:
+    def __init__(self, full: CompiledSchema, schema_filter: SchemaFilter) -> None:
         self._full = full
         self._schema = full.schema
-        self._lens = lens
-        self._seen = lens.schema.by_name
+        self._schema_filter = schema_filter
+        self._visible = schema_filter.schema.by_name
 
     def _hides(self, type_name: str, field: str) -> bool:
         """Whether values of a field are hidden, at least for some nodes of exactly this type."""
-        seen = self._seen.get(type_name)
-        return seen is None or field not in seen.by_name or type_name in self._lens.partial_edges
+        visible = self._visible.get(type_name)
+        return (
+            visible is None
+            or field not in visible.by_name
+            or type_name in self._schema_filter.partial_edges
+        )
 
-    def plan(self, seen: TypeDescriptor) -> _Plan:
+    def plan(self, visible: TypeDescriptor) -> _Plan:
         """What follows for nodes of a type that is seen."""
-        name = seen.name
+        name = visible.name
         declared = self._schema.by_name[name]
-        hidden = declared.by_name.keys() - seen.by_name.keys()
-        partial = self._lens.partial_refs.get(name, frozenset())
+        hidden = declared.by_name.keys() - visible.by_name.keys()
+        partial = self._schema_filter.partial_refs.get(name, frozenset())
         defaults, refused = self._defaults(declared, hidden)
         groups = [*((each,) for each in _distinct(declared)), *declared.unique]
         shared = {each for group in groups if self._spans_hidden(name, group) for each in group}
@@ -311,7 +315,7 @@ class _HiddenRules:
             self._hides(each, field)
             for each in self._schema.family(holders[-1])
             for field in group
-            if each != type_name or each in self._lens.partial_edges
+            if each != type_name or each in self._schema_filter.partial_edges
         )
 
     def _counts_hidden(self, type_name: str) -> bool:
@@ -321,7 +325,7 @@ class _HiddenRules:
             edge is not None
             and (edge.per_source, edge.per_target) != ((0, None), (0, None))
             and any(
-                each not in self._seen or each in self._lens.partial_edges
+                each not in self._visible or each in self._schema_filter.partial_edges
                 for each in self._schema.family(type_name)
             )
         )
@@ -329,7 +333,7 @@ class _HiddenRules:
     def _needs_hidden_edges(self, type_name: str) -> bool:
         """Whether a node must have edges that are hidden, or may be."""
         return any(
-            least > 0 and (edge not in self._seen or edge in self._lens.partial_edges)
+            least > 0 and (edge not in self._visible or edge in self._schema_filter.partial_edges)
             for edge, _, least, _ in self._full.rules.ends[type_name]
         )
 
@@ -344,16 +348,16 @@ class _HiddenRules:
         )
 
     def _hides_pointer(self, declared: TypeDescriptor, field: PredicateDescriptor) -> bool:
-        seen = self._seen.get(declared.name)
-        if seen is None or field.name not in seen.by_name:
+        visible = self._visible.get(declared.name)
+        if visible is None or field.name not in visible.by_name:
             return True
-        if field.name in self._lens.partial_refs.get(declared.name, ()):
+        if field.name in self._schema_filter.partial_refs.get(declared.name, ()):
             return field.many and field.min_count > 0
         edge = declared.edge
         if edge is None or field.name not in {"source", "target"}:
             return False
         other = edge.target if field.name == "source" else edge.source
-        return not self._lens.hidden.isdisjoint(self._schema.family(other))
+        return not self._schema_filter.hidden.isdisjoint(self._schema.family(other))
 
 
 def _distinct(declared: TypeDescriptor) -> list[str]:
@@ -361,9 +365,9 @@ def _distinct(declared: TypeDescriptor) -> list[str]:
     return [each.name for each in declared.fields if each.unique or each.key]
 
 
-def check_sight(access: Access, line: Checkout, branches: tuple[str, ...]) -> None:
+def check_merge_visibility(access: Access, checkout: Checkout, branches: tuple[str, ...]) -> None:
     """Refuse a side of which something is hidden, whatever it holds."""
-    if access is not OPEN and not access.sight(line.schema, branches).reads_all:
+    if access is not OPEN and not access.visibility(checkout.schema, branches).reads_all:
         raise ForbiddenError(
             "a merge is for actors that may see all types and fields of both sides; leave it to "
             "one who does. Nothing was written"
@@ -390,22 +394,24 @@ def check_types(access: Access, target: str, mine: Schema, merged: Schema) -> No
     )
 
 
-def check_forward(graph: Graph, access: Access, line: Checkout, theirs: Checkout) -> None:
+def check_forward(graph: Graph, access: Access, checkout: Checkout, theirs: Checkout) -> None:
     """Refuse to move a branch forward over changes that its actor may not make."""
     if access is OPEN:
         return
-    check_types(access, line.name, line.schema, theirs.schema)
-    ours, end = line.nodes.position.commit, theirs.nodes.position.commit
-    if any(access.sight(each.schema, (line.name,)).fixed for each in (line, theirs)):
+    check_types(access, checkout.name, checkout.schema, theirs.schema)
+    ours, end = checkout.nodes.position.commit, theirs.nodes.position.commit
+    if any(access.visibility(each.schema, (checkout.name,)).fixed for each in (checkout, theirs)):
         names = {handle.partition("/")[0] for handle in net_between(graph, ours, end)}
         _refuse_fixed(
-            access, line.name, theirs.schema, sorted(names & theirs.schema.by_name.keys())
+            access, checkout.name, theirs.schema, sorted(names & theirs.schema.by_name.keys())
         )
-        _refuse_fixed(access, line.name, line.schema, sorted(names & line.schema.by_name.keys()))
+        _refuse_fixed(
+            access, checkout.name, checkout.schema, sorted(names & checkout.schema.by_name.keys())
+        )
 
 
 def _refuse_fixed(access: Access, target: str, schema: Schema, names: Iterable[str]) -> None:
-    fixed = access.sight(schema, (target,)).fixed
+    fixed = access.visibility(schema, (target,)).fixed
     for name in names:
         if name in fixed:
             raise ForbiddenError(

@@ -120,7 +120,7 @@ class RefResolver:
         tells = self._tells
         return [name for name in self.branches() if tells is None or tells(name)]
 
-    def line(self, branch: str) -> Checkout:
+    def checkout(self, branch: str) -> Checkout:
         """A branch, ready to be read and written."""
         if self._permits is None:
             return self._graph.line(branch)
@@ -194,16 +194,16 @@ _MOST: Final = 64
 _MOST_ROWS: Final = 2_000_000
 
 
-def snapshot_line(graph: Graph, commit: Commit) -> Checkout:
+def snapshot_checkout(graph: Graph, commit: Commit) -> Checkout:
     """The graph as it was after a commit."""
     name = SNAPSHOT + commit.id
-    line = graph.lines.get(name)
-    if line is None:
+    checkout = graph.lines.get(name)
+    if checkout is None:
         build_distant(graph, commit)
         with graph.writing():
-            line = graph.lines.get(name) or _make(graph, name, commit)
+            checkout = graph.lines.get(name) or _make(graph, name, commit)
     graph.file.layers.touch(name)
-    return line
+    return checkout
 
 
 def _make(graph: Graph, name: str, commit: Commit) -> Checkout:

@@ -89,9 +89,9 @@ class EdgeEndFinder:
                 stored = nodes.find(db, handle)
             return None if stored is None else stored.state
 
-        for line in self._graph.lines.values():
+        for checkout in self._graph.lines.values():
             with suppress(NotFoundError):  # it was deleted a moment ago
-                state = self._graph.reading_nodes(line, read)
+                state = self._graph.reading_nodes(checkout, read)
                 if state is not None and all(end in state.values for end in ENDS):
                     return tuple(str(state.values[end]) for end in ENDS)
         return None
@@ -153,18 +153,19 @@ _NODE: Final = methodcaller("group", 1, 2)
 class CommitFilter:
     """Looks at changes through the lens of one schema."""
 
-    def __init__(self, graph: Graph, lens: SchemaFilter) -> None:
+    def __init__(self, graph: Graph, schema_filter: SchemaFilter) -> None:
         self._graph = graph
-        self._lens = lens
+        self._schema_filter = schema_filter
         self._ends = EdgeEndFinder(graph)
         self._nodes = graph.names.nodes.encode()
         self._line = re.compile(
             b"<" + re.escape(self._nodes) + rb"(([^/>]+)/[^>]*)> <([^>]*)> (?:<([^>]*)>)?"
         ).match
-        self.schema = lens.schema
+        self.schema = schema_filter.schema
         """The types that are left."""
         self._tables = {
-            each.name: self._table(lens.schema, each.name) for each in lens.schema.types
+            each.name: self._table(schema_filter.schema, each.name)
+            for each in schema_filter.schema.types
         }
 
     def _table(self, schema: Schema, name: str) -> tuple[frozenset[bytes], dict[bytes, bool]]:
@@ -182,18 +183,18 @@ class CommitFilter:
         found = self._known(commit)
         if found is None:
             with self._graph.folding.statements(commit) as (removed, added):
-                found = _length(self._seen(added)), _length(self._seen(removed))
+                found = _length(self._visible(added)), _length(self._visible(removed))
             self._remember(commit, found)
         return found
 
     def _known(self, commit: Commit) -> tuple[int, int] | None:
-        return self._graph.glimpsed.get((commit.id, self._lens.schema.digest))
+        return self._graph.glimpsed.get((commit.id, self._schema_filter.schema.digest))
 
     def _remember(self, commit: Commit, counts: tuple[int, int]) -> None:
         known = self._graph.glimpsed
         if len(known) >= _REMEMBERED:
             known.clear()
-        known[commit.id, self._lens.schema.digest] = counts
+        known[commit.id, self._schema_filter.schema.digest] = counts
 
     def shows(self, commit: Commit) -> bool:
         """Whether a commit has any statement that is seen."""
@@ -201,7 +202,7 @@ class CommitFilter:
         if counted is not None:
             return any(counted)
         with self._graph.folding.statements(commit) as parts:
-            shown = any(True for part in parts for _ in self._seen(part))
+            shown = any(True for part in parts for _ in self._visible(part))
         if not shown:
             self._remember(commit, (0, 0))  # or it would be read to its end again and again
         return shown
@@ -211,11 +212,11 @@ class CommitFilter:
         start = b"<" + self._nodes + handle.encode() + b"> "
         with self._graph.folding.statements(commit) as parts:
             lines = (line for part in parts for line in part if line.startswith(start))
-            return any(True for _ in self._seen(lines))
+            return any(True for _ in self._visible(lines))
 
-    def _seen(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+    def _visible(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         """Those statements that are seen. What a commit says of one node is in one place."""
-        tables, partial = self._tables, self._lens.partial_edges
+        tables, partial = self._tables, self._schema_filter.partial_edges
         for (handle, type_name), found in groupby(filter(None, map(self._line, lines)), _NODE):
             name = type_name.decode()
             if name not in tables:
@@ -223,7 +224,7 @@ class CommitFilter:
             statements = [(each[0], each[3], each[4]) for each in found]
             if name in partial:
                 ends = self._ends.among((each[1], each[2]) for each in statements)
-                if not all(map(self._lens.knows, ends or self._ends.of(handle.decode()))):
+                if not all(map(self._schema_filter.knows, ends or self._ends.of(handle.decode()))):
                     continue
             classes, predicates = tables[name]
             for line, predicate, target in statements:
@@ -237,7 +238,7 @@ class CommitFilter:
                     yield line
 
     def _knows(self, iri: bytes) -> bool:
-        return self._lens.knows(iri.removeprefix(self._nodes).decode())
+        return self._schema_filter.knows(iri.removeprefix(self._nodes).decode())
 
     # --- nodes ---------------------------------------------------------------------------
 
@@ -246,10 +247,10 @@ class CommitFilter:
         name = handle.partition("/")[0]
         if name not in self._tables:
             return False
-        if name not in self._lens.partial_edges:
+        if name not in self._schema_filter.partial_edges:
             return True
         ends = self._ends.of(handle, None if net is None else net.values)
-        return all(map(self._lens.knows, ends))
+        return all(map(self._schema_filter.knows, ends))
 
     def filter(self, net: Net) -> Net:
         """Changes per node and field without what is hidden.
@@ -259,7 +260,7 @@ class CommitFilter:
         shown: Net = {}
         for handle, node in net.items():
             name = handle.partition("/")[0]
-            if name not in self._tables and name not in self._lens.hidden:
+            if name not in self._tables and name not in self._schema_filter.hidden:
                 shown[handle] = node
             elif self.sees(handle, node):
                 left = self._filter_node(name, node)
@@ -268,28 +269,28 @@ class CommitFilter:
         return shown
 
     def _filter_node(self, type_name: str, node: NodeNet) -> NodeNet:
-        hidden = self._lens.hidden_fields.get(type_name, frozenset())
-        partial = self._lens.partial_refs.get(type_name, frozenset())
+        hidden = self._schema_filter.hidden_fields.get(type_name, frozenset())
+        partial = self._schema_filter.partial_refs.get(type_name, frozenset())
         left = NodeNet(node.was, node.stays, node.met)
         left.commits = {name: each for name, each in node.commits.items() if name not in hidden}
         for name, pair in node.values.items():
             if name not in hidden:
-                seen = tuple(map(self._shown_end, pair)) if name in partial else pair
-                if seen[0] != seen[1]:
-                    left.values[name] = (seen[0], seen[1])
+                shown = tuple(map(self._shown_end, pair)) if name in partial else pair
+                if shown[0] != shown[1]:
+                    left.values[name] = (shown[0], shown[1])
         for name, members in node.members.items():
             if name not in hidden:
                 kept = {
                     each: pair
                     for each, pair in members.items()
-                    if name not in partial or self._lens.knows(str(each))
+                    if name not in partial or self._schema_filter.knows(str(each))
                 }
                 if kept:
                     left.members[name] = kept
         return left
 
     def _shown_end(self, value: object) -> object:
-        return value if value is None or self._lens.knows(str(value)) else None
+        return value if value is None or self._schema_filter.knows(str(value)) else None
 
 
 def _length(items: Iterable[object]) -> int:
@@ -306,45 +307,47 @@ class VisibleHistory:
         self,
         graph: Graph,
         access: Access,
-        seen: RefResolver,
+        refs: RefResolver,
         branches: tuple[str, ...] | None = None,
     ) -> None:
         """``branches``: where sight is decided, if not on those that contain each commit."""
         self._graph = graph
         self._access = access
-        self._seen = seen
+        self._refs = refs
         self._branches = branches
-        self._glimpses: dict[tuple[str, tuple[str, ...]], CommitFilter | None] = {}
+        self._commit_filters: dict[tuple[str, tuple[str, ...]], CommitFilter | None] = {}
 
     def along(self, *branches: str) -> VisibleHistory:
         """The same for commits that are all behind these branches."""
-        return VisibleHistory(self._graph, self._access, self._seen, branches)
+        return VisibleHistory(self._graph, self._access, self._refs, branches)
 
     def branches(self) -> dict[str, Head]:
         """The heads of the branches that are seen."""
-        return self._seen.branches()
+        return self._refs.branches()
 
     # --- whether something is seen -----------------------------------------------------------
 
-    def _glimpse(self, commit: str, schema: str | None = None) -> CommitFilter | None:
+    def _commit_filter(self, commit: str, schema: str | None = None) -> CommitFilter | None:
         """How the state at a commit is seen; None where nothing of it is hidden."""
         declared = self._graph.compiled(schema or self._graph.schema_at(commit)).schema
         branches = self._deciding(commit, declared)
         key = declared.digest, branches
-        if key not in self._glimpses:
-            sight = self._access.sight(declared, branches)
-            self._glimpses[key] = (
-                None if sight.reads_all else CommitFilter(self._graph, sight.lens(declared))
+        if key not in self._commit_filters:
+            visibility = self._access.visibility(declared, branches)
+            self._commit_filters[key] = (
+                None
+                if visibility.reads_all
+                else CommitFilter(self._graph, visibility.filter(declared))
             )
-        return self._glimpses[key]
+        return self._commit_filters[key]
 
     def _deciding(self, commit: str, declared: Schema) -> tuple[str, ...]:
         """The branches that decide; one is enough where everything is seen on it."""
         if self._branches is not None or commit == GENESIS:
             return self._branches or ()
         found: list[str] = []
-        for each in self._seen.branches_of(self._graph.ancestry.commit(commit)):
-            if self._access.sight(declared, (each,)).reads_all:
+        for each in self._refs.branches_of(self._graph.ancestry.commit(commit)):
+            if self._access.visibility(declared, (each,)).reads_all:
                 return (each,)
             found.append(each)
         return tuple(found)
@@ -352,13 +355,19 @@ class VisibleHistory:
     def _types(self, commit: Commit, at: str) -> Schema:
         """The types at a commit, or before it, as they are seen where it is."""
         digest = self._graph.schema_at(at)
-        glimpse = self._glimpse(commit.id, digest)
-        return self._graph.compiled(digest).schema if glimpse is None else glimpse.schema
+        commit_filter = self._commit_filter(commit.id, digest)
+        return (
+            self._graph.compiled(digest).schema if commit_filter is None else commit_filter.schema
+        )
 
     def shows(self, commit: Commit) -> bool:
         """Whether a commit did anything that is seen."""
-        glimpse = self._glimpse(commit.id)
-        if glimpse.shows(commit) if glimpse is not None else commit.added or commit.removed:
+        commit_filter = self._commit_filter(commit.id)
+        if (
+            commit_filter.shows(commit)
+            if commit_filter is not None
+            else commit.added or commit.removed
+        ):
             return True
         if self._types(commit, commit.id).digest != self._types(commit, commit.first_parent).digest:
             return True
@@ -381,8 +390,8 @@ class VisibleHistory:
 
     def touches(self, commit: Commit, handle: str) -> bool:
         """Whether a commit did anything to a node that is seen."""
-        glimpse = self._glimpse(commit.id)
-        return glimpse is None or glimpse.touches(commit, handle)
+        commit_filter = self._commit_filter(commit.id)
+        return commit_filter is None or commit_filter.touches(commit, handle)
 
     # --- what is told of it --------------------------------------------------------------------
 
@@ -395,14 +404,14 @@ class VisibleHistory:
     def made(self, commit: Commit) -> Commit:
         """A commit that the actor made itself, and whose place it therefore knows."""
         branch, message = self._branch(commit), self._message(commit)
-        seen = msgspec.structs.replace(commit.public(), seq=0, branch=branch, message=message)
-        glimpse = self._glimpse(commit.id)
-        if glimpse is None:
-            return seen
-        added, removed = glimpse.count(commit)
+        shown = msgspec.structs.replace(commit.public(), seq=0, branch=branch, message=message)
+        commit_filter = self._commit_filter(commit.id)
+        if commit_filter is None:
+            return shown
+        added, removed = commit_filter.count(commit)
         return msgspec.structs.replace(
-            seen,
-            schema=glimpse.schema.digest,
+            shown,
+            schema=commit_filter.schema.digest,
             added=added,
             removed=removed,
             payload="",
@@ -425,16 +434,16 @@ class VisibleHistory:
 
     def changes(self, commit: Commit) -> Net:
         """What a commit did, as far as it is seen."""
-        glimpse = self._glimpse(commit.id)
-        types = None if glimpse is None else glimpse.schema.by_name
+        commit_filter = self._commit_filter(commit.id)
+        types = None if commit_filter is None else commit_filter.schema.by_name
         net = net_changes(self._graph, Path((), (commit,)), types)
-        return net if glimpse is None else glimpse.filter(net)
+        return net if commit_filter is None else commit_filter.filter(net)
 
     def between(self, start: str, end: str) -> Net:
         """What turns one state into another, as far as both are seen."""
         net = net_between(self._graph, start, end)
         for commit in (start, end):
-            glimpse = self._glimpse(commit) if commit != GENESIS else None
-            if glimpse is not None:
-                net = glimpse.filter(net)
+            commit_filter = self._commit_filter(commit) if commit != GENESIS else None
+            if commit_filter is not None:
+                net = commit_filter.filter(net)
         return net

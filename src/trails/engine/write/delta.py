@@ -26,9 +26,9 @@ from trails.views.terms import Terms
 class WriteDelta:
     """What one write removes and adds."""
 
-    def __init__(self, graph: Graph, line: Checkout) -> None:
+    def __init__(self, graph: Graph, checkout: Checkout) -> None:
         self._graph = graph
-        self._line = line
+        self._checkout = checkout
         self._payload: PayloadWriter | None = None
         self._former: Terms | None = None
         self._unstaged: list[tuple[bytes, bytes, int]] = []
@@ -46,7 +46,7 @@ class WriteDelta:
         removed: list[str] = []
         added: list[str] = []
         for before, after in changes:
-            lost, won = self._line.terms.difference(before, after, self._former)
+            lost, won = self._checkout.terms.difference(before, after, self._former)
             removed += lost
             added += won
         payload = self._writer()
@@ -80,7 +80,7 @@ class WriteDelta:
             self._unstaged.append((removed, added, count))
             if sum(each[2] for each in self._unstaged) <= BULK:
                 return
-            if self._line is self._graph.main:
+            if self._checkout is self._graph.main:
                 self.staged = self._graph.stores.main().stage()
             if self.staged is None:
                 self._unstaged.clear()
@@ -109,7 +109,7 @@ class WriteDelta:
 
 
 def land(
-    graph: Graph, line: Checkout, commit: Commit, payload: Payload, staged: StagedLoad | None
+    graph: Graph, checkout: Checkout, commit: Commit, payload: Payload, staged: StagedLoad | None
 ) -> None:
     """Apply a commit to the views of its branch.
 
@@ -119,11 +119,11 @@ def land(
     try:
         step("after_append")
         position = Position(commit.seq, commit.id)
-        line.nodes.commit(position)
+        checkout.nodes.commit(position)
         step("mid_apply")
         if staged is not None:
             graph.stores.main().swap(staged, position)
-        elif line is graph.main:
+        elif checkout is graph.main:
             graph.folding.apply_quads(graph.stores.main(), commit, payload)
     except StorageError as error:
         graph.file.rollback()

@@ -30,12 +30,12 @@ def put(
     refusal tells that as well.
     """
     nodes.check_type(change.type)
-    seen = nodes.seen
-    wanted = check_put(seen.schema, seen.validator, change, prefix, nodes.exist)
+    visible = nodes.visible
+    wanted = check_put(visible.schema, visible.validator, change, prefix, nodes.exist)
     before = None
     if wanted.handle is not None:
         before = nodes.index.find(nodes.db, wanted.handle)
-    state = settle_put(seen.schema, change, wanted, nodes.shown(before))
+    state = settle_put(visible.schema, change, wanted, nodes.shown(before))
     if state is not None and (alone or not wanted.errors):
         nodes.store(before, state.handle, nodes.completed(before, state))
     if wanted.errors:
@@ -139,7 +139,7 @@ def _settled(
     nodes: PendingNodes, chunk: list[Put], errors: list[FieldError], done: Done
 ) -> list[Replacement]:
     """What the nodes of a chunk shall be, of those that can be put and are not so already."""
-    types, guard = nodes.seen, nodes.guard
+    types, guard = nodes.visible, nodes.guard
     if guard is not None:
         for name in dict.fromkeys(change.type for change in chunk):
             nodes.check_type(name)
@@ -208,12 +208,12 @@ def apply_states(
 
     ``validate`` checks them, beside the violations that were found in the statements.
     """
-    seen = nodes.seen
+    visible = nodes.visible
     for handle, state in states.items():
         before = nodes.index.find(nodes.db, handle)
         if state is not None and validate:
-            checked = seen.validator.check(state.type, state.values, f"{handle}.", errors)
-            errors.extend(misnamed(seen.schema, state))
+            checked = visible.validator.check(state.type, state.values, f"{handle}.", errors)
+            errors.extend(misnamed(visible.schema, state))
             if not errors:
                 state = NodeState(state.type, state.id, checked)  # noqa: PLW2901 - canonical values
         if state is not None:
@@ -228,14 +228,14 @@ def apply_states(
 
 def judge(nodes: PendingNodes, states: States) -> list[RuleError]:
     """Put nodes into states, and say what is wrong with them and between them."""
-    line, found = nodes.line, list[RuleError]()
+    checkout, found = nodes.checkout, list[RuleError]()
     stored = nodes.index.find_all(nodes.db, list(states))
     for at, (handle, state) in enumerate(states.items()):
         if at % CHUNK == 0:
             nodes.go_on()
         if state is not None:
-            errors = list(misnamed(line.schema, state))
-            line.validator.check(state.type, state.values, f"{handle}.", errors)
+            errors = list(misnamed(checkout.schema, state))
+            checkout.validator.check(state.type, state.values, f"{handle}.", errors)
             found.extend(of_node(handle, error) for error in errors)
         before = stored.get(handle)
         if (None if before is None else before.state) != state:
@@ -275,7 +275,9 @@ def change_types(write: Changeable, states: States, schema: Schema) -> None:
     while some := list(islice(handles, CHUNK)):
         for handle, stored in nodes.index.find_all(nodes.db, some).items():
             before = stored.state
-            lost = {field for field, _ in changed_reading(nodes.line.schema, schema, before.type)}
+            lost = {
+                field for field, _ in changed_reading(nodes.checkout.schema, schema, before.type)
+            }
             if not lost & {"", *before.values}:
                 continue
             kept = {name: value for name, value in before.values.items() if name not in lost}

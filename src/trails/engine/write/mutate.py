@@ -201,7 +201,7 @@ class _Run:
 
     def take(self, nodes: PendingNodes, operations: Sequence[object]) -> None:
         """Make every operation's change; all violations raise together."""
-        self._schema = nodes.seen.schema
+        self._schema = nodes.visible.schema
         for at, operation in enumerate(operations):
             read = read_operation(
                 self._schema.by_name, operation, f"operations[{at}]", self._errors
@@ -253,7 +253,7 @@ class _Run:
 
     def _upsert_new(self, nodes: PendingNodes, read: TypedOperation, at: int) -> NodeState | None:
         """A node that an upsert names and that is not there: its id has to fit its key."""
-        references = nodes.seen.validator.references
+        references = nodes.visible.validator.references
         handle = references.exact(read.reference)
         other, identifier = split_handle(handle or make_handle(read.type, read.reference or ""))
         path = f"operations[{at}].{read.named}"
@@ -269,7 +269,7 @@ class _Run:
 
     def _put(self, nodes: PendingNodes, change: Put, at: int) -> NodeState | None:
         path = f"operations[{at}]."
-        wanted = check_put(self._schema, nodes.seen.validator, change, path, nodes.exist)
+        wanted = check_put(self._schema, nodes.visible.validator, change, path, nodes.exist)
         if wanted.id is not None and change.id not in {None, wanted.id}:
             message = (
                 f"{path}id is {change.id!r}, but this node's key or ends make it {wanted.id!r}; "
@@ -327,13 +327,13 @@ Effect = Callable[[str], tuple[bytes, bytes]]
 
 
 def mutate_sparql(
-    graph: Graph, line: Checkout, opening: Opening, text: str, effect: Effect
+    graph: Graph, checkout: Checkout, opening: Opening, text: str, effect: Effect
 ) -> Mutation:
     """Write the effect of an update text."""
     update_form(tokenize(text))
     for attempt in range(_ROUNDS + 1):
         locked = attempt == _ROUNDS
-        at = line.head.commit
+        at = checkout.head.commit
         delta = (b"", b"") if locked else effect(text)
         with suppress(OutdatedError), opening(request=["update", text]) as opened:
             nodes = opened.write.nodes
@@ -343,7 +343,7 @@ def mutate_sparql(
                     "not; update before the first change"
                 )
             if not opened.replayed:
-                if not locked and graph.log_head(line.name).commit != at:
+                if not locked and graph.log_head(checkout.name).commit != at:
                     raise OutdatedError
                 if locked:
                     delta = effect(text)
@@ -352,7 +352,7 @@ def mutate_sparql(
     return Mutation(opened.commit_id, (), replayed=opened.replayed)
 
 
-def local_effect(graph: Graph, line: Checkout) -> Effect:
+def local_effect(graph: Graph, checkout: Checkout) -> Effect:
     """Compute effects in this process: for graphs in memory, where no one else's text runs.
 
     Only an update of several operations changes the store while it is computed, so only
@@ -370,6 +370,6 @@ def local_effect(graph: Graph, line: Checkout) -> Effect:
             copy.bulk_extend(quads.data())
             return effect_of(copy, text, names.prefixes, base=names.nodes)
 
-        return graph.reading_quads(line, read)
+        return graph.reading_quads(checkout, read)
 
     return effect

@@ -101,46 +101,48 @@ class Touches:
 class ChangeReport:
     """What readers of a branch will see differently."""
 
-    def __init__(self, graph: Graph, line: Checkout) -> None:
+    def __init__(self, graph: Graph, checkout: Checkout) -> None:
         self._graph = graph
-        self._line = line
+        self._checkout = checkout
         feed = graph.feed
-        self._tally = ChangeCollector(traced=feed.traced(line.name)) if feed.listened else None
+        self._collector = (
+            ChangeCollector(traced=feed.traced(checkout.name)) if feed.listened else None
+        )
         """None where nobody listened in time."""
 
     def add_puts(self, puts: Sequence[Replacement]) -> None:
         """These nodes were put or deleted."""
-        if self._tally is not None:
+        if self._collector is not None:
             states = (
                 (put.handle, None if put.before is None else put.before.state, put.after)
                 for put in puts
             )
-            self._tally.compare(self._line.schema, states)
+            self._collector.compare(self._checkout.schema, states)
 
     def add_touched(self, touches: Touches) -> None:
         """These nodes were touched one by one."""
-        if self._tally is not None:
-            self._tally.compare(self._line.schema, touches.differences())
+        if self._collector is not None:
+            self._collector.compare(self._checkout.schema, touches.differences())
 
     def add_everything(self) -> None:
         """Any node may be seen differently."""
-        if self._tally is not None:
-            self._tally.everything = True
+        if self._collector is not None:
+            self._collector.everything = True
 
     def tell(self, touches: Touches, before: str, after: str) -> None:
         """Hand everything to whoever listens now, these touched nodes included.
 
         The write led from one commit to another.
         """
-        graph, line = self._graph, self._line
+        graph, checkout = self._graph, self._checkout
         if not graph.feed.listened:
             return
-        if self._tally is None:
-            self._tally = ChangeCollector()
-            self._tally.everything = True
+        if self._collector is None:
+            self._collector = ChangeCollector()
+            self._collector.everything = True
         self.add_touched(touches)
-        change = self._tally.change(line.name, line.schema)
-        graph.feed.tell(graph.tracing.complete(change, line, before, after))
+        change = self._collector.change(checkout.name, checkout.schema)
+        graph.feed.tell(graph.tracing.complete(change, checkout, before, after))
 
 
 CHUNK: Final = 2000
@@ -152,7 +154,7 @@ class PendingNodes:
 
     def __init__(
         self,
-        line: Checkout,
+        checkout: Checkout,
         db: sqlite3.Connection,
         seq: int,
         *,
@@ -166,8 +168,8 @@ class PendingNodes:
         ``go_on`` is called between many changes; it raises where there shall be no more.
         """
         self.go_on = go_on
-        self.line = line
-        self.index = line.nodes
+        self.checkout = checkout
+        self.index = checkout.nodes
         self.db = db
         """The connection that sees this write's changes."""
         self.seq = seq
@@ -181,8 +183,8 @@ class PendingNodes:
     def use(self, guard: WriteGuard | None) -> None:
         """Work with the types that the line has now."""
         self.guard = guard
-        lens = None if guard is None else guard.lens
-        self.rules = Rules(self.line.rules, self.index, self.db, lens)
+        schema_filter = None if guard is None else guard.schema_filter
+        self.rules = Rules(self.checkout.rules, self.index, self.db, schema_filter)
 
     @property
     def changed(self) -> bool:
@@ -205,9 +207,9 @@ class PendingNodes:
     # --- what the actor sees -------------------------------------------------------------
 
     @property
-    def seen(self) -> CompiledSchema:
+    def visible(self) -> CompiledSchema:
         """The types as the actor sees them: what it puts is put in their terms."""
-        return self.line.compiled if self.guard is None else self.guard.seen
+        return self.checkout.compiled if self.guard is None else self.guard.visible
 
     @property
     def sees_all(self) -> bool:
@@ -303,11 +305,11 @@ class PendingNodes:
 
 @contextmanager
 def drafting(
-    graph: Graph, line: Checkout, access: Access, call: CallRecord | None = None
+    graph: Graph, checkout: Checkout, access: Access, call: CallRecord | None = None
 ) -> Iterator[DraftWrite]:
     """Draft a write of a branch, as one actor may write it; not for graphs in memory."""
     with graph.file.draft() as file:
-        draft = DraftWrite(graph, file, line, access, call)
+        draft = DraftWrite(graph, file, checkout, access, call)
         try:
             yield draft
         finally:
@@ -318,35 +320,43 @@ class DraftWrite:
     """A write that only says what it would do."""
 
     def __init__(
-        self, graph: Graph, file: DraftFile, line: Checkout, access: Access, call: CallRecord | None
+        self,
+        graph: Graph,
+        file: DraftFile,
+        checkout: Checkout,
+        access: Access,
+        call: CallRecord | None,
     ) -> None:
         self._graph = graph
         self._file = file
         self._access = access
-        index = DraftIndex(file, line.name)
-        self.line = self._copy(line, index)
+        index = DraftIndex(file, checkout.name)
+        self.checkout = self._copy(checkout, index)
         """The branch that would be written, in the draft."""
         self.schema: Schema | None = None
         """The types that the branch would get, where they are others."""
         index.grow()
         self.nodes = PendingNodes(
-            self.line,
+            self.checkout,
             file.db,
             graph.log.last_seq() + 1,
-            guard=guard_of(access, line.name, self.line.compiled),
-            delta=WriteDelta(graph, self.line),
-            news=ChangeReport(graph, self.line),
+            guard=guard_of(access, checkout.name, self.checkout.compiled),
+            delta=WriteDelta(graph, self.checkout),
+            news=ChangeReport(graph, self.checkout),
             go_on=partial(check_wanted, call),
         )
 
-    def read(self, line: Checkout) -> Checkout:
+    def read(self, checkout: Checkout) -> Checkout:
         """Another branch or snapshot, at the same moment."""
-        return self._copy(line, DraftIndex(self._file, line.name))
+        return self._copy(checkout, DraftIndex(self._file, checkout.name))
 
-    def _copy(self, line: Checkout, index: DraftIndex) -> Checkout:
+    def _copy(self, checkout: Checkout, index: DraftIndex) -> Checkout:
         at = index.position
         found = Checkout(
-            self._file, line.name, None, Head(at.commit, at.seq, self._graph.schema_at(at.commit))
+            self._file,
+            checkout.name,
+            None,
+            Head(at.commit, at.seq, self._graph.schema_at(at.commit)),
         )
         found.nodes = index
         found.use(self._graph.compiled(found.head.schema))
@@ -354,9 +364,9 @@ class DraftWrite:
 
     def change_schema(self, schema: Schema) -> None:
         """Go on with these types; call it before any other change."""
-        self.line.nodes.adopt(schema)
-        self.line.use(self._graph.compile(schema))
-        self.nodes.use(guard_of(self._access, self.line.name, self.line.compiled))
+        self.checkout.nodes.adopt(schema)
+        self.checkout.use(self._graph.compile(schema))
+        self.nodes.use(guard_of(self._access, self.checkout.name, self.checkout.compiled))
         self.schema = schema
 
     @property

@@ -226,17 +226,17 @@ def change_of(nodes: PendingNodes, node: object, *, upsert: bool) -> Put | None:
         return None
     own = node.__dict__
     values = {name: value for name in descriptor.by_name if (value := own.get(name)) is not None}
-    seen = nodes.seen.schema.by_name.get(descriptor.name)
-    if seen is not None and seen is not descriptor:
-        values = _said(seen, descriptor, values)
-        values.update(_kept(seen, descriptor, state.loaded if state.stored else None))
+    visible = nodes.visible.schema.by_name.get(descriptor.name)
+    if visible is not None and visible is not descriptor:
+        values = _said(visible, descriptor, values)
+        values.update(_kept(visible, descriptor, state.loaded if state.stored else None))
     if state.stored:
         return Put(descriptor.name, values, state.id, "update", state.loaded)
     return Put(descriptor.name, values, state.id, "upsert" if upsert else "create")
 
 
 def _said(
-    seen: TypeDescriptor, descriptor: TypeDescriptor, values: dict[str, object]
+    visible: TypeDescriptor, descriptor: TypeDescriptor, values: dict[str, object]
 ) -> dict[str, object]:
     """The values of an instance without those that it has by itself and the branch has not.
 
@@ -245,18 +245,18 @@ def _said(
     return {
         name: value
         for name, value in values.items()
-        if name in seen.by_name or value not in ([], _own_default(descriptor.by_name[name]))
+        if name in visible.by_name or value not in ([], _own_default(descriptor.by_name[name]))
     }
 
 
 def _kept(
-    seen: TypeDescriptor, descriptor: TypeDescriptor, loaded: Mapping[str, object] | None
+    visible: TypeDescriptor, descriptor: TypeDescriptor, loaded: Mapping[str, object] | None
 ) -> dict[str, object]:
     """What was loaded into fields that the branch has and the declared type has not."""
     return {
         name: value
         for name, value in (loaded or {}).items()
-        if name in seen.by_name and name not in descriptor.by_name
+        if name in visible.by_name and name not in descriptor.by_name
     }
 
 
@@ -266,11 +266,11 @@ def _own_default(field: PredicateDescriptor) -> object:
     return list(field.default) if many else field.default  # type: ignore[call-overload]
 
 
-def remember(node: object, state: NodeState, fate: WriteOutcome) -> None:
+def remember(node: object, state: NodeState, outcome: WriteOutcome) -> None:
     """Let an instance know what is stored of it, if its write lands."""
     known = state_of(node)  # type: ignore[arg-type]
     known.id, known.handle = state.id, state.handle
-    known.remember(stored=True, values=state.values, fate=fate)
+    known.remember(stored=True, values=state.values, outcome=outcome)
 
 
 def request_of(node: object, *, upsert: bool) -> list[object]:

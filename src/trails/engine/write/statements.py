@@ -34,7 +34,7 @@ def apply_statements(
     Without ``validate`` the statements are logged as they are.
     """
     nodes = write.nodes
-    terms = nodes.seen.terms
+    terms = nodes.visible.terms
     gone, come = list(terms.parse(removed)), list(terms.parse(added))
     outside = [quad for quad in (*gone, *come) if not terms.describes(quad)]
     if outside and not nodes.sees_all:

@@ -23,7 +23,7 @@ from trails.engine.visibility.access import (
     Access,
     WriteGuard,
     check_change,
-    check_standing,
+    check_credential,
     check_wanted,
     check_write_time,
     guard_of,
@@ -86,7 +86,7 @@ class Write:
     def __init__(
         self,
         graph: Graph,
-        line: Checkout,
+        checkout: Checkout,
         *,
         actor: str,
         message: str = "",
@@ -96,18 +96,19 @@ class Write:
         access: Access = OPEN,
     ) -> None:
         """``call`` is what it is part of; nothing is written without ``access``."""
-        if line.fixed:
+        if checkout.fixed:
             raise TransactionError(
-                f"Snapshots are read-only; create a branch from commit {line.name[1:]} to write."
+                "Snapshots are read-only; create a branch from commit "
+                f"{checkout.name[1:]} to write."
             )
-        check_change(access, line.name)
+        check_change(access, checkout.name)
         self._graph = graph
-        self._line = line
+        self._checkout = checkout
         self._access = access
         self._call = call
         self._merged: str | None = None
         self._draft = CommitDraft(
-            branch=line.name,
+            branch=checkout.name,
             actor=actor,
             time="",
             schema="",
@@ -120,45 +121,45 @@ class Write:
         self._former_schema: Schema | None = None
         self._expected = expected_head
         self._stack = ExitStack()
-        self._delta = WriteDelta(graph, line)
-        self.fate = WriteOutcome()
+        self._delta = WriteDelta(graph, checkout)
+        self.outcome = WriteOutcome()
         self.replayed: KeyedOutcome | None = None
         """What came of the first write with this key; then nothing is written."""
 
     @property
-    def line(self) -> Checkout:
+    def checkout(self) -> Checkout:
         """The branch that is written."""
-        return self._line
+        return self._checkout
 
     def begin(self) -> None:
         """Take the lock, check the expected head, open the index's transaction."""
-        graph, line = self._graph, self._line
+        graph, checkout = self._graph, self._checkout
         check_write_time(graph, self._call)
         self._stack.enter_context(graph.writing(self._draft.actor))
         self._begun = monotonic()
         try:
-            graph.prepare(line)
-            head = graph.log_head(line.name)
+            graph.prepare(checkout)
+            head = graph.log_head(checkout.name)
             if self.key is not None:
                 self.replayed = self.key.find()
                 if self.replayed is not None and self.key.complete:
                     self.key.check(self.replayed)
             if self._expected not in {None, head.commit} and self.replayed is None:
-                raise head_moved(line.name, str(self._expected), head.commit)  # noqa: TRY301
+                raise head_moved(checkout.name, str(self._expected), head.commit)  # noqa: TRY301
             self._head = head
             self._draft = msgspec.structs.replace(
-                self._draft, time=now(), schema=line.schema.digest
+                self._draft, time=now(), schema=checkout.schema.digest
             )
             guard = self._guard()
             seq = graph.log.last_seq() + 1
-            self._news = ChangeReport(graph, line)
+            self._news = ChangeReport(graph, checkout)
             graph.file.begin()
         except BaseException:
             self._stack.close()
             raise
         with graph.file.writer() as db:
             self.nodes = PendingNodes(
-                line,
+                checkout,
                 db,
                 seq,
                 guard=guard,
@@ -182,16 +183,16 @@ class Write:
 
     def _guard(self) -> WriteGuard | None:
         """What stands between the actor and the types that the line has now."""
-        return guard_of(self._access, self._line.name, self._line.compiled)
+        return guard_of(self._access, self._checkout.name, self._checkout.compiled)
 
     def change_schema(self, schema: Schema) -> None:
         """From this commit on the graph has these types; call it before any other change."""
-        line = self._line
+        checkout = self._checkout
         self._news.add_everything()
-        self._former_schema = line.schema
-        self._delta.change_types(line.terms)
-        line.nodes.adopt(schema)
-        line.use(self._graph.compile(schema))
+        self._former_schema = checkout.schema
+        self._delta.change_types(checkout.terms)
+        checkout.nodes.adopt(schema)
+        checkout.use(self._graph.compile(schema))
         self._draft = msgspec.structs.replace(self._draft, schema=schema.digest)
         self.nodes.use(self._guard())
 
@@ -220,11 +221,11 @@ class Write:
         if self.key is not None:
             self.key.check(first)
         self._undo()
-        self.fate.landed = True
+        self.outcome.landed = True
         return None if first.commit is None else self._graph.ancestry.commit(first.commit)
 
     def _commit(self) -> Commit | None:
-        graph, line, delta = self._graph, self._line, self._delta
+        graph, checkout, delta = self._graph, self._checkout, self._delta
         try:
             payload = delta.seal()
             same_schema = self._draft.schema == self._head.schema
@@ -232,30 +233,32 @@ class Write:
                 if self.key is not None:
                     self.key.keep(self.result)
                 self._undo()
-                self.fate.landed = True
+                self.outcome.landed = True
                 return None
             delta.finish_load()
-            check_standing(graph, self._call)
+            check_credential(graph, self._call)
             graph.on_step("before_append")
-            head = graph.log.head(line.name)
+            head = graph.log.head(checkout.name)
             keyed = None if self.key is None else self.key.outcome(self.result)
-            commit = append(graph.log, self._draft, payload, line.schema, head, self._merged, keyed)
+            commit = append(
+                graph.log, self._draft, payload, checkout.schema, head, self._merged, keyed
+            )
         except BaseException:
             self.abandon()
             raise
         # From here on the commit is a fact; what fails below is a view that lags.
-        self.fate.landed = True
+        self.outcome.landed = True
         with self._stack:
-            land(graph, line, commit, payload, delta.staged)
-            line.head = graph.log_head(line.name)
+            land(graph, checkout, commit, payload, delta.staged)
+            checkout.head = graph.log_head(checkout.name)
         self._news.tell(self.nodes.touches, self._head.commit, commit.id)
         graph.on_step("before_acknowledge")
         return commit
 
     def abandon(self) -> None:
         """Forget everything."""
-        if self.fate.landed is None:
-            self.fate.landed = False
+        if self.outcome.landed is None:
+            self.outcome.landed = False
             self._undo()
 
     def _undo(self) -> None:
@@ -265,7 +268,7 @@ class Write:
             try:
                 self._graph.file.rollback()
                 if self._former_schema is not None:
-                    self._line.use(self._graph.compile(self._former_schema))
+                    self._checkout.use(self._graph.compile(self._former_schema))
             finally:
                 self._stack.close()
 

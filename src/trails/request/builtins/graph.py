@@ -83,7 +83,7 @@ def _snapshot(desk: ToolContext, ctx: GraphContext) -> object:
         "graph": ctx.graph,
         "branch": ctx.branch or None,
         "snapshot": ctx.snapshot,
-        "head": ctx.line.head.commit,
+        "head": ctx.checkout.head.commit,
         "schema": schema.digest,
         "nodes": sum(counts[each.name] for each in schema.types if each.extends is None),
         "types": [
