@@ -154,14 +154,14 @@ class SessionCallers:
         self._authenticator = authenticator
         self._scopes = frozenset(hello.scopes)
         self._wanted = bytes.fromhex(hello.wanted) if hello.wanted else None
-        self.standing = hello.token
+        self.default_token = hello.token
         """What counts as presented where a message carries no token."""
 
     async def resolve(self, token: Secret | None, *, begins: bool) -> Actor | Failure:
         """Who sends a message; the token that begins a session stands for what follows."""
-        actor = await self._judge(self.standing if token is None else token)
+        actor = await self._judge(self.default_token if token is None else token)
         if begins and token is not None and not isinstance(actor, Failure):
-            self.standing = token
+            self.default_token = token
         return actor
 
     async def _judge(self, token: Secret | None) -> Actor | Failure:
