@@ -27,7 +27,7 @@ from trails.errors import NotFoundError, StorageError
 from trails.model.actors import Actor
 from trails.model.caches import LRUCache, VersionedCache
 from trails.model.constraints import shorten
-from trails.model.decisions import EVERYTHING
+from trails.model.decisions import ALLOW_ALL
 from trails.model.names import suggest
 from trails.model.results import Failure
 from trails.model.types import Schema
@@ -97,7 +97,7 @@ class Reader:
     ) -> None:
         """``doctor`` examines the graph; without one, what can be seen from here is examined."""
         self._service = service
-        self._authority = authority or Authorizer(service.graph, EVERYTHING)
+        self._authority = authority or Authorizer(service.graph, ALLOW_ALL)
         self._admission = admission
         self._threads = threads or Threads(service.graph.name, admission)
         self._doctor = doctor or self._examine
