@@ -110,7 +110,7 @@ def check_pattern(pattern: str) -> None:
 
 @lru_cache(maxsize=4096)
 def compile_pattern(pattern: str) -> Callable[[str], bool]:
-    """Compile to a function that tells whether the pattern occurs in a text."""
+    """Compile to a function that returns whether the pattern occurs in a text."""
     import re2  # noqa: PLC0415 - native library, loaded when a pattern is first used
 
     try:
@@ -344,7 +344,7 @@ class PartsError(KindError):
         self.errors = errors
 
     def below(self, path: str) -> list[FieldError]:
-        """The same errors, seen from outside."""
+        """The same errors, with paths relative to the outer value."""
         return [
             msgspec.structs.replace(each, field=path + each.field, message=path + each.message)
             for each in self.errors

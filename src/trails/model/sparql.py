@@ -1,17 +1,12 @@
-"""SPARQL text as tokens: what it is, what it costs at most, whether it reaches outside.
+"""SPARQL text as tokens: its form, the limits on it, and whether it reaches outside the graph.
 
-The tokenizer knows the lexical grammar of SPARQL exactly and refuses what is outside of
-it. That matters for more than manners: the engine's parser backtracks, so a text that two
-readers cut differently can hide a keyword in what one of them takes for a string. Where
-the engine itself could read a ``<`` in two ways, the text is refused.
+The tokenizer knows the lexical grammar of SPARQL exactly and refuses everything else. This is a
+security boundary: the engine's parser backtracks, so a text that two readers split differently
+can hide a keyword in what one of them takes for a string. Where the engine could read a ``<``
+in two ways, the text is refused. Everything here takes linear time and runs nothing.
 
-Everything here takes time linear in the text. Nothing here runs anything.
-
-SPARQL Update text: which operations it has, in order.
-
-A graph's data is its default graph; there are no named graphs to write to, to read from
-or to manage. So INSERT DATA, DELETE DATA, DELETE WHERE and DELETE/INSERT … WHERE are
-allowed, and what names or manages graphs is refused with what to use instead.
+A graph has only a default graph. So updates may use INSERT DATA, DELETE DATA, DELETE WHERE and
+DELETE/INSERT … WHERE; operations on named graphs are refused with what to use instead.
 """
 
 from __future__ import annotations
@@ -55,7 +50,7 @@ def _tokens(*, ascii_only: bool) -> re.Pattern[str]:
     char = f"{letter}0-9{beyond}-"
     local = rf"(?:[{char}:]|%[0-9A-Fa-f]{{2}}|\\[_~.\-!$&'()*+,;=/?#@%])"
     # The engine ends a local name before its second dot, so `:a.b.SERVICE` is `:a.b`, `.` and
-    # a keyword; it is cut there, although the standard would go on.
+    # a keyword; it is split there, although the standard would continue.
     # Every repetition is possessive or can't overlap what follows it: no text is read twice.
     pattern = rf"""
     (?P<space>(?:[ \t\r\n]++|\#[^\n\r]*+)++)
@@ -77,7 +72,7 @@ def _tokens(*, ascii_only: bool) -> re.Pattern[str]:
     return re.compile(pattern, re.VERBOSE)
 
 
-# A run of letters without a colon is no name, but words: `true.SERVICE` is three tokens.
+# A run of letters without a colon is not a name but words: `true.SERVICE` is three tokens.
 _PIECE = re.compile(r"(?P<word>[A-Za-z][A-Za-z0-9_]*)|(?P<number>[0-9]+)|(?P<other>[.-])")
 _ABSOLUTE = re.compile(r"<[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -103,7 +98,7 @@ class Token(msgspec.Struct, frozen=True, gc=False):
 
 
 def tokenize(text: str) -> list[Token]:
-    """Cut text into tokens, in one pass."""
+    """Split text into tokens, in one pass."""
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_TEXT:
         raise _too_much(f"{size} bytes", f"{MAX_TEXT // 1024} KiB ({MAX_TEXT} bytes)", "shorten it")
@@ -213,7 +208,7 @@ def significant(tokens: Iterable[Token]) -> list[Token]:
 
 
 def text_of(tokens: Iterable[Token]) -> str:
-    """The text that tokens were cut from."""
+    """The text of tokens."""
     return "".join(token.text for token in tokens)
 
 
@@ -323,7 +318,7 @@ class _Costs:
             self._skipped -= 1
         elif self._groups:
             around, joined = self._groups.pop()
-            # A group that only brackets is planned together with what it stands in.
+            # A group that only adds braces is planned together with its parent.
             self._here = around + (self._here if joined else 0)
             self._note_patterns()
 
@@ -374,7 +369,7 @@ _PROLOGUE: Final = {
 
 
 def skip_prologue(read: list[Token], at: int = 0) -> int:
-    """Where the text goes on after PREFIX, BASE and VERSION; ``read`` has no space in it."""
+    """The index after PREFIX, BASE and VERSION; ``read`` has no whitespace tokens."""
     while at < len(read) and read[at].kind == "word":
         kinds = _PROLOGUE.get(read[at].text.upper())
         if kinds is None:
@@ -505,7 +500,7 @@ class _Reader:
         )
 
     def _place(self) -> int:
-        """Where in the text the next token is."""
+        """The position of the next token in the text."""
         return self._places[self._at] if self._at < len(self._read) else len(self._tokens)
 
     def _word(self) -> str:

@@ -41,7 +41,7 @@ BROKEN: dict[str, tuple[str, str]] = {
         ":2: YAML's anchors, aliases and tags ('a') are not",
     ),
     "control_character": (f"#+ description: bell \a\n{GOOD}", "characters that YAML does not"),
-    "twice": (f"{OK}{OK}{GOOD}", ":2: description: is there twice"),
+    "twice": (f"{OK}{OK}{GOOD}", ":2: description: is declared twice"),
     "too_long_header": (f"#+ description: {'x' * 20_000}\n{GOOD}", "longer than 16 KiB"),
     "too_deep_header": (f"{OK}#+ params: {'[' * 5000}\n{GOOD}", "the header nests too deep"),
     "unknown_key": (
@@ -72,7 +72,7 @@ BROKEN: dict[str, tuple[str, str]] = {
     "params_list": (with_params("[p]"), ":2: params: must be names with types"),
     "unknown_type": (
         with_params("{ p: Strin }"),
-        ":2: params.p: 'Strin' is no type; did you mean 'String'?",
+        ":2: params.p: 'Strin' is not a type; did you mean 'String'?",
     ),
     "unknown_node_type": (with_params("{ p: Tsak }"), "did you mean 'Task'?"),
     "number_as_type": (with_params("{ p: 7 }"), ":2: params.p: a type is the name of a kind"),
