@@ -114,7 +114,7 @@ def test_the_command_installs_says_so_and_uninstalls(home):
         "serve", "--stdio", "--graph", "main", "--project", str(home.project)
     ]  # fmt: skip
     assert "already installed" in run(home, "install", "claude-code").stdout
-    assert "no longer" in run(home, "uninstall", "claude-code").stdout
+    assert "Removed acme from" in run(home, "uninstall", "claude-code").stdout
     assert json.loads(file.read_text()) == {"mcpServers": {}}
 
 
