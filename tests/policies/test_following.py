@@ -147,7 +147,7 @@ def test_policies_that_are_gone_do_not_open_a_graph(folder, caplog):
             look_again(judge)
             assert judge.mode == "policies"
             assert not judge.allows(WRITER, "Change", GRAPH, "main")
-        assert "all policies are gone" in caplog.text
+        assert "all policies were removed" in caplog.text
         write(folder, "c.cedar", WRITERS)
         look_again(judge)
         assert judge.allows(WRITER, "Read", GRAPH, "main")

@@ -69,8 +69,8 @@ def with_article(noun: str) -> str:
 
 _CUT: Final = "Input data was truncated"
 _HALF: Final = (
-    "a text in it has half of a surrogate pair (an escape from \\ud800 to \\udfff on its own), "
-    "which is no character"
+    "a string in it has half of a surrogate pair (an escape from \\ud800 to \\udfff on its own), "
+    "which is not a character"
 )
 
 
