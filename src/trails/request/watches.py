@@ -37,7 +37,7 @@ from trails.model.results import Failure
 from trails.model.types import Schema
 from trails.model.uris import HERE, InstanceAddress, ListAddress, ReadPoint, parse_address
 from trails.model.visibility import ChangeKey, SchemaFilter
-from trails.request.authorize import Authorizer, refuse_reading
+from trails.request.authorize import Authorizer
 from trails.request.resources.visible_resources import NO_TYPES
 from trails.request.rights import ActorAccess
 
@@ -156,10 +156,7 @@ class Watches:
     # --- opening and closing -----------------------------------------------------------
 
     def refuse_watch(self, actor: Actor, uri: str) -> Failure | None:
-        """Why an actor can't watch a URI, or None; who may not read may not watch."""
-        refused = refuse_reading(actor)
-        if refused is not None:
-            return refused
+        """Why an actor that may read can't watch a URI, or None."""
         found = self._resolve(actor, uri)
         return found if isinstance(found, Failure) else None
 
