@@ -44,14 +44,14 @@ def burn_drawer(ctx: Context) -> str:
     """Burn the drawer."""
     return "burnt"
 '''
-ALLOW_ALL = "permit(principal, action, resource);\n"
+EVERYTHING = "permit(principal, action, resource);\n"
 SCOPES = {"TRAILS_MCP_SCOPES": "runtime,builder"}
 
 
 def make_desk(folder, **oauth):
     """A project folder whose policies permit everything; scopes are what is left."""
     (folder / "policies").mkdir(parents=True)
-    (folder / "policies" / "all.cedar").write_text(ALLOW_ALL)
+    (folder / "policies" / "all.cedar").write_text(EVERYTHING)
     (folder / "app.py").write_text(APP)
     lines = ["[project]", "name = 'desk'", "[graphs.main]", "[auth.oauth]"]
     tables = {name: value for name, value in oauth.items() if isinstance(value, dict)}

@@ -200,12 +200,12 @@ QUERYING = frozenset({"graph_query"})
 CHANGING = frozenset({"graph_load", "graph_mutate"})
 BRANCHING = frozenset({"branch_create", "branch_delete", "branch_merge"})
 OWN = frozenset({"tasks.count", "tasks.add", "people.show"})
-ALLOW_ALL = (
+EVERYTHING = (
     *(ALWAYS | READING | QUERYING | CHANGING | BRANCHING | OWN | set(QUERIES)),
     "canary.open",
 )
 LISTED = {
-    "admin": frozenset(ALLOW_ALL),
+    "admin": frozenset(EVERYTHING),
     "reader": ALWAYS | READING | QUERYING | {"task_titles"},
     "writer": ALWAYS | READING | QUERYING | CHANGING | BRANCHING,
     "asker": ALWAYS | {"task_titles", "task_rename"},

@@ -13,9 +13,9 @@ import pytest
 from tests.journeys.access.shop import (
     ACTORS,
     AGENTS,
-    ALLOW_ALL,
     BRANCHES,
     CHANGES,
+    EVERYTHING,
     LISTED,
     NOWHERE,
     QUERIES,
@@ -52,8 +52,8 @@ def test_what_is_listed_is_what_can_be_called(shop, name, wire):
     result = listed.message.get("result", listed.message)
     tools = {each["name"] for each in result.get("tools", result.get("capabilities"))}
     assert tools == LISTED[name]
-    answers = shop.ask(wire, actor, [call(tool) for tool in ALLOW_ALL])
-    known = {tool for tool, reply in zip(ALLOW_ALL, answers, strict=True) if not is_unknown(reply)}
+    answers = shop.ask(wire, actor, [call(tool) for tool in EVERYTHING])
+    known = {tool for tool, reply in zip(EVERYTHING, answers, strict=True) if not is_unknown(reply)}
     assert known == tools
 
 
@@ -61,7 +61,7 @@ def test_what_is_listed_is_what_can_be_called(shop, name, wire):
 @pytest.mark.parametrize(("name", "wire"), PAIRS)
 def test_a_denied_tool_answers_as_an_unknown_one(shop, name, wire):
     """Status, headers and bytes are the same, also for the spelling without dots."""
-    denied = sorted(set(ALLOW_ALL) - LISTED[name])
+    denied = sorted(set(EVERYTHING) - LISTED[name])
     denied += [portable_name(each) for each in denied if "." in each]
     arguments = {"params": {}, "branch": "dev"}
     asked = [call(tool, arguments) for tool in denied]
