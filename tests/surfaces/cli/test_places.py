@@ -216,7 +216,7 @@ def test_a_server_that_is_not_there(shell):
     said = shell.error("branch", "list", "--server", url)
     assert f"no server answers at {url}" in said
     assert "trails serve" in said
-    assert "is not the address of a server" in shell.error("queries", "--server", "localhost")
+    assert "is not a server address" in shell.error("queries", "--server", "localhost")
     assert "mutually exclusive" in shell.error("queries", "--server", url, "--project", ".")
 
 

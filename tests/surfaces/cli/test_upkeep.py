@@ -69,7 +69,7 @@ def test_graphs_are_chosen(shell):
     settings = "[project]\nname = 'acme'\n[graphs.one]\n[graphs.two]\n"
     shell.write("trails.toml", settings)
     shutil.rmtree(shell.project / ".trails")
-    assert "one, two; say which with --graph" in shell.error("branch", "list")
+    assert "one, two; choose one with --graph" in shell.error("branch", "list")
     assert "there is no graph 'tow'" in shell.error("branch", "list", "--graph", "tow")
     shell.run("load", "data.ndjson", "--graph", "two")
     assert set(shell.json("backup", "../saved")["graphs"]) == {"one", "two"}
