@@ -22,6 +22,7 @@ import msgspec
 from trails.errors import CorruptionError
 from trails.log.protocol import Log
 from trails.model.history import GENESIS, Commit, Head, Position
+from trails.model.types import Schema
 
 _REMEMBERED: Final = 8_192
 """Commits; each takes more than a kilobyte."""
@@ -118,6 +119,10 @@ class Ancestry:
             self._known[identifier] = found
             self._words += len(found.message)
         return found
+
+    def schema_at(self, identifier: str) -> str:
+        """The digest of the schema with which a commit is read."""
+        return Schema().digest if identifier == GENESIS else self.commit(identifier).schema
 
     def has(self, position: Position) -> bool:
         """Whether a view that is at a position follows this log."""

@@ -11,7 +11,6 @@ that it may be told.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection
 from difflib import get_close_matches
 from functools import cached_property
@@ -29,9 +28,10 @@ from trails.model.sparql_terms import Vocabulary
 from trails.model.types import Schema
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
-from trails.views.quads.view import QuadsView
 from trails.views.terms import Terms
 
+MAIN: Final = "main"
+"""The branch that every graph has."""
 SNAPSHOT: Final = "@"
 """How the names of snapshots begin; no branch's does."""
 
@@ -82,9 +82,6 @@ class Checkout:
         self.folder = folder
         """Where its own files are; None in memory."""
         self.nodes = NodeIndex(file, name)
-        self.quads: QuadsView | None = None
-        self.quads_lock = threading.RLock()
-        self.quads_used = 0.0
         self.head = head
         """Where it is, as far as readers can see.
 
