@@ -153,6 +153,7 @@ class Graph:
             for make in views:
                 self.views.append(view := make(self))
                 opened.callback(view.close)
+            self._lines[MAIN] = self.main
             # A log that has lost commits can't say how to get to where an index is.
             if self.loss is None or not self.file.frozen:
                 self.catch_up()
@@ -179,8 +180,7 @@ class Graph:
     @cached_property
     def main(self) -> Checkout:
         """The branch that every graph has."""
-        self._lines[MAIN] = self._add_line(MAIN, self.log_head(MAIN))
-        return self._lines[MAIN]
+        return self._add_line(MAIN, self.log_head(MAIN))
 
     @property
     def status(self) -> Status:
