@@ -130,6 +130,17 @@ def test_links_lead_somewhere():
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def test_paths_lead_somewhere():
+    """Files that the documentation names exist; packages are relative to ``src/trails``."""
+    packages = "|".join(each.name for each in (ROOT / "src/trails").iterdir() if each.is_dir())
+    named = re.compile(rf"`((?:src|tests|bench|{packages})/[\w/.*-]+)(?:::\w+)?`")
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+        for path in named.findall(page.read_text(encoding="utf-8")):
+            if not path.startswith("policies/"):  # also a folder of every project
+                found = [*ROOT.glob(path), *(ROOT / "src/trails").glob(path)]
+                assert found, f"{page.name}: {path}"
+
+
 def test_the_readme_runs():
     """Its Python blocks, run one after the other, print what they say."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -116,13 +116,13 @@ def test_a_broken_file_is_told_and_left_alone(folder):
     path.write_text("{")
     for arguments in (("new", "--actor", "a"), ("list",), ("revoke", "--actor", "ann")):
         code, _, said = run(folder, *arguments)
-        assert (code, "no token is taken" in said) == (2, True)
+        assert (code, "all tokens are refused" in said) == (2, True)
     assert path.read_text() == "{"
     done = subprocess.run(
         command("doctor", "-p", folder), capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "no token is taken" in done.stdout.replace("\n", " ")
+    assert "all tokens are refused" in done.stdout.replace("\n", " ")
 
 
 def test_tokens_are_made_and_revoked_while_the_folder_is_served(folder):

@@ -392,7 +392,7 @@ def test_what_asked_for_tokens_does_so_until_it_ends(data, caplog):
     path.unlink()
     assert book.configured
     assert not book.is_current(holder)
-    assert "no token is taken" in caplog.text
+    assert "all tokens are refused" in caplog.text
     path.mkdir()
     assert TokenBook(data).configured
     path.rmdir()

@@ -68,7 +68,7 @@ def test_check_counts(trails):
     """All graphs and the server, with what may not be meant."""
     told = trails("check")
     assert "graph main: policies, 2 permits and 1 forbid in 2 files" in told
-    assert "forbids Person.salary and not Employee.salary" in told
+    assert "forbids Person.salary but not Employee.salary" in told
     assert "server: closed" in told
     found = json.loads(trails("check", "--json"))
     assert found["valid"] is True
@@ -81,7 +81,7 @@ def test_check_finds_problems(trails, folder):
         '\npermit(principal in Grup::"x", action, resource);'
     )
     told = trails("check", code=1)
-    assert "policies/c.cedar:2: policy 1: there is no kind of thing 'Grup'" in told
+    assert "policies/c.cedar:2: policy 1: unknown entity type 'Grup'" in told
     problem = json.loads(trails("check", "--json", code=1))["checks"][0]["problems"][0]
     assert problem["file"] == "policies/c.cedar"
     assert problem["line"] == 2
@@ -93,7 +93,7 @@ def test_check_knows_who_may_read_types_and_not_their_graph(trails, folder):
     written = folder / "policies" / "c.cedar"
     written.write_text(alone.format('Type::"Person"'))
     told = trails("check")
-    assert "c.cedar:1: policy 1: it permits to read Person, and nothing lets the same" in told
+    assert "c.cedar:1: policy 1: it permits reading Person, but no policy lets the same" in told
     written.write_text(alone.format('Type::"Person"') + alone.format('Graph::"main"'))
     assert "nothing lets the same" not in trails("check")
     written.write_text(
@@ -107,7 +107,7 @@ def test_check_knows_who_is_in_no_group(trails, folder):
     """Where all tokens are known, a group without members may be misspelled."""
     TokenFile(folder / ".trails").issue(TokenRequest(actor="bo", groups=("reader", "agents")))
     told = trails("check")
-    assert "no token is in the group 'readers'; did you mean 'reader'?" in told
+    assert "no token belongs to the group 'readers'; did you mean 'reader'?" in told
     assert "'agents'" not in told
 
 
@@ -166,7 +166,7 @@ def test_explain_tells_why(trails):
         (("--action", "Read", "--scope", "buildr"), "did you mean 'builder'?"),
         (("--action", "Read", "--resource", "Persn"), "did you mean 'Person'?"),
         (("--action", "Read", "--resource", "Tipe::Person"), "did you mean 'Type'?"),
-        (("--action", "InvokeQuery"), "InvokeQuery is done to a Query; say which: Query::<name>"),
+        (("--action", "InvokeQuery"), "InvokeQuery applies to a Query; name one: Query::<name>"),
         (("--action", "Read", "--graph", "x"), "there is no graph 'x'"),
     ],
 )
@@ -233,7 +233,7 @@ def test_doctor_tells_what_is_wrong_with_policies(tmp_path):
     folder = make_project(tmp_path, {"a.cedar": READERS.replace("Read", "Raed", 1)})
     done = run_command(["doctor"], folder)
     assert done.returncode == 1
-    assert "✗ policies: policies/a.cedar:1: policy 1: there is no action 'Raed'" in done.stdout
+    assert "✗ policies: policies/a.cedar:1: policy 1: unknown action 'Raed'" in done.stdout
 
 
 @pytest.mark.parametrize("way", [["--stdio"], ["--port", "0"]], ids=["stdio", "http"])
@@ -247,4 +247,4 @@ def test_nothing_is_served_with_wrong_policies_of_the_server(tmp_path, way):
     )
     done = run_command(["serve", *way], folder)
     assert done.returncode == 2
-    assert "server/a.cedar:1: policy 1: there is no action 'X'; there is GraphList" in done.stderr
+    assert "server/a.cedar:1: policy 1: unknown action 'X'; there is GraphList" in done.stderr

@@ -47,7 +47,7 @@ CASES = {
         Question(Actor("ada", groups=frozenset({"agents"})), "Read", GRAPH, "main"),
         (
             "no policy permits it; the nearest is readers: "
-            'it is for all in Group::"readers", and the '
+            'it applies to all in Group::"readers", but the '
             "actor is 'ada' in the groups: agents"
         ),
     ),
@@ -70,8 +70,8 @@ CASES = {
     "another resource": (
         Question(Actor("ada"), "InvokeCapability", Resource("Capability", "people.count"), "dev"),
         (
-            'no policy permits it; the nearest is hire: it is about Capability::"people.hire", and '
-            'the resource is Capability::"people.count"; context.branch != "dev" is false '
+            'no policy permits it; the nearest is hire: it applies to Capability::"people.hire", '
+            'but the resource is Capability::"people.count"; context.branch != "dev" is false '
             '(context.branch is "dev")'
         ),
     ),
@@ -79,7 +79,7 @@ CASES = {
         Question(Actor("cy"), "Export", GRAPH, "main"),
         (
             "no policy permits it; the nearest is ada: "
-            "it is for Actor::\"ada\", and the actor is 'cy' "
+            "it applies to Actor::\"ada\", but the actor is 'cy' "
             "in the groups: none"
         ),
     ),
@@ -87,18 +87,19 @@ CASES = {
         Question(Actor("cy"), "Change", GRAPH, "main"),
         (
             "no policy permits it; the nearest is types: "
-            'it is about each Type, and the resource is Graph::"main"'
+            'it applies to each Type, but the resource is Graph::"main"'
         ),
     ),
     "of that kind": (
         Question(Actor("cy"), "Change", Resource("Type", "Room"), "main"),
         "permitted by types",
     ),
-    "nobody": (Question(Actor("ada"), "Admin", GRAPH), "no policy permits this action to anybody"),
+    "nobody": (Question(Actor("ada"), "Admin", GRAPH), "no policy permits this action"),
     "a failure": (
         Question(Actor("bo"), "Export", GRAPH, "main"),
         (
-            "a policy failed, and then nothing is allowed: error while evaluating policy 'odd': "
+            "a policy failed to evaluate, so the request is denied: "
+            "error while evaluating policy 'odd': "
             "integer overflow while attempting to add the values `9223372036854775807` and `1`"
         ),
     ),
@@ -117,8 +118,8 @@ def test_every_policy_about_the_action_is_told():
     found = explain(JUDGE, CASES["another kind"][0])
     assert [each.policy for each in found.policies] == ["types", "people"]
     assert found.policies[1].missing == (
-        "it is for each Actor in Group::\"hr\", and the actor is 'cy' in the groups: none",
-        'it is about each Type in Graph::"other", and the resource is Graph::"main"',
+        "it applies to each Actor in Group::\"hr\", but the actor is 'cy' in the groups: none",
+        'it applies to each Type in Graph::"other", but the resource is Graph::"main"',
     )
 
 

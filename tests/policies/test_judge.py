@@ -158,7 +158,7 @@ def test_fields_that_no_policy_tells_apart_are_asked_about_once(monkeypatch):
     asked = []
     decide = judge.decide
     monkeypatch.setattr(judge, "decide", lambda *given: asked.append(given[2]) or decide(*given))
-    fields = [each for each in judge.stage.world.entities if each.kind == "Field"]
+    fields = [each for each in judge.classes.world.entities if each.kind == "Field"]
     allowed = [each.id for each in fields if judge.allows(ADA, "Read", each, "main")]
     assert "Employee.salary" not in allowed
     assert "Person.salary" not in allowed

@@ -44,6 +44,6 @@ def stop(pid):
 
 def kill_workers_of(sandbox):
     """End all of them, at work or not."""
-    for pid in children(sandbox._nursery._process.pid):
+    for pid in children(sandbox._spawner._process.pid):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -140,7 +140,7 @@ def test_real_workers_are_confined(branch, sandbox):
     """Their user, their filter and their privileges, as the system tells."""
     sandbox.query(branch, "ASK {}", caller="ann")
     list(sandbox.parse([b""], "turtle"))
-    (line, parsers) = sandbox._lines.values()
+    (line, parsers) = sandbox._groups.values()
     workers = line._idle + parsers._idle
     assert len(workers) >= 2
     for worker in workers:
@@ -175,13 +175,13 @@ def test_the_sandbox_says_what_holds(sandbox):
     ("held", "words"),
     [
         (Confinement(missing="no Landlock", uid=1000), "allow_unconfined = true"),
-        (Confinement(missing="root can't be given up", uid=0), "not run as root"),
+        (Confinement(missing="can't give up root", uid=0), "untrusted text as root"),
     ],
 )
 def test_without_confinement_text_is_refused(branch, sandbox, held, words):
     """The error says why, and how to run it anyway."""
     assert sandbox.confinement.complete
-    sandbox._nursery._confinement = held
+    sandbox._spawner._confinement = held
     for call in (
         lambda: sandbox.query(branch, "ASK {}", caller="ann"),
         lambda: sandbox.check("ASK {}"),
@@ -197,7 +197,7 @@ def test_text_runs_unconfined_if_told_so_but_never_as_root(branch, tmp_path, uid
     sandbox = Sandbox(tmp_path / "scratch", allow_unconfined=True)
     try:
         assert sandbox.confinement.complete
-        sandbox._nursery._confinement = Confinement(missing="no Landlock", uid=uid)
+        sandbox._spawner._confinement = Confinement(missing="no Landlock", uid=uid)
         if uid:
             assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="ann").truth
         else:

@@ -73,7 +73,7 @@ def test_a_reader_that_stops_leaves_nothing_running(sandbox):
     stream = sandbox.parse([statements(50_000).encode()], "n-quads")
     next(stream)
     stream.close()
-    assert not sandbox._lines[""]._running
+    assert not sandbox._groups[""]._running
     assert b"".join(sandbox.parse([b"<a:a> <a:b> 1 ."], "turtle"))
 
 
@@ -108,7 +108,7 @@ def test_a_file_that_is_wrong_is_an_error(sandbox, format, text):
 
 def test_an_unknown_format_is_an_error(sandbox):
     """It names those that are known."""
-    with pytest.raises(QueryError, match="known are turtle, n-triples"):
+    with pytest.raises(QueryError, match="use one of turtle, n-triples"):
         list(sandbox.parse([b""], "csv"))
 
 

@@ -37,7 +37,7 @@ sandbox = Sandbox(folder / "scratch", Limits(seconds=60))
 thread = threading.Thread(target=lambda: sandbox.query(branch, "ASK {}", caller="a"))
 thread.start()
 thread.join()
-line = sandbox._lines["main"]
+line = sandbox._groups["main"]
 while len(line._idle) < 2:
     time.sleep(0.01)
 slow = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l }"
@@ -45,7 +45,7 @@ threading.Thread(target=lambda: sandbox.query(branch, slow, caller="b"), daemon=
 while not line._running:
     time.sleep(0.01)
 assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="a").truth
-print(sandbox._nursery._process.pid, flush=True)
+print(sandbox._spawner._process.pid, flush=True)
 time.sleep(60)
 """
 
@@ -96,19 +96,19 @@ def test_the_debris_of_a_crash_is_removed(owner, tmp_path):
 def test_a_dead_zygote_is_replaced(branch, sandbox):
     """Its workers are gone with it; the next query gets new ones."""
     assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="ann").truth
-    process = sandbox._nursery._process
+    process = sandbox._spawner._process
     process.kill()
     process.wait()
-    wait_until(lambda: not any(worker.quiet() for worker in sandbox._lines["main"]._idle))
+    wait_until(lambda: not any(worker.quiet() for worker in sandbox._groups["main"]._idle))
     assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="ann").truth
-    assert sandbox._nursery._process is not process
+    assert sandbox._spawner._process is not process
 
 
 def test_a_worker_that_was_killed_from_outside_is_an_error_and_is_replaced(branch, sandbox):
     """Such as by a system that is out of memory."""
     sandbox.query(branch, "ASK {}", caller="ann")
-    wait_until(lambda: sandbox._lines["main"]._idle)
-    (worker,) = [each for each in sandbox._lines["main"]._idle if each.caller == "ann"]
+    wait_until(lambda: sandbox._groups["main"]._idle)
+    (worker,) = [each for each in sandbox._groups["main"]._idle if each.caller == "ann"]
     busy = seconds_used(worker.pid) + 0.2
 
     def kill():
@@ -128,8 +128,8 @@ def test_a_worker_that_was_killed_from_outside_is_an_error_and_is_replaced(branc
 def test_a_query_that_its_worker_never_read_is_given_to_another(branch, sandbox, spare):
     """An idle worker that is killed, which the system tells only after the query was sent."""
     sandbox.query(branch, "ASK {}", caller="ann")
-    wait_until(lambda: len(sandbox._lines["main"]._idle) == 2)
-    workers = {each.caller: each for each in sandbox._lines["main"]._idle}
+    wait_until(lambda: len(sandbox._groups["main"]._idle) == 2)
+    workers = {each.caller: each for each in sandbox._groups["main"]._idle}
     for each in workers.values():
         stop(each.pid)
     taken = workers["" if spare else "ann"]
@@ -168,7 +168,7 @@ def test_a_query_is_given_to_another_once(branch, sandbox, monkeypatch):
 def test_nothing_is_started_before_it_is_needed(tmp_path):
     """A sandbox that nobody uses costs nothing."""
     sandbox = Sandbox(tmp_path / "scratch")
-    assert sandbox._nursery._process is None
+    assert sandbox._spawner._process is None
     assert not (tmp_path / "scratch").exists()
     sandbox.close()
 
@@ -177,7 +177,7 @@ def test_closing_leaves_nothing(branch, tmp_path):
     """No process, no folder, and no more answers."""
     sandbox = Sandbox(tmp_path / "scratch")
     sandbox.query(branch, "ASK {}", caller="ann")
-    zygote = sandbox._nursery._process.pid
+    zygote = sandbox._spawner._process.pid
     workers = children(zygote)
     assert workers
     sandbox.close()
@@ -191,13 +191,13 @@ def test_closing_leaves_nothing(branch, tmp_path):
 def test_a_killed_workers_folder_is_not_used_again(branch, sandbox, tmp_path):
     """It is removed, and the next worker has another."""
     sandbox.query(branch, "ASK {}", caller="ann")
-    folders = {worker.folder for worker in sandbox._lines["main"]._idle}
+    folders = {worker.folder for worker in sandbox._groups["main"]._idle}
     for _ in range(3):
         with pytest.raises(LimitError):
             sandbox.query(branch, SLOW, caller="ann", limits=Limits(seconds=0.2))
     sandbox.query(branch, "ASK {}", caller="ann")
     wait_until(lambda: not any(folder.exists() for folder in folders))
-    assert not folders & {worker.folder for worker in sandbox._lines["main"]._idle}
+    assert not folders & {worker.folder for worker in sandbox._groups["main"]._idle}
 
 
 def test_a_temporary_sandbox_has_a_folder_of_its_own(branch, tmp_path, monkeypatch):
@@ -219,7 +219,7 @@ def test_the_files_that_workers_share_can_not_be_written(branch, sandbox, tmp_pa
     def shared():
         # Of the first worker's base nothing may be left: it is compacted for those that follow.
         found = []
-        for worker in sandbox._lines["main"]._idle:
+        for worker in sandbox._groups["main"]._idle:
             for path in worker.folder.glob("*.sst"):
                 with suppress(FileNotFoundError):  # a store removes what it has compacted
                     found.append(path.stat())
@@ -240,7 +240,7 @@ def priorities(worker):
 def test_a_long_query_lets_others_go_first(branch, sandbox):
     """Its thread's priority is lowered while it runs; the next query has a fresh thread."""
     sandbox.query(branch, "ASK {}", caller="ann")
-    line = sandbox._lines["main"]
+    line = sandbox._groups["main"]
     wait_until(lambda: line._idle)
     worker = line._idle[-1]
     first = worker._thread

@@ -209,7 +209,7 @@ def test_lines_do_not_mix(tmp_path):
     for n in (0, 1, 2, 1, 3, 1, 0):
         result = sandbox.query(branches[n], "SELECT ?o { ?s ?p ?o }", caller="ann")
         assert result.rows == ((ox.NamedNode(f"{EX}{n}"),),)
-    assert list(sandbox._lines) == ["b1", "b0"]
+    assert list(sandbox._groups) == ["b1", "b0"]
     assert [branch.checkpoints for branch in branches] == [2, 1, 1, 1]
     sandbox.close()
 
@@ -231,7 +231,7 @@ def test_a_caller_has_some_queries_at_a_time(branch, tmp_path):
     sandbox.query(branch, "ASK {}", caller="ann")
     thread = threading.Thread(target=run)
     thread.start()
-    wait_until(lambda: sandbox._lines["main"]._running)
+    wait_until(lambda: sandbox._groups["main"]._running)
     for _ in range(3):
         with pytest.raises(BudgetError, match=r"'\[sandbox\] per_caller'") as caught:
             sandbox.query(branch, "ASK {}", caller="eve")
@@ -272,7 +272,7 @@ def test_who_used_much_leaves_a_worker_to_the_others(branch, sandbox):
     loops = [threading.Thread(target=loop, args=(caller,)) for caller in callers]
     for each in loops:
         each.start()
-    line = sandbox._lines["main"]
+    line = sandbox._groups["main"]
     wait_until(lambda: line._running == 2 and line._places._waiting)
     for _ in range(3):
         assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="ann").truth
@@ -327,13 +327,13 @@ def test_workers_are_used_again(branch, sandbox):
     for _ in range(20):
         sandbox.query(branch, "ASK {}", caller="ann")
         list(sandbox.parse([b"<a:a> <a:b> 1 ."], "turtle"))
-    lines = sandbox._lines.values()
+    lines = sandbox._groups.values()
     assert all(line._idle for line in lines)
     assert all(worker.alive for line in lines for worker in line._idle)
-    followers = {worker.pid for worker in sandbox._lines["main"]._idle if worker.caller == "ann"}
+    followers = {worker.pid for worker in sandbox._groups["main"]._idle if worker.caller == "ann"}
     for _ in range(20):
         sandbox.query(branch, "ASK {}", caller="ann")
-    used = {worker.pid for worker in sandbox._lines["main"]._idle if worker.caller == "ann"}
+    used = {worker.pid for worker in sandbox._groups["main"]._idle if worker.caller == "ann"}
     assert used == followers
     assert len(used) == 1
 
@@ -345,7 +345,7 @@ def test_a_worker_that_has_followed_many_commits_is_replaced(branch, sandbox, mo
     for number in range(100):
         branch.commit(added=f'<x:s{number}> <x:p> "v" .\n')
         sandbox.query(branch, "ASK {}", caller="ann")
-        line = sandbox._lines["main"]
+        line = sandbox._groups["main"]
         used |= {worker.pid for worker in line._idle}
         assert all(worker.fed < 60 * 512 for worker in line._idle)
     assert len(used) > 2

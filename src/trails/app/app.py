@@ -48,6 +48,8 @@ from trails.model.writes import LoadRequest, LoadResult, Mutation
 from trails.registry.cell import Declarations, RegistryCell, collect, discover
 from trails.registry.registry import Registry, with_queries
 from trails.request.builtins.meta import META
+from trails.request.builtins.queries import query_by_name
+from trails.request.dispatch import call_capability
 from trails.sandbox.pool import Sandbox
 from trails.sandbox.scratch import SCRATCH
 
@@ -342,13 +344,14 @@ class App:
         self, ctx: GraphContext, name: str, arguments: Mapping[str, object] | None = None
     ) -> object:
         """Call a capability with JSON arguments; the result is in JSON form."""
-        return self.service(ctx.graph).call(ctx, name, arguments or {})
+        self._cell(ctx.graph)  # refuses a graph that is not served
+        return call_capability(ctx, name, arguments or {})
 
     def query(
         self, ctx: GraphContext, name: str, params: Mapping[str, object] | None = None
     ) -> QueryAnswer | str | None:
         """Run a stored query: its answer, or the commit of one that changes (None: no change)."""
-        return self.service(ctx.graph).query(ctx, name, params or {})
+        return query_by_name(self.service(ctx.graph), ctx, name, params or {})
 
     def ask(self, ctx: GraphContext, text: str, /, **params: object) -> QueryAnswer:
         """Run anybody's SPARQL query, confined and within the limits of ``[sandbox]``."""

@@ -161,7 +161,7 @@ class PolicyDesk:
             tuple(dict.fromkeys(each.statement.file for each in policies)),
             sum(each.permits for each in policies),
             sum(not each.permits for each in policies),
-            notes=tuple(advise(judge.policies, judge.stage.world, self._groups())),
+            notes=tuple(advise(judge.policies, judge.classes.world, self._groups())),
         )
 
     def _groups(self) -> frozenset[str] | None:
@@ -192,7 +192,7 @@ class PolicyDesk:
         if not isinstance(judge, CedarJudge):
             return _OPEN
         whole = Resource("Server", SERVER) if of_server else Resource("Graph", chosen)
-        resource = find_resource(judge.stage.world, question, whole)
+        resource = find_resource(judge.classes.world, question, whole)
         return explain(
             judge,
             Question(

@@ -1,1 +1,1 @@
-"""Credentials: tokens of our own and access tokens of others; who presents one is told by it."""
+"""Credentials: our own tokens, and access tokens of other issuers, each verified into an actor."""

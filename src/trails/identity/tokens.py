@@ -1,15 +1,12 @@
-"""``.trails/tokens.json``: all tokens of a project, by hash.
+"""Tokens of a project: their text, the file that stores their hashes, and fast lookup.
 
-Commands write it, whoever serves the folder reads it, at the same time: it is replaced as a
-whole, and writers take turns by a lock of its own. Nothing is ever taken out of it, so that it
-tells for good that this project asks for tokens; the file of the lock says so, too, in case it
-is deleted. A digest shows changes that leave the file readable, such as another actor's name.
+A token is ``trails_<id>_<secret>``: the id finds its record, the secret proves it.
+``.trails/tokens.json`` stores SHA-256 hashes only. Commands write the file while a server
+reads it, so it is replaced as a whole, and writers take a lock. Records are never removed, so
+the file (and its lock file, in case it is deleted) shows forever that this project requires
+tokens. A digest detects edits that leave the file readable.
 
-The text of a token: ``trails_<id>_<secret>``. The id finds its record, the secret proves it.
-
-Whether a token can be what is asked for: its actor, groups, scopes and end.
-
-The tokens of a project while it is served: looked up often, read again when they change.
+``TokenBook`` answers lookups from memory and reloads the file when it changes.
 """
 
 from __future__ import annotations
@@ -52,12 +49,12 @@ from trails.model.iris import digest_of
 
 _ID_BYTES: Final = 6
 _SECRET_BYTES: Final = 32
-"""256 bits: more than can be guessed, so a plain hash keeps it."""
+"""256 bits can't be guessed, so a plain hash protects them."""
 _TEXT: Final = re.compile(r"trails_([0-9a-f]{12})_([A-Za-z0-9_-]{43,128})", re.ASCII)
 
 
 class NewToken(NamedTuple):
-    """A token that nobody has seen yet."""
+    """A token that was just made, with its secret."""
 
     id: str
     hash: str
@@ -65,19 +62,19 @@ class NewToken(NamedTuple):
 
 
 def make_token() -> NewToken:
-    """A token from the system's source of randomness."""
+    """Make a token from the system's source of randomness."""
     id_, secret = token_hex(_ID_BYTES), token_urlsafe(_SECRET_BYTES)
     return NewToken(id_, hash_of(secret).hex(), Secret(f"trails_{id_}_{secret}"))
 
 
 def split_token(token: Secret) -> tuple[str, Secret] | None:
-    """The id and the secret of a token; None for a text that is none."""
+    """Return the id and the secret of a token; None if the text isn't a token."""
     found = _TEXT.fullmatch(token.reveal())
     return None if found is None else (found[1], Secret(found[2]))
 
 
 def hash_of(secret: str) -> bytes:
-    """What is kept of a secret."""
+    """Return the stored form of a secret."""
     return sha256(secret.encode()).digest()
 
 
@@ -94,36 +91,36 @@ _UNITS: Final = {
 
 
 def check_groups(groups: tuple[str, ...]) -> tuple[str, ...]:
-    """Groups, each once, in order; what can't be a group's name is refused."""
+    """Return the groups, sorted and without duplicates; refuse invalid names."""
     for each in groups:
         if not each.strip() or each != each.strip() or "," in each or not each.isprintable():
             raise TrailsError(
-                f"{each[:_LONGEST_GROUP]!r} can't be a group: printable characters without "
+                f"{each[:_LONGEST_GROUP]!r} is not a valid group: use printable characters without "
                 "commas and without spaces around them; give --group once for each"
             )
         if len(each) > _LONGEST_GROUP:
-            raise TrailsError(f"a group's name has {_LONGEST_GROUP} characters at most")
+            raise TrailsError(f"a group name may have at most {_LONGEST_GROUP} characters")
     named = tuple(sorted(set(groups)))
     if len(named) > MOST_GROUPS:
-        raise TrailsError(f"an actor can be in {MOST_GROUPS} groups, not in {len(named)}")
+        raise TrailsError(f"an actor can be in at most {MOST_GROUPS} groups, not {len(named)}")
     return named
 
 
 def check_scopes(scopes: tuple[str, ...]) -> tuple[Scope, ...]:
-    """Scopes, each once, from the least to the most."""
+    """Return the scopes without duplicates, least powerful first."""
     for each in scopes:
         if each not in SCOPES:
             near = get_close_matches(each, SCOPES, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise TrailsError(f"there is no scope {each[:100]!r}, only {', '.join(SCOPES)}{hint}")
+            raise TrailsError(f"unknown scope {each[:100]!r}; use {', '.join(SCOPES)}{hint}")
     return tuple(each for each in SCOPES if each in scopes)
 
 
 def check_request(request: TokenRequest) -> TokenRequest:
-    """A request that can be fulfilled, in order."""
+    """Check and normalise a request."""
     if request.actor == LOCAL.name:
         raise TrailsError(
-            "'local' is whoever works on this machine without a token; name another actor"
+            "'local' is reserved for users of this machine without a token; name another actor"
         )
     return TokenRequest(
         actor=checked_actor(request.actor),
@@ -134,22 +131,22 @@ def check_request(request: TokenRequest) -> TokenRequest:
 
 
 def parse_end(text: str, now: datetime) -> datetime:
-    """When a token ends that is made now: ``30d``, a date, or a date and time."""
+    """Parse the end of a new token: ``30d``, a date, or a date and time."""
     found = _DURATION.fullmatch(text)
     try:
         end = now + int(found[1]) * _UNITS[found[2]] if found else _parse_time(text)
     except (ValueError, OverflowError):
         raise TrailsError(
-            f"{text[:100]!r} is no end of a token: write a duration such as 30d, 12h or 90m, a "
+            f"{text[:100]!r} is not a valid end: use a duration such as 30d, 12h or 90m, a "
             "date such as 2027-01-31, or a time such as 2027-01-31T12:00:00Z"
         ) from None
     if end <= now:
-        raise TrailsError(f"{text!r} is over already: it is {now:%Y-%m-%dT%H:%M:%SZ}")
+        raise TrailsError(f"{text!r} is in the past: it is now {now:%Y-%m-%dT%H:%M:%SZ}")
     return end.replace(microsecond=0)
 
 
 def _parse_time(text: str) -> datetime:
-    """A time; one without a zone is UTC."""
+    """Parse a time; one without a zone is UTC."""
     end = datetime.fromisoformat(text)
     return end.replace(tzinfo=UTC) if end.tzinfo is None else end.astimezone(UTC)
 
@@ -159,11 +156,11 @@ _LOCK_FILE: Final = "tokens.lock"
 _HASH: Final = "^[0-9a-f]{64}$"
 _SHOWN_IDS: Final = 5
 _ID: Final = re.compile("[0-9a-f]{12}", re.ASCII)
-"""What may be repeated in an error: anything else might be a secret at the wrong place."""
+"""What an error may repeat: anything else might be a secret in the wrong place."""
 
 
 class StoredToken(TokenRecord, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A record as the file has it."""
+    """A record in the file."""
 
     hash: Annotated[str, msgspec.Meta(pattern=_HASH)]
     """SHA-256 of the secret, in hexadecimal."""
@@ -173,28 +170,26 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Literal[1]
     tokens: tuple[StoredToken, ...]
     digest: str = ""
-    """SHA-256 of the tokens; files that were written by earlier versions have none."""
+    """SHA-256 of the tokens; files of earlier versions have none."""
 
 
 _decoder: Final = msgspec.json.Decoder(_Stored)
 
 
 class TokenFile:
-    """The tokens of one project."""
-
     def __init__(self, data: Path) -> None:
         """``data``: the project's ``.trails``."""
         self._folder = data
         self.path = data / TOKENS_FILE
 
     def read(self) -> tuple[StoredToken, ...]:
-        """All tokens, oldest first; CorruptionError for a file that can't be believed."""
+        """Return all tokens, oldest first; raise CorruptionError if the file can't be trusted."""
         try:
             text = self.path.read_bytes()
         except FileNotFoundError:
             if not self._ever_written():
                 return ()
-            raise self._broken(f"it is missing, and {_LOCK_FILE} shows that it was there") from None
+            raise self._broken(f"it is missing, but {_LOCK_FILE} shows that it existed") from None
         except OSError as error:
             raise self._broken(error.strerror or str(error)) from None
         try:
@@ -202,26 +197,26 @@ class TokenFile:
             found = stored.tokens
             _check(found)
             if stored.digest and stored.digest != digest_of(found):
-                raise ValueError("its digest differs: something in it was changed")  # noqa: TRY301
+                raise ValueError("its digest does not match, so it was edited")  # noqa: TRY301
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
             raise self._broken(_without_values(str(error))) from None
         return found
 
     def _broken(self, why: str) -> CorruptionError:
         return CorruptionError(
-            f"{self.path} can't be read as a list of tokens: {why}. Until it can, no token is "
-            f"taken. Put back a copy of it, or remove it together with {_LOCK_FILE} and make new "
-            "tokens"
+            f"{self.path} can't be read as a list of tokens: {why}. Until that is fixed, all "
+            f"tokens are refused. Restore a copy, or remove it together with {_LOCK_FILE} and "
+            "make new tokens"
         )
 
     def _ever_written(self) -> bool:
-        """Whether the lock's file says that there were tokens."""
+        """Whether the lock file says that tokens were made."""
         with suppress(FileNotFoundError):
             return bool((self._folder / _LOCK_FILE).stat().st_size)
         return False
 
     def issue(self, request: TokenRequest) -> IssuedToken:
-        """Make a token; its text is in the answer and nowhere else."""
+        """Make a token; its secret is only in the result."""
         checked = check_request(request)
         now = datetime.now(UTC).replace(microsecond=0)
         end = None if checked.expires is None else parse_end(checked.expires, now)
@@ -243,14 +238,14 @@ class TokenFile:
         return IssuedToken(record, made.token)
 
     def revoke(self, ids: Sequence[str] = (), actor: str | None = None) -> list[TokenRecord]:
-        """End tokens, by id or all of an actor; those that had ended before stay as they were."""
+        """Revoke tokens by id, or all of an actor; tokens that have ended stay unchanged."""
         wanted = {_id_in(each) for each in ids}
         now = datetime.now(UTC).replace(microsecond=0)
         with self._changing() as found:
             _check_known(wanted, found)
             if actor is not None and not any(each.actor == actor for each in found):
                 raise NotFoundError(
-                    f"no token is for the actor {actor!r}; 'trails token list' has all"
+                    f"the actor {actor!r} has no tokens; 'trails token list' shows all"
                 )
             meant = [each for each in found if each.id in wanted or each.actor == actor]
             ended = {
@@ -261,12 +256,12 @@ class TokenFile:
         return [_public(each) for each in ended.values()]
 
     def list(self) -> list[TokenRecord]:
-        """All tokens, oldest first, without their hashes."""
+        """Return all tokens, oldest first, without their hashes."""
         return [_public(each) for each in self.read()]
 
     @contextmanager
     def _changing(self) -> Iterator[tuple[StoredToken, ...]]:
-        """The tokens, while nobody else changes them."""
+        """Return the tokens while holding the lock."""
         private_folder(self._folder)
         with open(self._folder / _LOCK_FILE, "ab", opener=private_opener) as lock:
             try:
@@ -281,7 +276,7 @@ class TokenFile:
                 lock.write(b"tokens\n")
 
     def _write(self, tokens: Sequence[StoredToken]) -> None:
-        """Replace the file: others see it before or after, and a power cut leaves one of them."""
+        """Replace the file atomically; a power cut leaves the old or the new one."""
         stored = _Stored(1, tuple(tokens), digest_of(tuple(tokens)))
         text = msgspec.json.format(msgspec.json.encode(stored), indent=1)
         remove_unfinished(self.path)
@@ -289,7 +284,7 @@ class TokenFile:
 
 
 def _check(tokens: Sequence[StoredToken]) -> None:
-    """What the form of a record does not say."""
+    """Check what the struct's types don't express."""
     if len({each.id for each in tokens}) != len(tokens):
         raise ValueError("two tokens have the same id")
     for each in tokens:
@@ -300,7 +295,7 @@ def _check(tokens: Sequence[StoredToken]) -> None:
 
 
 def _check_names(token: StoredToken) -> None:
-    """Whether a record names a token and an actor as those are named that were made here."""
+    """Check that a record's id and names have the form that we write."""
     if not _ID.fullmatch(token.id):
         raise ValueError("an id is not 12 of 0-9 and a-f")
     try:
@@ -311,12 +306,12 @@ def _check_names(token: StoredToken) -> None:
 
 
 def _without_values(problem: str) -> str:
-    """A decoder's complaint without what it quotes."""
+    """Return a decoder's message without the values it quotes."""
     return re.sub(r"'[^']*'", "a value", problem)
 
 
 def _id_in(text: str) -> str:
-    """The id that a text names; of a whole token, which somebody pasted, only that is used."""
+    """Return the id in a text; of a whole token that was pasted, use only the id."""
     split = split_token(Secret(text))
     return text if split is None else split[0]
 
@@ -328,7 +323,9 @@ def _check_known(wanted: set[str], found: Sequence[StoredToken]) -> None:
         shown = ", ".join(live[-_SHOWN_IDS:]) or "none"
         first = min(unknown)
         named = f"the id {first!r}" if _ID.fullmatch(first) else "such an id (12 of 0-9 and a-f)"
-        raise NotFoundError(f"no token has {named}; there is {shown}: 'trails token list' has all")
+        raise NotFoundError(
+            f"no token has {named}; there is {shown}: 'trails token list' shows all"
+        )
 
 
 def _public(token: StoredToken) -> TokenRecord:
@@ -337,7 +334,7 @@ def _public(token: StoredToken) -> TokenRecord:
 
 
 _PAUSE: Final = 1.0
-"""Seconds between two looks at the file."""
+"""Seconds between two checks of the file."""
 _Stamp = tuple[int, int, int]
 _logger: Final = logging.getLogger("trails")
 
@@ -348,21 +345,21 @@ class _Known(NamedTuple):
     actor: Actor
     hash: bytes
     ends: float
-    """When, in seconds since 1970; a revoked one has ended long ago."""
+    """Seconds since 1970; far in the past if the token was revoked."""
 
 
 _NOBODY: Final = _Known(Actor(""), bytes(32), 0.0)
-"""What is compared where there is no record."""
+"""Compared with when there is no record, to keep timing constant."""
 
 
 _NEVER: Final[_Stamp] = (-2, -2, -2)
-"""The stamp of a file that was not looked at."""
+"""The stamp of a file that was not read yet."""
 
 
 class TokenBook:
-    """Whose token is whose, as the file says now.
+    """Looks up tokens, as the file says now.
 
-    A file that can't be read is as if every token had been revoked: nobody gets in by breaking it.
+    If the file can't be read, all tokens are refused: damaging it grants no access.
     """
 
     def __init__(self, data: Path) -> None:
@@ -375,14 +372,14 @@ class TokenBook:
 
     @property
     def configured(self) -> bool:
-        """Whether there ever was a token, or something is wrong with the file of tokens."""
+        """Whether tokens were ever made, or the file of tokens is damaged."""
         self._refresh()
         return self._configured
 
     def find(self, token: Secret) -> Actor | None:
-        """Whose token it is, with the token's id as ``credential``; None for one that is not good.
+        """Return the actor of a token, with the token's id as ``credential``; None if invalid.
 
-        It takes the same time whether there is such an id or not.
+        Unknown and known ids take the same time.
         """
         self._refresh()
         split = split_token(token)
@@ -393,7 +390,7 @@ class TokenBook:
         return known.actor if same and time() < known.ends else None
 
     def is_current(self, actor: Actor) -> bool:
-        """Whether the token that an actor came with is still good, and still says the same."""
+        """Whether an actor's token is still valid and unchanged."""
         self._refresh()
         known = self._tokens.get(actor.credential, _NOBODY)
         now = known.actor
@@ -401,7 +398,7 @@ class TokenBook:
         return same and actor.scopes <= now.scopes and time() < known.ends
 
     def _refresh(self) -> None:
-        """Look whether the file is another one, from time to time."""
+        """Reload the file if it has changed; checks at most once a second."""
         now = monotonic()
         if now < self._looked + _PAUSE:
             return
@@ -425,10 +422,10 @@ class TokenBook:
             found = self._file.read()
         except CorruptionError as error:
             self._tokens, self._configured = {}, True
-            _logger.error("%s", error.message)  # noqa: TRY400 - the trace says nothing more
+            _logger.error("%s", error.message)  # noqa: TRY400 - the message says it all
             return
         if self._configured and not found:
-            _logger.error("%s is gone or empty: no token is taken", self._file.path)
+            _logger.error("%s is missing or empty: all tokens are refused", self._file.path)
         self._configured = self._configured or bool(found)
         self._tokens = {each.id: _know(each) for each in found}
 

@@ -40,7 +40,7 @@ class ChangeKey(NamedTuple):
     """The types of what an edge joins."""
 
 
-def facets_between(
+def change_keys_between(
     schema: Schema, before: NodeState | None, after: NodeState | None
 ) -> Iterator[ChangeKey]:
     """In what a node changed; it was made or deleted where one of its states is None."""
@@ -99,24 +99,24 @@ class SchemaFilter(msgspec.Struct, frozen=True):
     """Fields by type that may refer to instances of hidden types; such values do not exist."""
     partial_edges: frozenset[str]
     """Edge types of which some may join instances of hidden types; such edges do not exist."""
-    blurred: Mapping[str, frozenset[str]]
+    partly_hidden: Mapping[str, frozenset[str]]
     """Fields by type whose stored values are not for every instance what is seen of them."""
 
     def knows(self, handle: str) -> bool:
         """Whether a node with this handle can exist at all, going by its type."""
         return handle.partition("/")[0] in self.schema.by_name
 
-    def shows(self, facet: ChangeKey) -> bool:
-        """Whether a change in a facet is seen."""
-        descriptor, types = self.schema.by_name.get(facet.type), self.schema.by_name
+    def shows(self, key: ChangeKey) -> bool:
+        """Whether a change is visible."""
+        descriptor, types = self.schema.by_name.get(key.type), self.schema.by_name
         return (
             descriptor is not None
-            and (not facet.field or facet.field in descriptor.by_name)
-            and (not facet.target or facet.target in types)
-            and all(each in types for each in facet.ends)
+            and (not key.field or key.field in descriptor.by_name)
+            and (not key.target or key.target in types)
+            and all(each in types for each in key.ends)
         )
 
-    def see(self, state: NodeState) -> NodeState | None:
+    def apply(self, state: NodeState) -> NodeState | None:
         """A node without what is hidden of it; None when it does not exist."""
         name, values = state.type, state.values
         descriptor = self.schema.by_name.get(name)
@@ -149,7 +149,7 @@ class SchemaFilter(msgspec.Struct, frozen=True):
             del values[field]
 
 
-def make_lens(
+def make_schema_filter(
     schema: Schema, hidden_types: Iterable[str], hidden_fields: Mapping[str, frozenset[str]]
 ) -> SchemaFilter:
     """The lens that hides some types and fields, and what can't be without them."""
@@ -167,7 +167,7 @@ def make_lens(
         )
         for each in seen.types
     }
-    blurred = {
+    partly_hidden = {
         each.name: partial_refs[each.name].union(
             *(gone[name] for name in schema.family(each.name) if name not in hidden)
         )
@@ -179,7 +179,7 @@ def make_lens(
         {name: fields for name, fields in gone.items() if fields and name not in hidden},
         {name: fields for name, fields in partial_refs.items() if fields},
         partial - hidden,
-        {name: fields for name, fields in blurred.items() if fields},
+        {name: fields for name, fields in partly_hidden.items() if fields},
     )
 
 
@@ -302,16 +302,16 @@ class Visibility(msgspec.Struct, frozen=True, dict=True):
         fields = ((name, frozenset(hidden)) for name, hidden in self.hidden_fields.items())
         return self.hidden, frozenset(fields)
 
-    def lens(self, schema: Schema) -> SchemaFilter:
+    def filter(self, schema: Schema) -> SchemaFilter:
         """How nodes of some types are seen; made once."""
-        make = partial(make_lens, schema, self.hidden, self.hidden_fields)
-        return _lenses.get((schema.digest, self.key), make)
+        make = partial(make_schema_filter, schema, self.hidden, self.hidden_fields)
+        return _filters.get((schema.digest, self.key), make)
 
     def restrict(self, schema: Schema) -> Schema:
         """The types as if what is hidden had never been declared."""
-        return schema if self.reads_all else self.lens(schema).schema
+        return schema if self.reads_all else self.filter(schema).schema
 
 
 FULL: Final = Visibility()
 
-_lenses: Final[LRUCache[tuple[str, Hashable], SchemaFilter]] = LRUCache(256)
+_filters: Final[LRUCache[tuple[str, Hashable], SchemaFilter]] = LRUCache(256)

@@ -1,9 +1,8 @@
-"""Explain a decision: which policies apply, and what keeps the others from applying.
+"""Explain a decision: which policies apply, and why the others do not.
 
-The decision is the judge's own. Each condition of a policy is asked by itself, with the same
-request, so what is told is what Cedar finds.
-
-Advice: what policies may say without meaning it.
+The decision is the judge's own. Each condition of a policy is evaluated alone with the same
+request, so an explanation reports Cedar's own answers. ``advise`` warns about policies that
+are valid but may not do what their author meant.
 """
 
 from __future__ import annotations
@@ -31,8 +30,6 @@ _PART: Final = "permit(principal, action, resource) when {"
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What is to be explained."""
-
     actor: Actor
     action: Action
     resource: Resource
@@ -41,7 +38,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def explain(judge: CedarJudge, asked: Question) -> Explanation:
-    """Why something is allowed or denied."""
+    """Explain why a request is allowed or denied."""
     (actor, action, resource), places = _request(judge, asked)
     (decision,) = judge.decide(actor, action, resource, places)
     looked_at = [
@@ -62,21 +59,23 @@ def explain(judge: CedarJudge, asked: Question) -> Explanation:
 def _request(
     judge: CedarJudge, asked: Question
 ) -> tuple[tuple[Actor, Action, Resource], tuple[Place, ...]]:
-    instead = judge.stage.stands_for[asked.resource]
+    instead = judge.classes.representatives[asked.resource]
     return (asked.actor, asked.action, instead), ((asked.branch, asked.target),)
 
 
 def _reason(decision: Decision, policies: Iterable[PolicyVerdict]) -> str:
     named = ", ".join(decision.policies)
     if decision.errors:
-        return "a policy failed, and then nothing is allowed: " + "; ".join(decision.errors)
+        return "a policy failed to evaluate, so the request is denied: " + "; ".join(
+            decision.errors
+        )
     if decision.allowed:
         return f"permitted by {named}"
     if named:
         return f"forbidden by {named}"
     nearest = next((each for each in policies if each.effect == "permit"), None)
     if nearest is None:
-        return "no policy permits this action to anybody"
+        return "no policy permits this action"
     return f"no policy permits it; the nearest is {nearest.policy}: " + "; ".join(nearest.missing)
 
 
@@ -94,20 +93,20 @@ def _judge_policy(judge: CedarJudge, policy: Policy, asked: Question) -> PolicyV
 
 
 def _head(judge: CedarJudge, policy: Policy, asked: Question) -> Iterator[str]:
-    """What of the head does not fit."""
+    """List the parts of the head that don't match."""
     actor, resource = asked.actor, (asked.resource.kind, asked.resource.id)
     groups = {("Group", each) for each in actor.groups}
     if not policy.principal.fits(("Actor", actor.name), groups):
         yield (
-            f"it is for {policy.principal}, and the actor is {actor.name!r} "
+            f"it applies to {policy.principal}, but the actor is {actor.name!r} "
             f"in the groups: {', '.join(sorted(actor.groups)) or 'none'}"
         )
-    if not policy.resource.fits(resource, judge.stage.uids_above(asked.resource)):
-        yield f"it is about {policy.resource}, and the resource is {spell_uid(resource)}"
+    if not policy.resource.fits(resource, judge.classes.uids_above(asked.resource)):
+        yield f"it applies to {policy.resource}, but the resource is {spell_uid(resource)}"
 
 
 def _conditions(judge: CedarJudge, policy: Policy, asked: Question) -> Iterator[str]:
-    """The first part of each condition that does not hold."""
+    """For each condition, describe its first part that does not hold."""
     for clause in policy.says.clauses:
         wanted = isinstance(clause, pst.When)
         for part in _parts(clause.expr, "and" if wanted else "or"):
@@ -121,7 +120,7 @@ def _conditions(judge: CedarJudge, policy: Policy, asked: Question) -> Iterator[
 
 
 def _parts(expression: pst.Expr, operator: str) -> Iterator[pst.Expr]:
-    """``a && b && c``, one by one."""
+    """Split ``a && b && c`` into its parts."""
     if isinstance(expression, pst.BinaryOp) and expression.op == operator:
         yield from _parts(expression.left, operator)
         yield from _parts(expression.right, operator)
@@ -130,7 +129,7 @@ def _parts(expression: pst.Expr, operator: str) -> Iterator[pst.Expr]:
 
 
 def _evaluate(judge: CedarJudge, part: pst.Expr, asked: Question) -> tuple[str, bool | None]:
-    """A condition as text, and whether it holds; None if that fails."""
+    """Return a condition as text, and whether it holds; None if its evaluation fails."""
     anything = pst.ScopeAny()
     template = pst.Template(
         "part", "permit", anything, anything, anything, (pst.When(part),), pst.FrozenMap()
@@ -143,11 +142,11 @@ def _evaluate(judge: CedarJudge, part: pst.Expr, asked: Question) -> tuple[str, 
 
 
 def _values(judge: CedarJudge, node: object, asked: Question) -> str:
-    """What the attributes in a condition are."""
+    """Describe the values of the attributes in a condition."""
     known = _known(judge, asked)
     named = [each for each in _named(node) if each in known]
-    told = ", ".join(f"{each} is {msgspec.json.encode(known[each]).decode()}" for each in named)
-    return f" ({told})" if told else ""
+    shown = ", ".join(f"{each} is {msgspec.json.encode(known[each]).decode()}" for each in named)
+    return f" ({shown})" if shown else ""
 
 
 def _attributes(judge: CedarJudge, policy: Policy, asked: Question) -> Mapping[str, object]:
@@ -156,7 +155,7 @@ def _attributes(judge: CedarJudge, policy: Policy, asked: Question) -> Mapping[s
 
 
 def _known(judge: CedarJudge, asked: Question) -> Mapping[str, object]:
-    """All attributes of a request."""
+    """Return all attributes of a request."""
     return {
         "context.branch": asked.branch,
         "context.target": asked.target,
@@ -164,13 +163,13 @@ def _known(judge: CedarJudge, asked: Question) -> Mapping[str, object]:
         "principal.scopes": sorted(asked.actor.scopes),
         **{
             f"resource.{name}": value
-            for name, value in judge.stage.world.entities[asked.resource].attributes.items()
+            for name, value in judge.classes.world.entities[asked.resource].attributes.items()
         },
     }
 
 
 def _named(node: object) -> list[str]:
-    """The attributes that a condition looks at, each once."""
+    """List the attributes that a condition reads, each once."""
     found = (
         f"{each.base.name}.{each.attr}"
         for each in walk(node)
@@ -180,11 +179,11 @@ def _named(node: object) -> list[str]:
 
 
 _PARTS: Final = frozenset({"Type", "Field"})
-"""What a graph is made of, as far as reading is concerned."""
+"""The kinds that make up a graph's data."""
 
 
 def advise(policies: Policies, world: World, groups: frozenset[str] | None) -> Iterator[str]:
-    """Policies that are valid, and yet may surprise; ``groups``: those that somebody is in."""
+    """Warn about valid policies that may surprise; ``groups`` are those with members."""
     for policy in policies.policies:
         place = f"{policy.statement.file}:{policy.statement.line}: {policy.name}"
         yield from (f"{place}: {each}" for each in _narrow(policy, world))
@@ -194,7 +193,7 @@ def advise(policies: Policies, world: World, groups: frozenset[str] | None) -> I
 
 
 def _narrow(policy: Policy, world: World) -> Iterator[str]:
-    """A ``forbid`` of a type or field that does not reach what extends it."""
+    """Find a ``forbid`` of a type or field that does not cover its subtypes."""
     match policy.says:
         case pst.Template(
             effect="forbid", resource=pst.ScopeEq(entity=pst.EntityUid(type=kind, id=name))
@@ -207,11 +206,11 @@ def _narrow(policy: Policy, world: World) -> Iterator[str]:
             ]
             if below or str(kind) == "Type":
                 also = ", ".join(below) or "its fields"
-                yield f"it forbids {name} and not {also}; write 'resource in' to reach them too"
+                yield f"it forbids {name} but not {also}; write 'resource in' to cover them too"
 
 
 def _unopened(policy: Policy, policies: Policies) -> Iterator[str]:
-    """A ``permit`` to read a type, of a graph that the same principals may not read."""
+    """Find a ``permit`` to read a type for principals that can't read the graph."""
     match policy.says.resource:
         case (
             pst.ScopeEq(entity=pst.EntityUid(type=kind, id=name))
@@ -225,9 +224,9 @@ def _unopened(policy: Policy, policies: Policies) -> Iterator[str]:
             whose = {pst.ScopeAny(), policy.says.principal}
             if all(each.says.principal not in whose for each in opened):
                 yield (
-                    f"it permits to read {name}, and nothing lets the same principals read the "
-                    "graph, without which they are shown nothing; permit Read on the graph, and "
-                    "forbid what is to be hidden"
+                    f"it permits reading {name}, but no policy lets the same principals read the "
+                    "graph, so they see nothing; permit Read on the graph and "
+                    "forbid what they must not see"
                 )
 
 
@@ -246,4 +245,4 @@ def _empty_groups(policy: Policy, groups: frozenset[str]) -> Iterator[str]:
         if str(uid.type) == "Group" and uid.id not in groups:
             near = get_close_matches(uid.id, groups, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            yield f"no token is in the group {uid.id!r}{hint}"
+            yield f"no token belongs to the group {uid.id!r}{hint}"

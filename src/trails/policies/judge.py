@@ -1,19 +1,12 @@
-"""CedarJudge: decides by some policies about some world, neither of which changes.
+"""CedarJudge: decides requests by a fixed set of policies and entities.
 
-When a policy or the registry changes, there is another judge; so nothing that this one
-remembers is ever out of date. Whatever goes wrong is a denial: Cedar skips a ``forbid`` that
-fails, and would allow what it was to forbid.
+When a policy or the registry changes, a new judge is made, so its caches never become stale.
+Every failure is a denial: Cedar skips a ``forbid`` that fails to evaluate, and would allow
+what it was meant to forbid.
 
-Ask Cedar: one actor, one action, one thing, some places.
-
-The stage: as much of a world as some policies can tell apart.
-
-A policy sees of a thing its kind, its attributes, and whether it is, or is part of, something
-that a policy names. Things that agree in all of that are alike: whatever is decided about one
-holds for the others. So one of each stands for all, and a graph with hundreds of fields needs
-a handful of entities and decisions.
-
-Make the judge of a graph, or of the server, from texts and what there is.
+``EntityClasses`` groups entities that no policy can tell apart (same kind, attributes and
+mentioned ancestors) and asks Cedar about one of each group, so a graph with hundreds of
+fields needs a handful of decisions. ``places`` does the same for branches.
 """
 
 from __future__ import annotations
@@ -57,9 +50,9 @@ def ask_cedar(
     asked: tuple[Actor, Action, Resource],
     places: Sequence[Place],
 ) -> list[Decision]:
-    """Cedar's answers, with its own names of policies. Any error is a denial.
+    """Return Cedar's decisions, with its own policy names. Any error is a denial.
 
-    Things are named by records, never by Cedar's syntax: a name may hold any character.
+    Entities are passed as records, not in Cedar's syntax: a name may contain any character.
     """
     actor, action, resource = asked
     try:
@@ -74,13 +67,13 @@ def ask_cedar(
         ]
         answers = cedarpy.is_authorized_batch(requests, policies, entities)
     except (ValueError, TypeError, KeyError) as error:
-        # A name that is no Unicode text, for example: a caller may send anything.
+        # For example a name with lone surrogates: a caller may send anything.
         return [deny(error)] * len(places)
     return [_read(each) for each in answers]
 
 
 def deny(error: Exception) -> Decision:
-    """What is answered if Cedar can't be asked."""
+    """Return the decision for a request that Cedar can't evaluate."""
     return Decision(False, errors=(f"{type(error).__name__}: {error}",))
 
 
@@ -90,24 +83,24 @@ def _read(answer: cedarpy.AuthzResult) -> Decision:
 
 
 class EntityClasses:
-    """The things of a world, with who stands for whom."""
+    """Entities grouped by what the policies can distinguish, with one representative each."""
 
     def __init__(self, world: World, policies: Policies) -> None:
         self.world = world
         self._policies = policies.policies
         self._named = policies.mentioned_resources
-        self._tells_data = any(each.kind in DATA for each in self._named)
+        self._mentions_data = any(each.kind in DATA for each in self._named)
         alike: dict[Hashable, Resource] = {}
-        self.stands_for: Mapping[Resource, Resource] = {
-            uid: alike.setdefault(self._seen_of(entity), uid)
+        self.representatives: Mapping[Resource, Resource] = {
+            uid: alike.setdefault(self._signature(entity), uid)
             for uid, entity in world.entities.items()
         }
-        """Each thing, with the one that is asked about instead."""
+        """Each resource with its representative."""
         records = [each.record() for each in self._entities()]
         self._base = cedarpy.Entities.from_json_str(msgspec.json.encode(records).decode())
 
-    def _seen_of(self, entity: Entity) -> Hashable:
-        """All that the policies can tell about a thing."""
+    def _signature(self, entity: Entity) -> Hashable:
+        """Return all that the policies can distinguish about an entity."""
         uid = entity.uid
         return (
             uid.kind,
@@ -117,34 +110,35 @@ class EntityClasses:
         )
 
     def _entities(self) -> Iterator[Entity]:
-        """Whoever stands for others, and whatever is named: policies may ask about that too."""
+        """Yield the representatives and all entities that a policy mentions."""
         for uid, entity in self.world.entities.items():
-            if self.stands_for[uid] == uid:
+            if self.representatives[uid] == uid:
                 above = self.world.above(uid) & self._named
                 yield Entity(uid, tuple(sorted(above, key=str)), entity.attributes)
 
     def find(self, resource: Resource) -> Resource | None:
-        """What is asked about instead of a thing; None if nothing can be said about it.
+        """Return a resource's representative; None if it is unknown.
 
-        What a graph had declared once is like all other data, unless a policy tells some data
-        from other: what it extended then is not known, and so not what holds for it.
+        Types and fields that a graph no longer declares count as plain data, unless a policy
+        mentions a type or field: their supertypes are unknown then, and so are the policies that
+        would apply.
         """
-        found = self.stands_for.get(resource)
-        if found is None and resource.kind in DATA and not self._tells_data:
-            return self.stands_for.get(Resource(resource.kind, FORGOTTEN))
+        found = self.representatives.get(resource)
+        if found is None and resource.kind in DATA and not self._mentions_data:
+            return self.representatives.get(Resource(resource.kind, FORGOTTEN))
         return found
 
     def about(self, actor: Actor) -> list[Policy]:
-        """The policies that may apply to an actor, whatever it does."""
+        """Return the policies that may apply to an actor."""
         uid, groups = ("Actor", actor.name), {("Group", each) for each in actor.groups}
         return [each for each in self._policies if each.principal.fits(uid, groups)]
 
     def uids_above(self, resource: Resource) -> frozenset[Uid]:
-        """Everything that a thing is part of, as heads of policies name it."""
+        """Return the ancestors of a resource, as uids for matching the heads of policies."""
         return frozenset((each.kind, each.id) for each in self.world.above(resource))
 
     def with_actor(self, actor: Actor) -> cedarpy.Entities:
-        """The stage with one actor and its groups on it."""
+        """Return the entities with one actor and its groups added."""
         return self._base.with_added_json_str(msgspec.json.encode(actor_records(actor)).decode())
 
 
@@ -153,18 +147,18 @@ Standing = tuple[str, frozenset[str], frozenset[str]]
 _ACTORS: Final = 256
 _DECISIONS: Final = 1 << 16
 _BRANCHES: Final = 8
-"""Sets of branches about which answers are remembered; a set may be large."""
+"""Sets of branches whose answers are cached; a set may be large."""
 _TOLD: Final = 100
 _NAME: Final = re.compile(r"policy `(policy\d+)`")
 _logger: Final = logging.getLogger("trails")
 
 
 class CedarJudge:
-    """Answers from policies, and remembers what it answered."""
+    """Decides requests by Cedar policies, and caches its answers."""
 
-    def __init__(self, policies: Policies, stage: EntityClasses, version: str) -> None:
+    def __init__(self, policies: Policies, classes: EntityClasses, version: str) -> None:
         self.policies = policies
-        self.stage = stage
+        self.classes = classes
         self.version = version
         self._actors: LRUCache[Standing, cedarpy.Entities] = LRUCache(_ACTORS)
         self._policies_about: LRUCache[Standing, list[Policy]] = LRUCache(_ACTORS)
@@ -174,14 +168,13 @@ class CedarJudge:
 
     @property
     def current(self) -> CedarJudge:
-        """Itself."""
         return self
 
     def allows(
         self, actor: Actor, action: Action, resource: Resource, branch: str = "", target: str = ""
     ) -> bool:
-        """Whether some policy permits it, none forbids it, and all could be asked."""
-        asked = self.stage.find(resource)
+        """Whether a policy permits the request, none forbids it, and all could be evaluated."""
+        asked = self.classes.find(resource)
         if asked is None:
             return False
         key = (actor.name, actor.groups, actor.scopes, action, asked, branch, target)
@@ -193,15 +186,15 @@ class CedarJudge:
     def allows_somewhere(
         self, actor: Actor, action: Action, resource: Resource, branches: Collection[str]
     ) -> bool:
-        """Whether it is allowed on one of these branches, or between two of them.
+        """Whether the action is allowed on one of these branches, or between two of them.
 
-        A fork is to a branch that is not there yet, so it is allowed somewhere if it is to some
-        name. Where policies compare the two branches of a fork or merge in ways that can't be
-        foreseen, the answer is yes, and each call is decided by itself.
+        A fork creates a branch, so it is allowed somewhere if it is allowed for some name. If
+        policies compare the two branches of a fork or merge in a way that can't be analysed, the
+        answer is yes, and each call is decided separately.
         """
         if len(branches) == 1 and action not in PAIRS:
             return self.allows(actor, action, resource, *branches)
-        asked = self.stage.find(resource)
+        asked = self.classes.find(resource)
         if asked is None:
             return False
         names = branches if isinstance(branches, frozenset) else frozenset(branches)
@@ -215,7 +208,7 @@ class CedarJudge:
         return found
 
     def alike(self, actor: Actor, branches: Collection[str]) -> Mapping[str, str]:
-        """Each branch, with one of them on which all is decided alike for this actor."""
+        """Map each branch to one for which all decisions about this actor are the same."""
         conditions = join_conditions(each.conditions for each in self._about(actor))
         return kinds_of(conditions.for_actor(actor), frozenset(branches))
 
@@ -234,8 +227,8 @@ class CedarJudge:
         )
 
     def concerned(self, actor: Actor, action: Action, resource: Resource) -> list[Policy]:
-        """The policies that may apply, whatever their conditions say."""
-        uid, above = (resource.kind, resource.id), self.stage.uids_above(resource)
+        """Return the policies that may apply, whatever their conditions."""
+        uid, above = (resource.kind, resource.id), self.classes.uids_above(resource)
         return [
             each
             for each in self._about(actor)
@@ -244,12 +237,12 @@ class CedarJudge:
 
     def _about(self, actor: Actor) -> list[Policy]:
         standing = (actor.name, actor.groups, actor.scopes)
-        return self._policies_about.get(standing, lambda: self.stage.about(actor))
+        return self._policies_about.get(standing, lambda: self.classes.about(actor))
 
     def _ask(
         self, actor: Actor, action: Action, asked: Resource, places: Sequence[Place]
     ) -> list[bool]:
-        """Answers for some places: those that are remembered, or new ones, which then are."""
+        """Return the answers for some places, from the cache where possible."""
         about = (actor.name, actor.groups, actor.scopes, action, asked)
         known = [self._decided.get((*about, *place)) for place in places]
         if None not in known:
@@ -269,7 +262,7 @@ class CedarJudge:
     def decide(
         self, actor: Actor, action: Action, resource: Resource, places: Sequence[Place]
     ) -> list[Decision]:
-        """Ask Cedar about one thing in some places, with all reasons and nothing from memory."""
+        """Ask Cedar about one resource in some places, with reasons and without the cache."""
         try:
             entities = self.entities_with(actor)
         except ValueError as error:
@@ -278,9 +271,9 @@ class CedarJudge:
         return [self._label(each) for each in found]
 
     def entities_with(self, actor: Actor) -> cedarpy.Entities:
-        """What Cedar is told about; raises ValueError if the actor can't be told about."""
+        """Return the entities for Cedar; raise ValueError if the actor can't be represented."""
         standing = (actor.name, actor.groups, actor.scopes)
-        return self._actors.get(standing, lambda: self.stage.with_actor(actor))
+        return self._actors.get(standing, lambda: self.classes.with_actor(actor))
 
     def _label(self, decision: Decision) -> Decision:
         labels = tuple(self.policies.label(each) for each in decision.policies)
@@ -288,7 +281,7 @@ class CedarJudge:
         for error in errors:
             if error not in self._told and len(self._told) < _TOLD:
                 self._told.add(error)
-                _logger.warning("a policy failed, so what was asked is denied: %s", error)
+                _logger.warning("A policy failed to evaluate, so the request was denied: %s", error)
         return Decision(decision.allowed, labels, errors)
 
     def _name(self, found: re.Match[str]) -> str:
@@ -306,25 +299,25 @@ permit(principal, action == Action::"InvokeQuery", resource) when { !resource.ch
 permit(principal, action == Action::"InvokeCapability", resource) when { resource.reads_only };
 """,
 )
-"""What holds where credentials are asked for and nobody has said what they permit."""
+"""The policies in force if credentials are required and no policies are configured."""
 
 
 def know_graph(registry: Registry, graph: str, graphs: Collection[str]) -> KnownNames:
-    """What the policies of a graph can speak of."""
+    """Return the names that the policies of a graph may mention."""
     world = graph_world(registry, graph)
     schema = project_schema(registry, graph)
     return KnownNames(schema, GRAPH_ACTIONS, SERVER_ACTIONS, world, graphs)
 
 
 def know_server(graphs: Collection[str]) -> KnownNames:
-    """What the policies of the server can speak of."""
+    """Return the names that the policies of the server may mention."""
     return KnownNames(
         server_schema(graphs), SERVER_ACTIONS, GRAPH_ACTIONS, server_world(graphs), graphs
     )
 
 
 def make_judge(sources: Iterable[PolicyFile], known: KnownNames, version: str) -> CedarJudge:
-    """Who decides by some files; ``version`` says which state of the world they decide about."""
+    """Make a judge from policy files; ``version`` identifies the state of the registry."""
     policies = read_policies(sources, known)
     return CedarJudge(
         policies, EntityClasses(known.world, policies), f"{policies.digest}-{version}"

@@ -1,14 +1,14 @@
 """Places: the branches that policies can tell apart.
 
-Policies compare branches with texts and patterns, and most of the branches of a graph
-compare alike. One of each kind is asked about; it answers for the others. A policy that uses
-a branch in any other way is *opaque*, and then nothing is left out.
+Policies compare branch names with texts and ``like`` patterns, and most branches compare
+alike. Cedar is asked about one branch of each kind, which answers for the others. A policy
+that uses a branch in any other way is *opaque*: then every branch is asked about.
 
-Patterns of ``like``: which names each matches, and names for every way to match some.
+A policy about a branch that does not exist yet (a fork) permits some name or none. Names are
+infinitely many, but patterns distinguish only finitely many kinds of them; one valid name of
+each kind is found by running all patterns in parallel, letter by letter.
 
-A policy that speaks of a branch that is yet to be made permits *some* name or none. Names
-are infinitely many, but patterns tell only so many kinds of them apart; one valid name of
-each kind is found by walking all patterns at once, letter by letter.
+Cedar's own partial evaluation is not used; docs/architecture.md says why.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Glob = tuple[str | None, ...]
 
 _LETTERS: Final = ascii_lowercase + ascii_uppercase + digits
 _REFUSED: Final[Glob] = (None, *".lock")
-"""How no branch may end; so that the walk can tell, it walks along this as well."""
+"""Endings that no branch name may have; the search tracks them like a pattern."""
 _MOST: Final = 2000
-"""States of a walk; patterns that need more are not told apart."""
+"""The most states of a search; beyond it, the patterns count as indistinguishable."""
 
 
 @lru_cache(maxsize=1024)
 def compile_glob(glob: Glob) -> re.Pattern[str]:
-    """The pattern as a regular expression, for ``fullmatch``."""
+    """Return the pattern as a regular expression, for ``fullmatch``."""
     return re.compile(
         "".join(".*" if each is None else re.escape(each) for each in glob), re.DOTALL
     )
@@ -50,9 +50,9 @@ def compile_glob(glob: Glob) -> re.Pattern[str]:
 
 @lru_cache(maxsize=256)
 def names_of_each_kind(globs: frozenset[Glob]) -> tuple[str, ...] | None:
-    """A branch name for every set of patterns that some name matches; None if there are too many.
+    """Find a branch name for every set of patterns that some name matches.
 
-    Every other name matches the same patterns as one of these.
+    Every other name matches the same patterns as one of these. None if there are too many.
     """
     walks = [_Walk(each) for each in (*sorted(globs, key=repr), _REFUSED)]
     begin = tuple(each.begin for each in walks)
@@ -78,7 +78,6 @@ def names_of_each_kind(globs: frozenset[Glob]) -> tuple[str, ...] | None:
 
 
 def is_branch_name(name: str) -> bool:
-    """Whether a branch can be called so."""
     try:
         check_branch_name(name)
     except DeclarationError:
@@ -87,7 +86,7 @@ def is_branch_name(name: str) -> bool:
 
 
 class _Walk:
-    """A pattern as a set of places in it, one bit each, where a walk may stand."""
+    """The states of one pattern during a search, one bit for each position."""
 
     def __init__(self, glob: Glob) -> None:
         self._stars = sum(1 << at for at, each in enumerate(glob) if each is None)
@@ -99,13 +98,13 @@ class _Walk:
         self.begin = self._pass_stars(1)
 
     def _pass_stars(self, state: int) -> int:
-        """A star may match nothing."""
+        """Add the positions after stars: a star may match nothing."""
         while (further := state | (state & self._stars) << 1) != state:
             state = further
         return state
 
     def step(self, state: int, letter: str) -> int:
-        """Where a walk may stand after one more letter."""
+        """Return the positions after one more letter."""
         advanced = (state & self._places.get(letter, 0)) << 1
         return self._pass_stars(advanced | state & self._stars)
 
@@ -114,19 +113,19 @@ class _Walk:
         return bool(state & self._end)
 
     def letters(self, state: int) -> Iterator[str]:
-        """What would lead further than a letter that no pattern has."""
+        """Return the letters that matter at these positions."""
         return (letter for letter, places in self._places.items() if state & places)
 
 
 def _next_letters(walks: list[_Walk], state: tuple[int, ...]) -> list[str]:
-    """The letters that matter here, and one that stands for all others."""
+    """Return the letters that matter here, and one that represents all others."""
     matter = {letter for walk, at in zip(walks, state, strict=True) for letter in walk.letters(at)}
     other = next((each for each in _LETTERS if each not in matter), "")
     return [*sorted(matter), other] if other else sorted(matter)
 
 
 def _may_follow(name: str, letter: str) -> bool:
-    """Whether a branch name may go on so; its end is judged by itself."""
+    """Whether a branch name may continue with this letter; its end is checked separately."""
     if len(name) >= LONGEST_BRANCH:
         return False
     if letter in _LETTERS:
@@ -136,44 +135,44 @@ def _may_follow(name: str, letter: str) -> bool:
 
 
 def _tail(name: str) -> str:
-    """What of a beginning decides how it may go on: a part must not begin with a sign."""
+    """Return the part of a prefix that decides how it may continue."""
     if not name:
         return "/"
     return name[-1] if name[-1] in "/." else ""
 
 
 Place = tuple[str, str]
-"""A branch, and the other one where there are two."""
+"""A branch, and the other branch for actions on two."""
 _FIRST: Final = "main"
 
-"""Pairs of branches that are asked about at most."""
+"""The most pairs of branches to ask about."""
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """What a name is compared with: some texts, or a pattern."""
+    """What a name is compared with: texts, or a pattern."""
 
     texts: frozenset[str] = frozenset()
     pattern: Glob | None = None
     name: bool = False
-    """Whether the actor's name is among the texts."""
+    """Whether the actor's name is one of the texts."""
     scopes: bool = False
-    """Whether the actor's scopes are."""
+    """Whether the actor's scopes are among the texts."""
 
     def for_actor(self, actor: Actor) -> Comparison:
-        """With the texts that this actor brings."""
+        """Add the texts that depend on the actor."""
         if not self.name and not self.scopes:
             return self
         brought = {actor.name} if self.name else set()
         return Comparison(self.texts | brought | (actor.scopes if self.scopes else frozenset()))
 
     def holds(self, name: str) -> bool:
-        """Whether a name passes."""
+        """Whether a name matches."""
         if self.pattern is not None:
             return compile_glob(self.pattern).fullmatch(name) is not None
         return name in self.texts
 
     def globs(self) -> Iterable[Glob]:
-        """The patterns that it consists of."""
+        """Return the comparison as patterns."""
         return (tuple(text) for text in self.texts) if self.pattern is None else (self.pattern,)
 
 
@@ -183,11 +182,10 @@ class Conditions(msgspec.Struct, frozen=True):
     branch: frozenset[Comparison] = frozenset()
     target: frozenset[Comparison] = frozenset()
     same: bool = False
-    """Whether the two are compared with each other."""
+    """Whether the two branches are compared with each other."""
     opaque: bool = False
 
     def __or__(self, other: Conditions) -> Conditions:
-        """Both."""
         return Conditions(
             self.branch | other.branch,
             self.target | other.target,
@@ -196,7 +194,7 @@ class Conditions(msgspec.Struct, frozen=True):
         )
 
     def for_actor(self, actor: Actor) -> Conditions:
-        """With the texts that this actor brings."""
+        """Add the texts that depend on the actor."""
         return msgspec.structs.replace(
             self,
             branch=frozenset(each.for_actor(actor) for each in self.branch),
@@ -209,12 +207,11 @@ OPAQUE: Final = Conditions(opaque=True)
 
 
 def read_conditions(template: pst.Template) -> Conditions:
-    """How one policy uses the branches."""
+    """Analyse how one policy uses the branches."""
     return join_conditions(_read(clause.expr) for clause in template.clauses)
 
 
 def join_conditions(given: Iterable[Conditions]) -> Conditions:
-    """All of them."""
     return reduce(Conditions.__or__, given, NO_CONDITIONS)
 
 
@@ -253,7 +250,7 @@ def _tested(name: str | None, test: Comparison | None) -> Conditions:
 
 
 def _text(node: object) -> Comparison | None:
-    """A text that is known before any branch is; None if it is not."""
+    """Return a text that does not depend on the branches; None if it does."""
     match node:
         case pst.StringLit(value=text):
             return Comparison(frozenset({text}))
@@ -263,7 +260,7 @@ def _text(node: object) -> Comparison | None:
 
 
 def _texts(node: object) -> Comparison | None:
-    """A set of such texts."""
+    """Return a set of such texts."""
     match node:
         case pst.GetAttr(base=pst.Var(name="principal"), attr="scopes"):
             return Comparison(scopes=True)
@@ -278,7 +275,7 @@ def _texts(node: object) -> Comparison | None:
 def places_for(
     action: Action, conditions: Conditions, branches: frozenset[str]
 ) -> Sequence[Place] | None:
-    """Where to ask, so that every other place is answered as well; None if that is too much."""
+    """Return the places to ask about so that every other place is answered; None if too many."""
     if action in PAIRS:
         pairs = (_merges if action == "BranchMerge" else _forks)(conditions, branches)
         return None if pairs is None or len(pairs) > _MOST else pairs
@@ -287,7 +284,7 @@ def places_for(
 
 
 def kinds_of(conditions: Conditions, branches: frozenset[str]) -> Mapping[str, str]:
-    """Each branch, with the first of its kind."""
+    """Map each branch to the first of its kind."""
     if conditions.opaque:
         return {each: each for each in branches}
     groups = _members(conditions.branch, branches).values()
@@ -295,7 +292,7 @@ def kinds_of(conditions: Conditions, branches: frozenset[str]) -> Mapping[str, s
 
 
 def _merges(conditions: Conditions, branches: frozenset[str]) -> Sequence[Place] | None:
-    """From each kind of branch into each; where they are compared, into itself and into another."""
+    """Pair each kind with each; if they are compared, also with itself and with another."""
     if conditions.opaque:
         return None
     if not conditions.same:
@@ -307,7 +304,7 @@ def _merges(conditions: Conditions, branches: frozenset[str]) -> Sequence[Place]
 
 
 def _forks(conditions: Conditions, branches: frozenset[str]) -> Sequence[Place] | None:
-    """From each kind of branch, or a bare commit, to each kind of name that a branch can have."""
+    """Pair each kind of branch, or a bare commit, with each kind of new name."""
     globs = frozenset(glob for test in conditions.target for glob in test.globs())
     if conditions.opaque or conditions.same:
         return None
@@ -319,7 +316,7 @@ def _forks(conditions: Conditions, branches: frozenset[str]) -> Sequence[Place] 
 
 
 def _kinds(tests: frozenset[Comparison], branches: frozenset[str]) -> list[str]:
-    """One branch of each kind."""
+    """Return one branch of each kind."""
     return [members[0] for members in _members(tests, branches).values()]
 
 
@@ -327,7 +324,7 @@ def _kinds(tests: frozenset[Comparison], branches: frozenset[str]) -> list[str]:
 def _members(
     tests: frozenset[Comparison], branches: frozenset[str]
 ) -> Mapping[tuple[bool, ...], list[str]]:
-    """The branches, by which tests they pass."""
+    """Group branches by the comparisons that they pass."""
     found: dict[tuple[bool, ...], list[str]] = {}
     for branch in _ordered(branches):
         found.setdefault(tuple(test.holds(branch) for test in tests), []).append(branch)
@@ -336,5 +333,5 @@ def _members(
 
 @lru_cache(maxsize=4)
 def _ordered(branches: frozenset[str]) -> tuple[str, ...]:
-    """In name order, after the one that is there always."""
+    """Sort by name, with the branch that always exists first."""
     return tuple(sorted(branches, key=lambda each: (each != _FIRST, each)))

@@ -1,12 +1,8 @@
-"""Policies: texts that were parsed and checked, ready to decide.
+"""Policies: parsed, checked and compiled Cedar texts.
 
-Check policies: Cedar's own rules, and that whatever they name exists.
-
-Cedar knows kinds and types. That a policy names a type, field, query or capability which is
-not there, or a branch that can't exist, it would take in silence, and a ``forbid`` with a
-misspelled name forbids nothing.
-
-Read policies from texts, and check them against what there is.
+Cedar's validator knows kinds and attributes, but not names: a ``forbid`` with a misspelled
+type would be accepted and forbid nothing. So every type, field, query, capability, branch and
+scope that a policy mentions is checked here, and all mistakes are reported together.
 """
 
 from __future__ import annotations
@@ -39,16 +35,16 @@ from trails.policies.vocabulary import ATTRIBUTES, CONTEXT, World
 
 
 class Policy(msgspec.Struct, frozen=True, dict=True):
-    """One policy: its place, and what it says."""
+    """One policy: its location, and its syntax tree."""
 
     statement: Statement
     label: str
-    """What people call it: its ``@id``, or where it stands."""
+    """Its name for people: its ``@id``, or its location."""
     says: pst.Template
 
     @property
     def name(self) -> str:
-        """Its ``@id``, or its place in its file."""
+        """Its ``@id``, or its position in its file."""
         return self.says.annotations.get("id") or f"policy {self.statement.number}"
 
     @cached_property
@@ -57,16 +53,14 @@ class Policy(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def principal(self) -> Constraint:
-        """Whom it is about."""
         return read_constraint(self.says.principal)
 
     @cached_property
     def resource(self) -> Constraint:
-        """What it is about."""
         return read_constraint(self.says.resource)
 
     def is_about(self, action: Action) -> bool:
-        """Whether an action is among those that it speaks of."""
+        """Whether it applies to an action."""
         return self._actions is None or action in self._actions
 
     @cached_property
@@ -76,12 +70,12 @@ class Policy(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def permits(self) -> bool:
-        """Whether it permits; else it forbids."""
+        """Whether it permits; otherwise it forbids."""
         return self.says.effect == "permit"
 
 
 class Policies:
-    """Some policies, compiled. Cedar calls them ``policy0``, ``policy1``… in this order."""
+    """Compiled policies. Cedar calls them ``policy0``, ``policy1``… in this order."""
 
     def __init__(self, policies: Iterable[Policy]) -> None:
         self.policies = tuple(policies)
@@ -93,18 +87,18 @@ class Policies:
 
     @cached_property
     def digest(self) -> str:
-        """Changes when any policy does."""
+        """A digest of all policies."""
         return sha256(self.text.encode()).hexdigest()[:16]
 
     @cached_property
     def mentioned(self) -> frozenset[pst.EntityUid]:
-        """Every thing that some policy names."""
+        """Every entity that a policy mentions."""
         found: frozenset[pst.EntityUid] = frozenset()
         return found.union(*(pst.entity_uids(each.says) for each in self.policies))
 
     @cached_property
     def mentioned_resources(self) -> frozenset[Resource]:
-        """Every thing of a graph or the server that some policy names."""
+        """Every entity of a graph or the server that a policy mentions."""
         people = {"Actor", "Group", "Action"}
         return frozenset(
             msgspec.convert({"kind": str(each.type), "id": each.id}, Resource)
@@ -113,7 +107,7 @@ class Policies:
         )
 
     def label(self, identifier: str) -> str:
-        """What people call a policy that Cedar names."""
+        """Translate Cedar's name of a policy."""
         policy = self.by_id.get(identifier)
         return identifier if policy is None else policy.label
 
@@ -127,18 +121,18 @@ _NOWHERE: Final = "unable to find an applicable action"
 
 
 class KnownNames(msgspec.Struct, frozen=True):
-    """What policies can speak of."""
+    """The names that policies may mention."""
 
     schema: str
     actions: Mapping[Action, tuple[ResourceKind, ...]]
     elsewhere: Mapping[Action, tuple[ResourceKind, ...]]
-    """Actions that other policies are about."""
+    """Actions that are decided by other policies."""
     world: World
     graphs: Collection[str]
     """All graphs of the project: a policy may be in several folders."""
 
     def has(self, kind: str, identifier: str) -> bool:
-        """Whether there is such a thing."""
+        """Whether an entity exists."""
         if kind in _PEOPLE:
             return True  # they come with the requests
         if kind == "Graph" and identifier in self.graphs:
@@ -147,7 +141,7 @@ class KnownNames(msgspec.Struct, frozen=True):
 
 
 def check_policies(policies: Policies, known: KnownNames) -> list[PolicyProblem]:
-    """Every mistake of all policies, in their order."""
+    """Return every mistake of all policies, in their order."""
     found = [
         (at, policy.statement.line_of(pattern), message)
         for at, policy in enumerate(policies.policies)
@@ -165,14 +159,14 @@ def check_policies(policies: Policies, known: KnownNames) -> list[PolicyProblem]
 
 
 def _unknown_things(policy: Policy, known: KnownNames) -> Iterator[tuple[str, str]]:
-    """Names of actions, kinds and things that are not there; each with what to look for."""
+    """Yield mentioned actions, kinds and entities that don't exist, with the text to look for."""
     for uid in sorted(pst.entity_uids(policy.says), key=str):
         kind = str(uid.type)
         pattern = rf"{re.escape(kind)}\s*::\s*{_quoted(uid.id)}"
         if kind == "Action":
             yield from ((pattern, message) for message in _unknown_action(uid.id, known))
         elif kind not in ATTRIBUTES:
-            yield pattern, f"there is no kind of thing {kind!r}; {_suggest(kind, ATTRIBUTES)}"
+            yield pattern, f"unknown entity type {kind!r}; {_suggest(kind, ATTRIBUTES)}"
         elif not known.has(kind, uid.id):
             there = known.graphs if kind == "Graph" else known.world.names(kind)
             what = f"{kind}::{msgspec.json.encode(uid.id).decode()}"
@@ -180,7 +174,7 @@ def _unknown_things(policy: Policy, known: KnownNames) -> Iterator[tuple[str, st
 
 
 def _quoted(text: str) -> str:
-    """How a text is looked for in a policy."""
+    """Spell a text as it appears in a policy."""
     return re.escape(msgspec.json.encode(text).decode())
 
 
@@ -191,24 +185,27 @@ def _unknown_action(name: str, known: KnownNames) -> Iterator[str]:
         where = "[server] policies" if name == "GraphList" else "the policies of a graph"
         yield f"the action {name} is decided by {where}; put this policy there"
     else:
-        yield f"there is no action {name!r}; {_suggest(name, known.actions)}"
+        yield f"unknown action {name!r}; {_suggest(name, known.actions)}"
 
 
 def _impossible_texts(policy: Policy) -> Iterator[tuple[str, str]]:
-    """Branches and scopes that no request will ever have."""
+    """Yield branches and scopes that no request can have."""
     for name, text in context_texts(policy.says):
         try:
             if text:
                 check_branch_name(text)
         except DeclarationError as error:
-            yield _quoted(text), f"context.{name} is never {text!r}: {error.message}"
+            yield _quoted(text), f"context.{name} can't be {text!r}: {error.message}"
     for text in scope_texts(policy.says):
         if text not in SCOPES:
-            yield _quoted(text), f"principal.scopes never has {text!r}; {_suggest(text, SCOPES)}"
+            yield (
+                _quoted(text),
+                f"principal.scopes can't contain {text!r}; {_suggest(text, SCOPES)}",
+            )
 
 
 def _invalid(policies: Policies, known: KnownNames) -> Iterator[tuple[int, str, str]]:
-    """What Cedar's validator finds."""
+    """Yield the findings of Cedar's validator."""
     ids = {identifier: at for at, identifier in enumerate(policies.by_id)}
     for error in cedarpy.validate_policies(policies.text, known.schema).errors:
         message, pattern = _PREFIX.sub("", error.error), _START
@@ -217,7 +214,7 @@ def _invalid(policies: Policies, known: KnownNames) -> Iterator[tuple[int, str, 
                 f"{action}: {', '.join(kinds)}" for action, kinds in known.actions.items()
             )
             message = (
-                "no action that it names can be done to the resource that it names, so it "
+                "none of its actions applies to its resource, so it "
                 f"would never apply; the actions are {applies}"
             )
         elif unknown := _ATTRIBUTE.search(message):
@@ -228,14 +225,14 @@ def _invalid(policies: Policies, known: KnownNames) -> Iterator[tuple[int, str, 
 
 
 def _same_names(policies: Policies) -> Iterator[tuple[int, str, str]]:
-    """An ``@id`` is how people find a policy, so it is one policy's."""
+    """Yield ``@id`` values used twice: an ``@id`` must identify one policy."""
     first: dict[str, Policy] = {}
     for at, policy in enumerate(policies.policies):
         name = policy.says.annotations.get("id")
         other = first.setdefault(name, policy) if name else policy
         if other is not policy:
             place = f"{other.statement.file}:{other.statement.line}"
-            yield at, _ID, f"the policy at {place} has this @id as well; rename one"
+            yield at, _ID, f"the policy at {place} has the same @id; rename one"
 
 
 def _suggest(name: str, there: Collection[str]) -> str:
@@ -249,11 +246,11 @@ def _suggest(name: str, there: Collection[str]) -> str:
 
 
 _INCOMPLETE: Final = "unexpected end of input"
-"""What the parser says of a text that could go on."""
+"""The parser's message for a text that is incomplete."""
 
 
 def read_policies(sources: Iterable[PolicyFile], known: KnownNames) -> Policies:
-    """Parse and check some files; every mistake of all of them is told at once."""
+    """Parse and check policy files; report all mistakes together."""
     found: list[Policy] = []
     problems: list[PolicyProblem] = []
     for source in sources:
@@ -266,9 +263,9 @@ def read_policies(sources: Iterable[PolicyFile], known: KnownNames) -> Policies:
         policies = Policies(found)
         problems += check_policies(policies, known)
     if problems:
-        told = "; ".join(map(str, problems[:20]))
+        shown = "; ".join(map(str, problems[:20]))
         more = f"; and {len(problems) - 20} more" if len(problems) > 20 else ""
-        raise PolicyError(f"{told}{more}", problems=problems)
+        raise PolicyError(f"{shown}{more}", problems=problems)
     return policies
 
 
@@ -278,7 +275,7 @@ def _parse(source: PolicyFile) -> Iterator[Policy | PolicyProblem]:
         try:
             parsed = cedarpy.policies_to_pst(statement.text)
         except ValueError as error:
-            message = f"{error}; the text of a policy ends with ';'"
+            message = f"{error}; a policy must end with ';'"
             line = _line_of_mistake(statement, str(error))
             yield PolicyProblem(statement.file, line, place, message)
             continue
@@ -287,7 +284,7 @@ def _parse(source: PolicyFile) -> Iterator[Policy | PolicyProblem]:
                 statement.file,
                 statement.line_of(r"\?(?:principal|resource)"),
                 template.annotations.get("id") or place,
-                "a policy with ?principal or ?resource decides nothing by itself; "
+                "policy templates (?principal, ?resource) are not supported; "
                 "name the principal and the resource",
             )
         for template in parsed.static_policies.values():
@@ -296,9 +293,9 @@ def _parse(source: PolicyFile) -> Iterator[Policy | PolicyProblem]:
 
 
 def _line_of_mistake(statement: Statement, message: str) -> int:
-    """Where the parser stops, which it does not say: the first line that it can't take.
+    """Find the first line that the parser rejects, which it does not report itself.
 
-    What ends before its end may still become a policy; what is wrong stays wrong.
+    A text that ends too early may still become a policy; a wrong one stays wrong.
     """
     lines = statement.text.splitlines()
     if message == _INCOMPLETE:
@@ -313,7 +310,7 @@ def _line_of_mistake(statement: Statement, message: str) -> int:
     if low == len(lines) and "not a valid operator" in message:
         return statement.line_of(
             r"(?<![=!<>])=(?!=)", texts=False
-        )  # found only once all of it was read
+        )  # found only after all of it was read
     return statement.line + low - 1
 
 

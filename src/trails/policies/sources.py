@@ -1,4 +1,4 @@
-"""Sources: files of policies, taken apart into single policies that know their place."""
+"""Policy files, split into single policies with their locations."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Final
 
 import msgspec
 
-# A comment, a text (escapes included), or the end of a policy. A quote that is never closed
-# takes the rest of the file, which the parser then refuses.
+# A comment, a string with escapes, or the end of a policy. An unclosed quote takes the
+# rest of the file, which the parser then rejects.
 _TOKEN: Final = re.compile(r'//[^\n]*|"(?:[^"\\]|\\.)*(?:"|\Z)|;', re.DOTALL)
 _COMMENT: Final = re.compile(r'//[^\n]*|"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BLANK: Final = re.compile(r"(?:\s+|//[^\n]*)*")
 
 
 class PolicyFile(msgspec.Struct, frozen=True):
-    """A file with policies, by the name that people know it by."""
+    """A file with policies, by the name shown to people."""
 
     name: str
     text: str
@@ -29,13 +29,13 @@ class Statement(msgspec.Struct, frozen=True):
     file: str
     line: int
     number: int
-    """Its place among the policies of its file, from 1."""
+    """Its number among the policies of its file, from 1."""
     text: str
 
     def line_of(self, pattern: str, *, texts: bool = True) -> int:
-        """The line on which something is, outside of comments; the first line if it is nowhere.
+        """Return the line of a text outside comments; the first line if it isn't found.
 
-        ``texts``: whether it may be inside a quoted text.
+        ``texts``: whether it may be inside a quoted string.
         """
         plain = _COMMENT.sub(partial(_blanked, texts), self.text)
         found = re.search(pattern, plain)
@@ -43,13 +43,13 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 def _blanked(texts: bool, found: re.Match[str]) -> str:  # noqa: FBT001 - given by position
-    """A comment, or a quoted text that does not count, as blanks."""
+    """Replace a comment, or a string that does not count, by blanks."""
     whole = found.group()
     return whole if texts and whole.startswith('"') else re.sub(r"[^\n]", " ", whole)
 
 
 def split_source(source: PolicyFile) -> Iterator[Statement]:
-    """The policies of a file, in order; what is left after the last ``;`` counts as one."""
+    """Yield the policies of a file in order; a rest after the last ``;`` counts as one."""
     begin = number = 0
     text = source.text
     ends = [found.end() for found in _TOKEN.finditer(text) if found.group() == ";"]

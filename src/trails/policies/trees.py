@@ -1,7 +1,4 @@
-"""Walk the syntax trees of policies.
-
-The heads of policies: whom, what and which things each is about, before any condition.
-"""
+"""Read the syntax trees of policies: their heads, and the texts in their conditions."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from cedarpy import pst
 
 
 def children(node: object) -> tuple[object, ...]:
-    """What is directly under a node."""
+    """Return the direct children of a node."""
     if isinstance(node, dict):
         return tuple(node.values())
     if isinstance(node, tuple):
@@ -24,7 +21,7 @@ def children(node: object) -> tuple[object, ...]:
 
 
 def walk(node: object) -> Iterator[object]:
-    """A node and everything under it."""
+    """Yield a node and everything under it."""
     todo = [node]
     while todo:
         each = todo.pop()
@@ -33,7 +30,7 @@ def walk(node: object) -> Iterator[object]:
 
 
 def context_name(node: object) -> str | None:
-    """``branch`` of ``context.branch``; None for anything else."""
+    """Return ``branch`` for ``context.branch``; None for anything else."""
     match node:
         case pst.GetAttr(base=pst.Var(name="context"), attr=name):
             return name
@@ -41,7 +38,7 @@ def context_name(node: object) -> str | None:
 
 
 def context_texts(template: pst.Template) -> Iterator[tuple[str, str]]:
-    """Every text that a policy compares with something of the context."""
+    """Yield every text that a policy compares with an attribute of the context."""
     for node in walk(template.clauses):
         match node:
             case pst.BinaryOp(op="eq" | "not_eq", left=left, right=pst.StringLit(value=text)):
@@ -61,7 +58,7 @@ def context_texts(template: pst.Template) -> Iterator[tuple[str, str]]:
 
 
 def scope_texts(template: pst.Template) -> Iterator[str]:
-    """Every text that a policy looks for among the scopes of the principal."""
+    """Yield every text that a policy looks for in the principal's scopes."""
     for node in walk(template.clauses):
         match node:
             case pst.BinaryOp(
@@ -74,25 +71,24 @@ def scope_texts(template: pst.Template) -> Iterator[str]:
 
 
 Uid = tuple[str, str]
-"""The kind and the id of a thing."""
+"""The type and the id of an entity."""
 
 
 class Constraint(msgspec.Struct, frozen=True):
-    """Which principals or resources a policy is about; all, unless it says."""
+    """The principals or resources that a policy applies to; by default all."""
 
     kind: str = ""
     uid: Uid | None = None
     within: bool = False
-    """Whether what is part of ``uid`` counts as well."""
+    """Whether descendants of ``uid`` match too."""
 
     def fits(self, uid: Uid, above: Collection[Uid]) -> bool:
-        """Whether something is meant; ``above`` is all that it is part of."""
+        """Whether an entity matches; ``above`` are its ancestors."""
         if self.kind and self.kind != uid[0]:
             return False
         return self.uid is None or self.uid == uid or (self.within and self.uid in above)
 
     def __str__(self) -> str:
-        """As people read it."""
         named = "" if self.uid is None else spell_uid(self.uid)
         if self.within:
             return f"{f'each {self.kind}' if self.kind else 'all'} in {named}"
@@ -105,7 +101,7 @@ def spell_uid(uid: Uid) -> str:
 
 
 def read_constraint(given: pst.PrincipalOrResourceConstraint) -> Constraint:
-    """What a head says; policies with slots were refused, so an entity has a name."""
+    """Read a head; policies with slots were refused, so an entity has a name."""
     match given:
         case pst.ScopeEq(entity=pst.EntityUid() as entity):
             return Constraint(uid=_uid(entity))
@@ -119,7 +115,7 @@ def read_constraint(given: pst.PrincipalOrResourceConstraint) -> Constraint:
 
 
 def read_actions(given: pst.ActionConstraint) -> frozenset[str] | None:
-    """The actions that a policy names; None if it is about all."""
+    """Return the actions that a policy names; None if it applies to all."""
     match given:
         case pst.ActionEq(entity=entity):
             return frozenset({entity.id})

@@ -1,15 +1,8 @@
-"""The vocabulary of policies: which actions there are, and the Cedar schema that says so.
+"""The vocabulary of policies: actions, the Cedar schema, and entities.
 
-A schema is text, generated from a registry: the same registry gives the same bytes. The kinds
-of things are the same for every graph; which things there are stands beside each kind, for
-whoever writes a policy.
-
-Entities: the things that policies speak of, and what each is part of.
-
-Pure: the same registry gives the same entities. Actors are not among them; they come with
-the requests.
-
-Find the thing that somebody means, as people write it.
+Pure: the same registry gives the same schema text and the same entities. The entity types are
+the same for every graph; the schema lists the existing names beside each type, as a help for
+authors of policies. Actors are not entities here: they come with the requests.
 """
 
 from __future__ import annotations
@@ -28,7 +21,7 @@ from trails.model.names import suggest
 from trails.registry.registry import Registry
 
 SERVER: Final = "trails"
-"""The id of the one server that there is for its policies."""
+"""The id of the server entity."""
 
 GRAPH_ACTIONS: Final[Mapping[Action, tuple[ResourceKind, ...]]] = {
     "Read": ("Graph", "Type", "Field"),
@@ -42,11 +35,11 @@ GRAPH_ACTIONS: Final[Mapping[Action, tuple[ResourceKind, ...]]] = {
     "InvokeQuery": ("Query",),
     "InvokeCapability": ("Capability",),
 }
-"""What is asked about a graph, and of which things."""
+"""The actions on a graph, and the entity types they apply to."""
 SERVER_ACTIONS: Final[Mapping[Action, tuple[ResourceKind, ...]]] = {"GraphList": ("Server",)}
-"""What is asked about the server."""
+"""The actions on the server."""
 PAIRS: Final[frozenset[Action]] = frozenset({"BranchCreate", "BranchMerge"})
-"""Actions that are about two branches."""
+"""Actions on two branches."""
 
 CONTEXT: Final = ("branch", "target")
 ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -59,7 +52,7 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
     "Query": {"changes": "Bool"},
     "Capability": {"reads_only": "Bool", "effects": "Set<String>"},
 }
-"""What a policy can ask of each kind of thing."""
+"""The attributes of each entity type."""
 _PARENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "Actor": ("Group",),
     "Graph": ("Server",),
@@ -71,7 +64,7 @@ _PARENTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def project_schema(registry: Registry, graph: str) -> str:
-    """The Cedar schema of one graph's policies."""
+    """Return the Cedar schema for the policies of one graph."""
     there: Mapping[str, Iterable[str]] = {
         "Graph": (graph,),
         "Type": registry.types,
@@ -82,7 +75,7 @@ def project_schema(registry: Registry, graph: str) -> str:
 
 
 def server_schema(graphs: Iterable[str]) -> str:
-    """The Cedar schema of policies about the server itself."""
+    """Return the Cedar schema for the policies of the server."""
     kinds = ("Group", "Actor", "Server", "Graph")
     there: Mapping[str, Iterable[str]] = {"Server": (SERVER,), "Graph": graphs}
     return _schema("Policies of the server.", kinds, SERVER_ACTIONS, there)
@@ -94,7 +87,7 @@ def _schema(
     actions: Mapping[Action, tuple[ResourceKind, ...]],
     there: Mapping[str, Iterable[str]],
 ) -> str:
-    """Kinds of things, each with what there is of it; then the actions."""
+    """List the entity types, each with the existing names; then the actions."""
     lines = [f"// {title}", ""]
     for kind in kinds:
         lines += [f'// {kind}::"{each}"' for each in there.get(kind, ())]
@@ -117,20 +110,20 @@ def _entity(kind: str) -> str:
 
 DATA: Final = frozenset({"Type", "Field"})
 FORGOTTEN: Final = ""
-"""Stands for types and fields that commits of the past have, and the registry has no more."""
+"""Represents types and fields that old commits have and the registry no longer has."""
 Attributes = Mapping[str, bool | str | tuple[str, ...]]
 NO_ATTRIBUTES: Final[Attributes] = MappingProxyType({})
 
 
 class Entity(msgspec.Struct, frozen=True):
-    """One thing: what can be asked of it, and what it is directly part of."""
+    """An entity: its attributes and its direct parents."""
 
     uid: Resource
     parents: tuple[Resource, ...] = ()
     attributes: Attributes = NO_ATTRIBUTES
 
     def record(self) -> dict[str, object]:
-        """As Cedar's JSON has it."""
+        """Return the entity in Cedar's JSON form."""
         return {
             "uid": {"type": self.uid.kind, "id": self.uid.id},
             "attrs": dict(self.attributes),
@@ -139,14 +132,14 @@ class Entity(msgspec.Struct, frozen=True):
 
 
 class World:
-    """All things of one graph, or of the server."""
+    """All entities of one graph, or of the server."""
 
     def __init__(self, entities: Iterable[Entity]) -> None:
         self.entities: Mapping[Resource, Entity] = {each.uid: each for each in entities}
         self._above: dict[Resource, frozenset[Resource]] = {}
 
     def above(self, uid: Resource) -> frozenset[Resource]:
-        """Everything that a thing is part of, without itself."""
+        """Return all ancestors of an entity."""
         found = self._above.get(uid)
         if found is None:
             entity = self.entities.get(uid)
@@ -156,17 +149,15 @@ class World:
         return found
 
     def names(self, kind: str) -> list[str]:
-        """The ids of one kind of thing."""
+        """Return the ids of one entity type."""
         return [uid.id for uid in self.entities if uid.kind == kind and uid.id != FORGOTTEN]
 
 
 def graph_world(registry: Registry, graph: str) -> World:
-    """The things of a graph."""
     return World(_of_graph(registry, graph))
 
 
 def server_world(graphs: Iterable[str]) -> World:
-    """The server and its graphs."""
     server = Resource("Server", SERVER)
     return World((Entity(server), *(Entity(Resource("Graph", each), (server,)) for each in graphs)))
 
@@ -185,7 +176,7 @@ def _of_graph(registry: Registry, graph: str) -> Iterator[Entity]:
 
 
 def _of_types(registry: Registry, whole: Resource) -> Iterator[Entity]:
-    """A type is part of the one it extends, and a field of the one it is inherited from."""
+    """Yield types, each below the one it extends, and fields, each below the inherited one."""
     forgotten = Resource("Type", FORGOTTEN)
     yield Entity(forgotten, (whole,))
     yield Entity(Resource("Field", FORGOTTEN), (forgotten,))
@@ -205,7 +196,7 @@ def _of_types(registry: Registry, whole: Resource) -> Iterator[Entity]:
 
 
 def actor_records(actor: Actor) -> list[dict[str, object]]:
-    """An actor and its groups, as Cedar's JSON has them."""
+    """Return an actor and its groups in Cedar's JSON form."""
     groups = [{"type": "Group", "id": each} for each in sorted(actor.groups)]
     uid = {"type": "Actor", "id": actor.name}
     attributes = {"name": actor.name, "scopes": sorted(actor.scopes)}
@@ -218,14 +209,14 @@ _KINDS: Final = get_args(ResourceKind)
 
 
 def find_resource(world: World, question: PolicyQuestion, whole: Resource) -> Resource:
-    """``Type::Person``, an id that only one thing has, or the whole where none is named."""
+    """Find ``Type::Person``, a unique id, or ``whole`` if none is named."""
     if not question.resource:
         return _check_whole(question, whole)
     kind, separator, identifier = question.resource.partition("::")
     if not separator:
         kind, identifier = "", question.resource
     elif kind not in _KINDS:
-        raise PolicyError(f"there is no kind of thing {kind!r}; {suggest(kind, _KINDS)}")
+        raise PolicyError(f"unknown entity type {kind!r}; {suggest(kind, _KINDS)}")
     identifier = identifier.removeprefix('"').removesuffix('"')
     of_kind = [each for each in world.entities if kind in {"", each.kind}]
     found = [each for each in of_kind if each.id == identifier]
@@ -233,7 +224,7 @@ def find_resource(world: World, question: PolicyQuestion, whole: Resource) -> Re
         return found[0]
     if found:
         spelled = " or ".join(f"{each.kind}::{each.id}" for each in found)
-        raise PolicyError(f"{identifier!r} may be {spelled}; say which")
+        raise PolicyError(f"{identifier!r} is ambiguous: use {spelled}")
     hint = suggest(identifier, [each.id for each in of_kind])
     raise NotFoundError(f"there is no {kind or 'thing'} {identifier!r}; {hint}")
 
@@ -242,6 +233,6 @@ def _check_whole(question: PolicyQuestion, whole: Resource) -> Resource:
     kinds = {**GRAPH_ACTIONS, **SERVER_ACTIONS}[question.action]
     if whole.kind not in kinds:
         raise PolicyError(
-            f"{question.action} is done to a {' or '.join(kinds)}; say which: {kinds[0]}::<name>"
+            f"{question.action} applies to a {' or '.join(kinds)}; name one: {kinds[0]}::<name>"
         )
     return whole

@@ -3,7 +3,7 @@
 A request pins the snapshot it started with; registering makes a new snapshot.
 Declaration order leaves no trace: populations are kept in id order.
 
-Declared: the types and shapes of a registry as a sight shows them.
+Declared: the types and shapes of a registry as a visibility shows them.
 """
 
 from __future__ import annotations
@@ -308,29 +308,33 @@ def _exists(value_type: ValueType, known: AbstractSet[str]) -> bool:
 _seen: WeakKeyDictionary[Registry, LRUCache[object, Declared]] = WeakKeyDictionary()
 
 
-def see_declared(registry: Registry, sight: Visibility) -> Declared:
+def visible_declarations(registry: Registry, visibility: Visibility) -> Declared:
     """The declarations of a registry as if what is hidden had never been declared."""
     kept = _seen.get(registry)
     if kept is None:
         kept = _seen.setdefault(registry, LRUCache(_SIGHTS))
-    return kept.get(sight.key, lambda: _see(registry, sight))
+    return kept.get(visibility.key, lambda: _see(registry, visibility))
 
 
-def _see(registry: Registry, sight: Visibility) -> Declared:
-    lens = sight.lens(registry.schema)
+def _see(registry: Registry, visibility: Visibility) -> Declared:
+    schema_filter = visibility.filter(registry.schema)
     shapes = {
-        name: shape for name, shape in registry.shapes.items() if shape.target not in lens.hidden
+        name: shape
+        for name, shape in registry.shapes.items()
+        if shape.target not in schema_filter.hidden
     }
     while True:
-        known = lens.schema.by_name.keys() | shapes.keys()
+        known = schema_filter.schema.by_name.keys() | shapes.keys()
         left = {
-            name: _restrict(shape, known, lens.hidden_fields.get(shape.target or "", frozenset()))
+            name: _restrict(
+                shape, known, schema_filter.hidden_fields.get(shape.target or "", frozenset())
+            )
             for name, shape in shapes.items()
         }
         # A shape without any field can't be given, so nothing can have it as a field.
         found = {name: shape for name, shape in left.items() if shape.fields}
         if found.keys() == shapes.keys():
-            return Declared(lens.schema, found)
+            return Declared(schema_filter.schema, found)
         shapes = found
 
 

@@ -14,7 +14,6 @@ from typing import Final
 
 from trails.engine.graph.graph import MAIN
 from trails.engine.session.arguments import Arguments, checks_of, named
-from trails.engine.session.invoke import kind_of
 from trails.engine.session.service import GraphService
 from trails.model.actors import Actor
 from trails.model.caches import VersionedCache
@@ -37,7 +36,7 @@ from trails.request.authorize import Authorizer, refuse_scope, see
 from trails.request.builtins import BUILTINS
 from trails.request.builtins.declare import Builtin, OwnShapes, ToolContext
 from trails.request.builtins.queries import BY_NAME, exposed, run_stored
-from trails.request.entries import Entry
+from trails.request.entries import Entry, activity_kind
 from trails.request.rights import ActorAccess, Gate, of_capability, of_graph, of_queries, of_query
 
 _LISTS: Final = 1024
@@ -141,7 +140,7 @@ class _Maker:
         waits = not inspect.iscoroutinefunction(capability.handler)
         return Entry(
             tool=project_capability(capability, self._registry),
-            kind=kind_of(capability),
+            kind=activity_kind(capability),
             arguments=self._checks.of_capability(capability),
             controls=_controls(controls_of(capability)),
             declared=self._registry,
@@ -156,7 +155,7 @@ class _Maker:
     def _query(self, query: StoredQuery) -> Entry:
         return Entry(
             tool=project_query(query, self._registry, CHANGED if query.mutation else ANSWER),
-            kind=kind_of(query),
+            kind=activity_kind(query),
             arguments=self._checks.of_query(query),
             controls=_controls(query_controls(query)),
             declared=with_params(query, self._registry),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar, cast
@@ -17,16 +17,17 @@ from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.ancestry import Permits
 from trails.engine.graph.checkouts import unknown_commit
 from trails.engine.graph.graph import MAIN
-from trails.engine.session.arguments import Arguments, check_rules
-from trails.engine.session.context import GraphContext
+from trails.engine.session.arguments import Arguments, check_rules, checks_of
+from trails.engine.session.context import GraphContext, recording
 from trails.engine.session.costs import describe_cost
+from trails.engine.session.results import conformer, plain
 from trails.engine.session.service import GraphService
 from trails.engine.visibility.access import OPEN
-from trails.errors import FieldError, LimitError, StorageError, ValidationError
+from trails.errors import FieldError, LimitError, NotFoundError, StorageError, ValidationError
 from trails.model.capabilities import Capability
 from trails.model.results import Failure, Outcome, Success
-from trails.request.entries import Request
-from trails.request.failures import failure_of, invalid
+from trails.request.entries import Request, activity_kind
+from trails.request.failures import failure_of, invalid, near_name
 from trails.request.repair import mend
 from trails.request.rights import OPEN_GATE
 from trails.request.threads import Threads
@@ -57,11 +58,9 @@ class Dispatch:
     def _call(self, request: Request) -> Outcome:
         """Run a plain handler, here."""
         try:
-            prepared = self._prepare(request, self._open(request))
-            result = request.entry.handler(request.ctx, **prepared)
-            if inspect.iscoroutine(result):
-                result = asyncio.run(result)
-            return self._succeed(request, result)
+            ctx = self._open(request)
+            prepared = self._prepare(request, ctx)
+            return self._succeed(request, run_handler(request.entry.handler, ctx, prepared))
         except Exception as error:  # noqa: BLE001 - every error becomes a failure here
             return self._fail(request, error)
 
@@ -197,3 +196,33 @@ def _where(controls: Arguments, branch: object, snapshot: object) -> tuple[str, 
     if errors:
         raise ValidationError(errors)
     return str(found["branch"]), cast(str | None, found.get("snapshot"))
+
+
+def call_capability(ctx: GraphContext, name: str, arguments: Mapping[str, object]) -> object:
+    """Call a capability on a context that is open: for ``App.call``.
+
+    The arguments, rules and activities are those of a request. Errors are raised as they are, and
+    the result is in JSON form, whatever its size.
+    """
+    capability = ctx.registry.capability(name)
+    if capability is None:
+        hint = near_name(name, ctx.registry.capabilities)
+        raise NotFoundError(f"there is no capability {name!r}{hint}", capability=name)
+    descriptor = capability.descriptor
+    with recording(ctx, name, activity_kind(capability), reads=descriptor.reads_only) as inner:
+        checks = checks_of(ctx.registry, ctx.declared)
+        prepared = checks.of_capability(capability).prepare(inner, arguments)
+        check_rules(inner, capability, prepared)
+        result = run_handler(capability.handler, inner, prepared)
+        shown = plain(ctx.names, conformer(name, descriptor.output_shape)(result), ctx.shown)
+        if ctx.call is None and inner.call is not None:
+            inner.call.note = describe_cost(capability, inner.call, shown)
+        return shown
+
+
+def run_handler(
+    handler: Callable[..., object], ctx: GraphContext, prepared: Mapping[str, object]
+) -> object:
+    """Run a handler to its end in this thread, also one that turns out to be a coroutine."""
+    result = handler(ctx, **prepared)
+    return asyncio.run(result) if inspect.iscoroutine(result) else result

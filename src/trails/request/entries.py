@@ -48,6 +48,13 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     """The capability whose policy rules look at the arguments, where there are any."""
 
 
+def activity_kind(source: Capability | StoredQuery) -> str:
+    """The kind that activities of a capability or stored query have."""
+    if isinstance(source, StoredQuery):
+        return "mutation" if source.mutation else "query"
+    return "runtime" if source.meta is None else "meta"
+
+
 class Request:
     """One call of one entry, with the registry it began with."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Final
 from uuid import uuid4
 
@@ -53,6 +54,12 @@ def _kind_of(error: TrailsError) -> FailureKind:
         if isinstance(error, error_type):
             return kind
     return "semantic"
+
+
+def near_name(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the nearest that exists, if one is near."""
+    near = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def unknown_tool(name: str) -> Failure:

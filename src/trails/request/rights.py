@@ -26,7 +26,7 @@ from trails.model.capabilities import Action, Capability, StoredQuery
 from trails.model.decisions import Judge, Resource
 from trails.model.types import Schema
 from trails.model.visibility import Visibility
-from trails.registry.registry import Declared, Registry, see_declared
+from trails.registry.registry import Declared, Registry, visible_declarations
 
 
 class Need(msgspec.Struct, frozen=True, cache_hash=True):
@@ -290,7 +290,7 @@ class ActorAccess:
             return registry
         # Looked up once an arrangement of branches, so it is not remembered by all their names.
         sight = self._look(registry.schema, branches)
-        return registry if sight.reads_all else see_declared(registry, sight)
+        return registry if sight.reads_all else visible_declarations(registry, sight)
 
     def gate(self, *actions: Action) -> Gate:
         """The gate of some actions on the graph."""

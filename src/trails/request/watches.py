@@ -393,7 +393,7 @@ class Watches:
         sight = rights.visibility(schema, (branch,))
         if sight.reads_all:
             return True
-        lens = sight.lens(schema)
+        lens = sight.filter(schema)
         if target.type not in lens.schema.by_name:
             return False
         return note.shows(lens, schema, target.type, target.segment)

@@ -1,7 +1,8 @@
-"""Confine a process before it sees anything untrusted.
+"""Confine a process before it reads anything untrusted.
 
-``drop_root`` comes first, in the zygote, after everything was imported; ``confine`` in
-each worker, before its store is opened. Neither can be undone.
+``drop_root`` runs first, in the zygote, after all imports; ``confine`` runs in each worker,
+before it opens its store. Neither can be undone. The file and network rules are in
+``landlock``, the system-call filter is in ``seccomp``.
 """
 
 from __future__ import annotations
@@ -29,26 +30,26 @@ _PR_SET_NO_NEW_PRIVS: Final = 38
 
 
 class Confinement(msgspec.Struct, frozen=True):
-    """What holds a worker, and why it is not held if it is not."""
+    """How a worker is confined, and what is missing if the confinement is incomplete."""
 
     landlock: int = 0
-    """The version in force; 0: none."""
+    """The Landlock version in force; 0 if there is none."""
     seccomp: bool = False
     uid: int = -1
-    """Whose rights workers have; never 0."""
+    """The user that workers run as; never 0."""
     memory: int = 0
-    """Bytes of address space; 0: no limit."""
+    """Bytes of address space; 0 means no limit."""
     missing: str = ""
-    """Why the confinement is not complete."""
+    """Why the confinement is incomplete; empty if it is complete."""
 
     @property
     def complete(self) -> bool:
-        """Whether untrusted text may run here unasked."""
+        """Whether untrusted text may run here without ``allow_unconfined``."""
         return not self.missing
 
 
 def drop_root() -> int:
-    """Become nobody, if this is root; gives the uid. Root that can't be dropped is an OSError."""
+    """Switch from root to ``nobody`` and return the uid; raise OSError if root can't be dropped."""
     if os.geteuid() == 0 or os.getuid() == 0:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
@@ -57,9 +58,10 @@ def drop_root() -> int:
 
 
 def end_with_parent(parent: int) -> None:
-    """Be killed when the parent ends; a change of user would undo this, so it comes after.
+    """Ask the kernel to kill this process when its parent ends.
 
-    The caller knows the parent from before the fork: it may have ended since.
+    Call it after ``drop_root``, because a change of user resets the request. The caller reads the
+    parent's pid before the fork: the parent may have ended since.
     """
     if sys.platform == "linux":
         _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -68,9 +70,9 @@ def end_with_parent(parent: int) -> None:
 
 
 def confine(folder: int | None, memory: int) -> Confinement:
-    """Give up everything but one folder (a descriptor), threads and open descriptors.
+    """Give up everything except one folder (a descriptor), threads and open descriptors.
 
-    What the system does not offer is left out, and named in ``missing``.
+    Mechanisms that the system does not offer are skipped and named in ``missing``.
     """
     limit(memory)
     version, filtered = 0, False
@@ -97,7 +99,7 @@ def confine(folder: int | None, memory: int) -> Confinement:
 
 
 def limit(memory: int) -> None:
-    """Set the limits that every Unix has."""
+    """Set the resource limits that every Unix has."""
     bounds = {
         resource.RLIMIT_AS: memory,
         resource.RLIMIT_FSIZE: MAX_FILE,

@@ -1,4 +1,4 @@
-"""Landlock: what a worker may do with files, which is to use its own folder."""
+"""Landlock rules: a worker may use the files of its own folder and no others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 _CREATE_RULESET: Final = 444
 _ADD_RULE: Final = 445
-_RESTRICT_SELF: Final = 446  # these numbers are the same on every machine
+_RESTRICT_SELF: Final = 446  # the same numbers on every architecture
 _VERSION_FLAG: Final = 1
 _PATH_BENEATH: Final = 1
 
@@ -28,23 +28,23 @@ _OWN_FOLDER: Final = (
     | _TRUNCATE
 )
 _FILES_BY_VERSION: Final = {1: 13, 2: 14, 3: 15, 4: 15}
-"""How many of the file rights a version knows; from 5 on there are 16."""
+"""How many file rights each version knows; version 5 and later know 16."""
 _ALL_NET: Final = 0b11
 _ALL_SCOPES: Final = 0b11
 
 
 def version(libc: ctypes.CDLL) -> int:
-    """The version that the system offers; 0 if none."""
+    """Return the version that the kernel offers; 0 if none."""
     return max(0, int(libc.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)))
 
 
 def restrict(libc: ctypes.CDLL, folder: int | None) -> None:
-    """Refuse this process every file but those in a folder, TCP, and signals to others."""
+    """Deny this process all files outside a folder, TCP, and signals to other processes."""
     known = version(libc)
     if not known:
         raise OSError(ctypes.get_errno(), "no Landlock")
     files = (1 << _FILES_BY_VERSION.get(known, 16)) - 1
-    # The fields that a version does not know are left off: it refuses a longer struct.
+    # Fields unknown to a version are left out, because it rejects a longer struct.
     fields = [files]
     if known >= 4:
         fields.append(_ALL_NET)

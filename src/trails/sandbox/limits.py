@@ -1,4 +1,4 @@
-"""What untrusted text may use, with defaults that are safe."""
+"""Limits for untrusted SPARQL and RDF, with safe defaults."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ MIB: Final = 1 << 20
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The limits of a sandbox, or of one call; a call can't have more memory than its worker."""
+    """Limits of a sandbox, or of one call; a call can't get more memory than its worker has."""
 
     seconds: float = 5.0
-    """Wall clock of a query or update; of a file, between two signs of progress."""
+    """Wall-clock time of a query or update; for a file, time without progress."""
     memory: int = 1024 * MIB
     """Address space of a worker."""
     rows: int = 10_000
     result_bytes: int = 8 * MIB
     effect_bytes: int = 64 * MIB
-    """Statements that an update may remove and add, as text."""
+    """Bytes of statements that an update may remove and add."""
     text_bytes: int = 64 * 1024
     depth: int = 32
-    """Levels of nesting: of a text, checked by the caller; of triples within triples, here."""
+    """Nesting depth: of the text (checked by the caller) and of triples within triples."""
     expansion: int = 200
-    """Bytes that a parser may write for each byte that it reads, beyond the first 64 MiB."""
+    """Bytes that a parser may write for each byte it reads, beyond the first 64 MiB."""
     per_caller: int = 2
-    """Running queries of one caller."""
+    """Queries that one caller may run at the same time."""
     per_minute: float = 0
-    """Seconds that one caller's queries and updates may run within a minute; 0 is no limit."""
+    """Seconds per minute that one caller's queries and updates may run; 0 means no limit."""
     patience: float = 10.0
-    """Seconds that a query waits for its turn: for the caller's others, and for a worker."""
+    """Seconds that a query waits for the caller's other queries and for a free worker."""
     followers: int = 2
-    """Running queries on one line; one more worker is kept warm."""
+    """Queries that may run on one branch or snapshot; one more worker is kept warm."""
     lines: int = 8
-    """Lines with live workers; the least recently used are stopped."""
+    """Branches and snapshots with live workers; the least recently used are stopped."""
     parsers: int = 2
-    """Running workers without a store, for parsing."""
+    """Workers without a store, used for parsing."""
 
 
 DEFAULTS: Final = Limits()

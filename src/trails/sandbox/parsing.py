@@ -1,7 +1,7 @@
 """Stream a file through a worker: bytes of any RDF format in, N-Quads out.
 
-Owner and worker write at the same time, so the owner never waits for one direction only;
-what the reader of the result does not take yet stays in the worker.
+Owner and worker write at the same time, so the owner never blocks on one direction. Output
+that the reader has not taken yet stays in the worker.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _FREE: Final = 64 * MIB
 def convert(
     worker: WorkerHandle, chunks: Iterable[bytes], name: str, base_iri: str | None, limits: Limits
 ) -> Iterator[bytes]:
-    """The statements of a file in a format, as N-Quads."""
+    """Yield the statements of a file as N-Quads."""
     if name not in FORMATS:
-        raise QueryError(f"format {name!r} is not known; known are {', '.join(FORMATS)}")
+        raise QueryError(f"unknown format {name!r}; use one of {', '.join(FORMATS)}")
     job = Job("parse", name, memory=limits.memory, base_iri=base_iri)
     yield from _Stream(worker, chunks, limits).run(frame(encode(job)))
 
 
 class _Stream:
-    """One file on its way."""
+    """The conversion of one file."""
 
     def __init__(self, worker: WorkerHandle, chunks: Iterable[bytes], limits: Limits) -> None:
         self._worker = worker
@@ -43,12 +43,12 @@ class _Stream:
         self._begun: list[bytes] = []
 
     def run(self, opening: bytes) -> Iterator[bytes]:
-        """Feed, and give what comes out, until the worker is done."""
+        """Send input and yield output until the worker is done."""
         pending = memoryview(opening)
         feeding = True
         received = bytearray()
         while True:
-            # A new deadline for each step: what counts is progress.
+            # Each step gets a new deadline: only a lack of progress is limited.
             events = self._worker.wait(monotonic() + self._limits.seconds, writing=feeding)
             if feeding and events & select.POLLOUT:
                 pending = pending[self._worker.offer(pending) :]
@@ -71,7 +71,7 @@ class _Stream:
         while len(received) >= HEADER:
             end = HEADER + int.from_bytes(received[:HEADER], "little")
             if end > MAX_FRAME:
-                raise self._worker.nonsense()
+                raise self._worker.broke_protocol()
             if len(received) < end:
                 return
             payload = bytes(received[HEADER:end])
@@ -79,7 +79,7 @@ class _Stream:
             yield self._worker.read(payload)
 
     def _checked(self, piece: bytes) -> bytes:
-        """A piece that is not too much, and not nested too deeply."""
+        """Return a piece after checking its size and nesting."""
         self._written += len(piece)
         limit = self._limits.expansion
         if self._written > _FREE + limit * self._read:
@@ -89,7 +89,7 @@ class _Stream:
                 limit="expansion",
                 value=limit,
             )
-        # A statement may begin in one piece and end in another.
+        # A statement may span several pieces.
         end = piece.rfind(b"\n") + 1
         self._begun.append(piece[:end] if end else piece)
         if end:
@@ -98,13 +98,13 @@ class _Stream:
         return piece
 
     def _check_begun(self) -> None:
-        """Check statements that have come to their end."""
+        """Check the statements that are complete."""
         check_nesting(b"".join(self._begun), self._limits.depth)
         self._begun.clear()
 
 
 def _framed(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Chunks of any size as frames, and an empty one at the end."""
+    """Split chunks into frames, followed by an empty one."""
     for chunk in chunks:
         for start in range(0, len(chunk), PIECE):
             yield frame(chunk[start : start + PIECE])

@@ -1,13 +1,15 @@
 """The pool: run untrusted SPARQL and RDF parsers in confined processes.
 
-It says no before it starts (``UnavailableError``, ``BudgetError``, ``BusyError``), and what a
-text did to its worker after (``LimitError``, ``QueryError``). Whatever happens to a worker,
-the next call gets another.
+A call can be refused before it starts (``UnavailableError``, ``BudgetError``, ``BusyError``)
+and stopped while it runs (``LimitError``, ``QueryError``). A worker that failed is replaced,
+so it never affects the next call. ``workers`` keeps the processes of one branch,
+``processes`` talks to them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import threading
 from collections import OrderedDict
@@ -25,26 +27,28 @@ from trails.model.fairness import FairQueue, Meter
 from trails.sandbox.confine import Confinement
 from trails.sandbox.limits import DEFAULTS, MIB, Limits
 from trails.sandbox.parsing import convert
-from trails.sandbox.processes import DeathError, LateError, Nursery
+from trails.sandbox.processes import DeathError, LateError, WorkerSpawner
 from trails.sandbox.results import Effect, Result, check_nesting
 from trails.sandbox.scratch import Scratch
 from trails.sandbox.wire import Job, Task, WorkerReply
-from trails.sandbox.workers import CommitSource, Keeper, Step, WorkerGroup
+from trails.sandbox.workers import BackgroundTasks, CommitSource, Step, WorkerGroup
 
+_logger: Final = logging.getLogger("trails")
 _MANY: Final = 1 << 30
 _SOON: Final = 1
-"""Seconds after which a query may have ended."""
+"""Seconds after which a retry may succeed."""
 _HEAVY: Final = 3.0
-"""Seconds of queries within a minute from which a caller has used much."""
+"""Seconds of queries per minute above which a caller counts as a heavy user."""
 _PARSERS: Final = ""
-"""The key of the workers that have no store."""
+"""The key of the workers without a store."""
 
 
 class Sandbox:
-    """Confined workers, started when first needed.
+    """Confined workers, started on first use.
 
-    ``folder`` is scratch space, best on the file system of the stores; None: a temporary
-    folder. ``allow_unconfined`` runs text even where the system can't confine a process.
+    ``folder`` is scratch space, preferably on the file system of the stores; None uses a
+    temporary folder. ``allow_unconfined`` runs text even where the system can't confine a
+    process.
     """
 
     def __init__(
@@ -56,11 +60,11 @@ class Sandbox:
     ) -> None:
         self.limits = limits
         self._allow_unconfined = allow_unconfined
-        self._nursery = Nursery(limits.memory)
+        self._spawner = WorkerSpawner(limits.memory)
         self._scratch = Scratch(folder)
-        self._keeper = Keeper()
+        self._background = BackgroundTasks()
         self._lock = threading.Lock()
-        self._lines: OrderedDict[str, WorkerGroup] = OrderedDict()
+        self._groups: OrderedDict[str, WorkerGroup] = OrderedDict()
         self._turns = FairQueue(_MANY, limits.per_caller)
         self._spent = Meter(limits.per_minute)
         self._recent = Meter(_HEAVY)
@@ -68,10 +72,10 @@ class Sandbox:
 
     @property
     def confinement(self) -> Confinement:
-        """What holds the workers, and what is missing."""
-        return self._nursery.confinement
+        """How the workers are confined, and what is missing."""
+        return self._spawner.confinement
 
-    # --- what it does --------------------------------------------------------------
+    # --- calls ---------------------------------------------------------------------
 
     def query(
         self,
@@ -83,12 +87,12 @@ class Sandbox:
         base_iri: str | None = None,
         limits: Limits | None = None,
     ) -> Result:
-        """Run a query on a line, which is seen up to its head at the time of this call."""
+        """Run a query on a branch or snapshot, up to its head at the time of this call."""
         given = limits or self.limits
         started = monotonic()
-        reply = self._on_line("query", source, text, caller, prefixes, base_iri, given)[0]
+        reply = self._run_on("query", source, text, caller, prefixes, base_iri, given)[0]
         if reply.outcome not in {"select", "ask", "graph"}:
-            raise QueryError("the query can't be run: its worker gave no result")
+            raise QueryError("the query failed: its worker returned no result")
         return Result(reply.outcome, reply.body, reply.note, monotonic() - started, given)
 
     def update(
@@ -101,9 +105,9 @@ class Sandbox:
         base_iri: str | None = None,
         limits: Limits | None = None,
     ) -> Effect:
-        """What an update would change on a line; nothing is changed."""
+        """Compute what an update would change; nothing is changed."""
         given = limits or self.limits
-        reply, step = self._on_line("update", source, text, caller, prefixes, base_iri, given)
+        reply, step = self._run_on("update", source, text, caller, prefixes, base_iri, given)
         if reply.note:
             raise LimitError(
                 f"the update changes more than {given.effect_bytes // MIB} MiB of statements; "
@@ -116,12 +120,12 @@ class Sandbox:
         return Effect(step.head, reply.body, reply.added)
 
     def check(self, text: str, *, update: bool = False, prefixes: Mapping[str, str] = {}) -> None:
-        """Parse a query, or an update, without data; QueryError has the parser's message."""
+        """Parse a query or an update without data; QueryError carries the parser's message."""
         task: Task = "check update" if update else "check query"
         job = self._job(task, text, prefixes, None, self.limits)
         what = "update" if update else "query"
-        with self._line(_PARSERS, None) as line, _failures(what, self.limits):
-            reply, _ = self._ask(line, None, job, None, self.limits)
+        with self._group(_PARSERS, None) as group, _failures(what, self.limits):
+            reply, _ = self._ask(group, None, job, None, self.limits)
         _accept(reply, what)
 
     def parse(
@@ -133,21 +137,21 @@ class Sandbox:
         caller: str = "",
         limits: Limits | None = None,
     ) -> Iterator[bytes]:
-        """Parse a file, chunk by chunk, into N-Quads, chunk by chunk.
+        """Parse a file into N-Quads, chunk by chunk.
 
-        The clock of the limits runs only while the parser makes no progress.
+        The time limit counts only while the parser makes no progress.
         """
         given = limits or self.limits
         with (
-            self._line(_PARSERS, None) as line,
+            self._group(_PARSERS, None) as group,
             _failures("file", given),
-            line.borrow(None, given.patience, caller) as step,
+            group.borrow(None, given.patience, caller) as step,
         ):
             yield from convert(step.worker, chunks, format, base_iri, given)
 
-    # --- how -----------------------------------------------------------------------
+    # --- internals -----------------------------------------------------------------
 
-    def _on_line(
+    def _run_on(
         self,
         task: Task,
         source: CommitSource,
@@ -161,32 +165,32 @@ class Sandbox:
         self._check_time(caller)
         with (
             self._turn(caller, limits),
-            self._line(source.key, source) as line,
+            self._group(source.key, source) as group,
             _failures(task, limits),
         ):
-            reply, step = self._ask(line, source, job, caller, limits)
+            reply, step = self._ask(group, source, job, caller, limits)
         _accept(reply, task)
         return reply, step
 
     def _ask(
         self,
-        line: WorkerGroup,
+        group: WorkerGroup,
         source: CommitSource | None,
         job: Job,
         caller: str | None,
         limits: Limits,
     ) -> tuple[WorkerReply, Step]:
-        """Have a job done; by a new worker, if an idle one ended before it had read the job."""
+        """Run a job; use a new worker if an idle one ended before it read the job."""
         try:
-            return self._try(line, source, job, caller, limits, new=False)
+            return self._try(group, source, job, caller, limits, new=False)
         except DeathError as death:
             if not death.unread:
                 raise
-        return self._try(line, source, job, caller, limits, new=True)
+        return self._try(group, source, job, caller, limits, new=True)
 
     def _try(
         self,
-        line: WorkerGroup,
+        group: WorkerGroup,
         source: CommitSource | None,
         job: Job,
         caller: str | None,
@@ -195,7 +199,7 @@ class Sandbox:
         new: bool,
     ) -> tuple[WorkerReply, Step]:
         spending = contextlib.nullcontext() if caller is None else self.spending(caller)
-        with line.borrow(source, limits.patience, caller or "", new=new) as step, spending:
+        with group.borrow(source, limits.patience, caller or "", new=new) as step, spending:
             return _do(step, job, limits), step
 
     def _job(
@@ -222,7 +226,7 @@ class Sandbox:
 
     @contextlib.contextmanager
     def spending(self, caller: str) -> Iterator[None]:
-        """Let a caller have time, if it has some left, and count how much it takes."""
+        """Check a caller's time budget and charge the time that the call takes."""
         self._check_time(caller)
         started = monotonic()
         try:
@@ -251,7 +255,7 @@ class Sandbox:
 
     @contextlib.contextmanager
     def _turn(self, caller: str, limits: Limits) -> Iterator[None]:
-        """Let a caller have so many queries running; more wait for their turn."""
+        """Limit a caller's concurrent queries; further ones wait."""
         if not self._turns.acquire(caller, limits.patience):
             allowed = self.limits.per_caller
             raise BudgetError(
@@ -269,50 +273,50 @@ class Sandbox:
             self._turns.release(caller)
 
     @contextlib.contextmanager
-    def _line(self, key: str, source: CommitSource | None) -> Iterator[WorkerGroup]:
-        """The workers of a line, which are not stopped meanwhile."""
+    def _group(self, key: str, source: CommitSource | None) -> Iterator[WorkerGroup]:
+        """Borrow the workers of a branch or snapshot; they are not stopped meanwhile."""
         with self._lock:
             if self._closed:
                 raise UnavailableError("the sandbox is closed")
         self._check_confinement()
         with self._lock:
-            line = self._lines.get(key)
-            if line is None:
-                line = self._lines[key] = WorkerGroup(
-                    self._nursery,
+            group = self._groups.get(key)
+            if group is None:
+                group = self._groups[key] = WorkerGroup(
+                    self._spawner,
                     self._scratch,
-                    self._keeper,
+                    self._background,
                     self.limits,
                     source,
                     self._is_heavy,
                 )
-            self._lines.move_to_end(key)
-            line.users += 1
+            self._groups.move_to_end(key)
+            group.users += 1
             stopped = self._surplus()
         for each in stopped:
             each.close()
         try:
-            yield line
+            yield group
         finally:
             with self._lock:
-                line.users -= 1
+                group.users -= 1
 
     def _surplus(self) -> list[WorkerGroup]:
-        """Forget the lines that were not used for the longest time."""
-        surplus = len(self._lines) - (_PARSERS in self._lines) - self.limits.lines
-        keys = [key for key, line in self._lines.items() if key != _PARSERS and not line.users]
-        return [self._lines.pop(key) for key in keys[: max(0, surplus)]]
+        """Stop the least recently used groups of workers."""
+        surplus = len(self._groups) - (_PARSERS in self._groups) - self.limits.lines
+        keys = [key for key, group in self._groups.items() if key != _PARSERS and not group.users]
+        return [self._groups.pop(key) for key in keys[: max(0, surplus)]]
 
     def _check_confinement(self) -> None:
-        held = self._nursery.confinement
+        held = self._spawner.confinement
         if held.complete:
             return
         if held.uid in {0, -1}:
-            raise UnavailableError(f"untrusted text is not run as root: {held.missing}")
+            raise UnavailableError(f"Refused to run untrusted text as root: {held.missing}")
         if not self._allow_unconfined:
             raise UnavailableError(
-                f"untrusted text is not run here, because its process can't be confined: "
-                f"{held.missing}. '[sandbox] allow_unconfined = true' in trails.toml runs it "
+                f"Refused to run untrusted text, because its process can't be confined: "
+                f"{held.missing}. Set '[sandbox] allow_unconfined = true' in trails.toml to run it "
                 "with a clock and a memory limit only"
             )
 
@@ -320,17 +324,17 @@ class Sandbox:
         """End every worker and remove the scratch space."""
         with self._lock:
             self._closed = True
-            lines = list(self._lines.values())
-            self._lines.clear()
-        for line in lines:
-            line.close()
-        self._nursery.close()
-        self._keeper.close()
+            groups = list(self._groups.values())
+            self._groups.clear()
+        for group in groups:
+            group.close()
+        self._spawner.close()
+        self._background.close()
         self._scratch.close()
 
 
 def _do(step: Step, job: Job, limits: Limits) -> WorkerReply:
-    """Have a job done, deltas first."""
+    """Run a job; deltas are applied first."""
     if step.deltas:
         job = msgspec.structs.replace(job, deltas=step.deltas)
     reply = step.worker.ask(job, monotonic() + limits.seconds)
@@ -349,7 +353,7 @@ def _accept(reply: WorkerReply, what: str) -> None:
 
 @contextlib.contextmanager
 def _failures(what: str, limits: Limits) -> Iterator[None]:
-    """What became of a worker, said to the one whose text it ran."""
+    """Turn the end of a worker into an error for the caller whose text it ran."""
     try:
         yield
     except LateError:
@@ -382,8 +386,10 @@ def _explain(what: str, death: DeathError, limits: Limits) -> TrailsError:
             limit="depth",
             value=limits.depth,
         )
+    words = death.words[:1000]
+    _logger.warning("A sandbox worker crashed (%s, signal %d): %r", what, death.signal, words)
     return QueryError(
-        f"the {what} made its worker fail, which was replaced: it asks for something that is "
-        "not possible here, such as reaching the network; change it",
+        f"the {what} crashed its worker, which was replaced. It may need something that is "
+        "not available here, such as the network; change it",
         signal=death.signal,
     )

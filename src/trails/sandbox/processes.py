@@ -1,4 +1,9 @@
-"""The owner's side of the processes: one zygote, and workers at the end of sockets."""
+"""The owner's side of the sandbox processes: one zygote, and a socket to each worker.
+
+A worker that misses its deadline (``LateError``), dies or breaks the protocol
+(``DeathError``) is killed. ``zygote`` and ``worker`` are the other side; ``wire`` is the
+protocol.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +34,12 @@ from trails.sandbox.wire import (
     frame,
 )
 from trails.sandbox.worker import PATIENCE
-from trails.sandbox.zygote import Spawn, Status, Told
+from trails.sandbox.zygote import Spawn, Status, ZygoteReply
 
 _START: Final = 30.0
-"""Seconds that a zygote or a worker may take to start on a very busy machine."""
+"""Seconds that a zygote or a worker may take to start on a busy machine."""
 _LONG: Final = 25
-"""Milliseconds after which a query must let others go first."""
+"""Milliseconds after which a query gets a lower priority."""
 _LAST_WORDS: Final = 4096
 
 
@@ -43,18 +48,18 @@ class LateError(Exception):
 
 
 class DeathError(Exception):
-    """The worker ended by itself, or spoke nonsense and was killed."""
+    """The worker ended by itself, or broke the protocol and was killed."""
 
     def __init__(self, signal_number: int, words: str, *, unread: bool = False) -> None:
         super().__init__(signal_number, words)
         self.signal = signal_number
         self.words = words
         self.unread = unread
-        """Whether it left bytes unread that it was sent: a single job was then never begun."""
+        """Whether it left input unread: a single job was then never started."""
 
 
-class Nursery:
-    """The zygote, started on first use and again should it die."""
+class WorkerSpawner:
+    """The zygote, started on first use and again if it dies."""
 
     def __init__(self, memory: int) -> None:
         self._memory = memory
@@ -66,7 +71,7 @@ class Nursery:
 
     @property
     def confinement(self) -> Confinement:
-        """What holds the workers."""
+        """How the workers are confined."""
         if self._confinement is None:  # later calls must not wait for a fork
             with self._lock:
                 if self._confinement is None:
@@ -80,8 +85,8 @@ class Nursery:
         self._stop()
         ours, theirs = socket.socketpair()
         with theirs:
-            # Its own environment: a worker has no business with the owner's secrets. Its own
-            # session: Ctrl-C is for the owner. -P: the current folder is not a place for code.
+            # A clean environment keeps the owner's secrets from workers. A separate
+            # session: Ctrl-C is for the owner. -P: no code from the current folder.
             self._process = subprocess.Popen(  # noqa: S603 - our own module
                 [
                     sys.executable,
@@ -98,7 +103,7 @@ class Nursery:
                 start_new_session=True,
                 env={
                     "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-                    "MALLOC_ARENA_MAX": "1",  # else threads reserve address space by the GiB
+                    "MALLOC_ARENA_MAX": "1",  # otherwise threads reserve GiB of address space
                     "LC_ALL": "C.UTF-8",
                 },
             )
@@ -106,13 +111,13 @@ class Nursery:
         self._control = ours
         said = ours.recv(PIECE)
         if not said:
-            self._confinement = Confinement(missing="the sandbox process does not start")
+            self._confinement = Confinement(missing="the sandbox process did not start")
         else:
             self._confinement = msgspec.msgpack.decode(said, type=Confinement)
         return ours
 
     def spawn(self, folder: Path | None) -> WorkerHandle:
-        """A new worker that has opened the store of its folder."""
+        """Start a worker and wait until it has opened the store of its folder."""
         ours, theirs = socket.socketpair()
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
@@ -121,7 +126,7 @@ class Nursery:
         try:
             if folder is not None:
                 sent.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
-            told, descriptors = self._order(Spawn(self._memory), sent)
+            pid, descriptors = self._order(Spawn(self._memory), sent)
         except BaseException:
             ours.close()
             os.close(reader)
@@ -131,7 +136,7 @@ class Nursery:
             for descriptor in sent[1:]:
                 os.close(descriptor)
         worker = WorkerHandle(
-            self, told, descriptors[0] if descriptors else None, ours, reader, folder
+            self, pid, descriptors[0] if descriptors else None, ours, reader, folder
         )
         try:
             worker.receive(monotonic() + _START)
@@ -141,7 +146,7 @@ class Nursery:
         return worker
 
     def status(self, pid: int) -> int:
-        """How a worker, which is dead, ended: an exit code, or minus a signal."""
+        """Return how a dead worker ended: an exit code, or a negative signal number."""
         try:
             return self._order(Status(pid), [], retry=False)[0]
         except (DeathError, OSError):
@@ -158,14 +163,14 @@ class Nursery:
             except OSError:
                 said, received = b"", []
             if said:
-                return msgspec.msgpack.decode(said, type=Told).value, received
+                return msgspec.msgpack.decode(said, type=ZygoteReply).value, received
             self._stop()
         if not retry:
             raise DeathError(0, "the sandbox process ended")
         return self._order(order, sent, retry=False)
 
     def close(self) -> None:
-        """End the zygote, and with it every worker."""
+        """End the zygote, which ends every worker."""
         with self._lock:
             self._closed = True
             self._stop()
@@ -187,7 +192,7 @@ class WorkerHandle:
 
     def __init__(
         self,
-        nursery: Nursery,
+        nursery: WorkerSpawner,
         pid: int,
         process: int | None,
         link: socket.socket,
@@ -198,32 +203,32 @@ class WorkerHandle:
         self.folder = folder
         self.position = Position(0, "")
         self.caller = ""
-        """Who used it last; empty: no one yet."""
+        """The caller that used it last; empty if none has."""
         self.fed = 0
-        """Bytes of deltas that it has taken."""
+        """Bytes of deltas that it has applied."""
         self.held = 0
         """Bytes of address space that it uses."""
-        self._nursery = nursery
+        self._spawner = nursery
         self._process = process
         self._link = link
         self._errors = errors
         self._thread = 0
         self._open = True
         self.alive = True
-        """Whether it was not killed by us."""
+        """False once we have killed it."""
         link.setblocking(False)
         self._poller = select.poll()
         self._poller.register(link, select.POLLIN)
 
     def ask(self, job: Job, deadline: float) -> WorkerReply:
-        """One job, done by the deadline; LateError and DeathError leave the worker dead."""
+        """Run one job by the deadline; after LateError or DeathError the worker is dead."""
         self.send(frame(encode(job)), deadline)
         if not self._poller.poll(min(_LONG, max(0, (deadline - monotonic()) * 1000))):
             self._demote()
         return self.receive(deadline)
 
     def send(self, data: bytes, deadline: float) -> None:
-        """Hand over bytes that a worker reads before it writes."""
+        """Send bytes that a worker reads before it writes."""
         sent = self.offer(data)
         if sent == len(data):
             return
@@ -235,7 +240,7 @@ class WorkerHandle:
         self._poller.modify(self._link, select.POLLIN)
 
     def offer(self, data: bytes | memoryview) -> int:
-        """Send what fits now."""
+        """Send as many bytes as fit now; return their number."""
         try:
             return self._link.send(data)
         except BlockingIOError:
@@ -252,7 +257,7 @@ class WorkerHandle:
             data += self.take()
         length = int.from_bytes(data[:HEADER], "little")
         if length > MAX_FRAME:
-            raise self.nonsense()
+            raise self.broke_protocol()
         if len(data) < HEADER + length:
             buffer = bytearray(data)
             while len(buffer) < HEADER + length:
@@ -262,22 +267,22 @@ class WorkerHandle:
         return self.read(data[HEADER:])
 
     def read(self, payload: bytes) -> WorkerReply:
-        """A reply from its bytes."""
+        """Decode a reply."""
         try:
             reply = decode_reply(payload)
         except (msgspec.DecodeError, ValueError):
-            raise self.nonsense() from None
+            raise self.broke_protocol() from None
         self.held = reply.held
         self._thread = reply.thread
         return reply
 
     def take(self) -> bytes:
-        """Read what has come."""
+        """Read the bytes that have arrived."""
         try:
             data = self._link.recv(1 << 20)
         except BlockingIOError:
             return b""
-        except ConnectionResetError:  # what an end that was closed with bytes unread gives
+        except ConnectionResetError:  # the worker closed its end with unread bytes
             raise self._death(unread=True) from None
         except OSError:
             raise self._death() from None
@@ -286,7 +291,7 @@ class WorkerHandle:
         return data
 
     def wait(self, deadline: float, *, writing: bool) -> int:
-        """Until something can be read, or written too; gives the events."""
+        """Wait until the socket is readable (or writable); return the events."""
         events = select.POLLIN | (select.POLLOUT if writing else 0)
         self._poller.modify(self._link, events)
         return self._wait(deadline)
@@ -300,19 +305,19 @@ class WorkerHandle:
         return ready[0][1]
 
     def _demote(self) -> None:
-        """Lower the priority of the thread that works; the worker takes another one after."""
-        # The number came from the worker: it must be one of its own threads.
+        """Lower the priority of the working thread; the worker then continues in a new one."""
+        # The worker sent this number: accept only one of its own threads.
         if Path(f"/proc/{self.pid}/task/{self._thread}").exists():
             with contextlib.suppress(OSError):
                 usual = os.getpriority(os.PRIO_PROCESS, 0)
                 os.setpriority(os.PRIO_PROCESS, self._thread, usual + PATIENCE)
 
     def quiet(self) -> bool:
-        """Whether it waits, as an idle worker does: a dead one's socket is at its end."""
+        """Whether it is idle and alive: the socket of a dead worker is readable."""
         return not self._poller.poll(0)
 
     def kill(self) -> None:
-        """Stop it at once, whatever it does."""
+        """Stop it immediately."""
         if not self.alive:
             return
         self.alive = False
@@ -322,15 +327,15 @@ class WorkerHandle:
             else:
                 os.kill(self.pid, signal.SIGKILL)
 
-    def nonsense(self) -> DeathError:
-        """The end of a worker that does not keep to the protocol: something took it over."""
+    def broke_protocol(self) -> DeathError:
+        """End a worker that broke the protocol: it may have been taken over."""
         self.kill()
         return DeathError(0, "")
 
     def _death(self, *, unread: bool = False) -> DeathError:
-        """Why it ended: its signal, and what the engine said last."""
-        self.kill()  # it may have closed its socket and live on
-        code = self._nursery.status(self.pid)
+        """Say why it ended: its signal and its last output."""
+        self.kill()  # it may have closed its socket without ending
+        code = self._spawner.status(self.pid)
         words = b""
         with contextlib.suppress(OSError):
             words = os.read(self._errors, _LAST_WORDS)
@@ -338,14 +343,14 @@ class WorkerHandle:
         return DeathError(-code if code < 0 else 0, said, unread=unread)
 
     def end(self) -> None:
-        """Kill it and let go of its descriptors; the folder is the caller's to remove."""
+        """Kill it and close its descriptors; the caller removes the folder."""
         self.kill()
         if self._open:
             self._open = False
             self._link.close()
             os.close(self._errors)
             if self._process is not None:
-                gone = select.poll()  # its files go only when it has
+                gone = select.poll()  # its files can be removed only after it has ended
                 gone.register(self._process, select.POLLIN)
                 gone.poll(1000)
                 os.close(self._process)

@@ -1,7 +1,7 @@
-"""What comes out of the sandbox: results, and the effects of updates.
+"""Results of queries, and effects of updates.
 
-Their bytes were written by a worker, so they are read with the same care as its input:
-triples within triples are counted before a parser that recurses sees them.
+A worker wrote their bytes, so they are untrusted: nested triples are counted before a
+recursive parser reads them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NESTING: Final = re.compile(rb"<<\(|\)>>")
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """What an update would remove and add at a position, as N-Quads; nothing was changed."""
+    """The N-Quads that an update would remove and add at a position; nothing was changed."""
 
     position: Position
     removed: bytes
@@ -34,10 +34,10 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class Result:
-    """The answer to a query. Rows are decoded when they are first looked at.
+    """The answer to a query. Rows are decoded on first use.
 
-    A SELECT has rows of RDF terms in the order of ``variables`` (None: unbound); CONSTRUCT
-    and DESCRIBE have rows of subject, predicate, object; ASK has only ``truth``.
+    A SELECT has rows of RDF terms in the order of ``variables`` (None: unbound); CONSTRUCT and
+    DESCRIBE have rows of subject, predicate, object; ASK has only ``truth``.
     """
 
     def __init__(self, form: Form, body: bytes, cut: str, seconds: float, limits: Limits) -> None:
@@ -45,11 +45,11 @@ class Result:
         self.seconds = seconds
         self.truth = bool(body) if form == "ask" else None
         self.truncated = cut or None
-        """Which limit cut it: "rows" or "bytes"."""
+        """The limit that cut it: "rows" or "bytes"."""
         self.notice = _notice(cut, limits)
-        """For the reader of a result that was cut: by what, and what to do."""
+        """A note for the reader of a truncated result: which limit applied, and what to do."""
         self.body = body
-        """The rows as a worker wrote them: TSV for SELECT, N-Triples for a graph."""
+        """The rows as the worker wrote them: TSV for SELECT, N-Triples for a graph."""
         self._depth = limits.depth
 
     @cached_property
@@ -76,15 +76,15 @@ class Result:
                 for quad in ox.parse(self.body, ox.RdfFormat.N_TRIPLES, lenient=True)
             )
         except (SyntaxError, ValueError):
-            raise QueryError("the result holds a term that can't be read back") from None
+            raise QueryError("the result contains a term that can't be parsed") from None
 
     def __len__(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return len(self.rows)
 
 
 def check_nesting(text: bytes, depth: int) -> None:
-    """Refuse triples within triples, nested deeper than a parser can take."""
+    """Refuse triples nested deeper than a parser can handle."""
     if text.count(_OPEN) <= depth:
         return
     for line in text.split(b"\n"):

@@ -1,7 +1,7 @@
 """The sandbox's folders: bases, and the workers' hard-linked clones of them.
 
-Each run has a folder with a lock in it; one whose lock nobody holds is the debris of a
-crash, and the next run removes it.
+Each run has a folder and a lock file. A folder whose lock is free was left by a crash, and
+the next run removes it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from trails.log.storage import storage_errors
 from trails.sandbox.confine import NOBODY
 
 _SHARED: Final = ".sst"
-"""Files that RocksDB never changes: links to them are as good as copies."""
+"""Files that RocksDB never changes, so hard links to them are as good as copies."""
 _SKIPPED: Final = ("LOCK", "LOG")
 
 
 SCRATCH: Final = "scratch"
-"""The folder of a graph's runs, beside its stores: bases are made of hard links."""
+"""Where a graph's runs are, beside its stores: bases are made of hard links."""
 
 
 class Scratch:
-    """A folder for one run, made on first use."""
+    """The folder of one run, created on first use."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -43,7 +43,7 @@ class Scratch:
         self._lock = -1
 
     def path(self, name: str) -> Path:
-        """A path in the run's folder that was never used before."""
+        """Return a new path in the run's folder."""
         with self._mutex:
             if self._run is None:
                 with storage_errors("make the sandbox's folder"):
@@ -55,14 +55,13 @@ class Scratch:
         private_folder(home)
         sweep(home)
         run = home / f"run-{uuid4().hex}"
-        # The lock comes first, beside the folder: a sweep must not find a run without one.
+        # The lock is created first: a sweep must never find a run without one.
         self._lock = os.open(run.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         run.mkdir(mode=0o700)
         return run
 
     def close(self) -> None:
-        """Remove everything."""
         with self._mutex:
             if self._run is not None:
                 shutil.rmtree(self._run, ignore_errors=True)
@@ -72,17 +71,17 @@ class Scratch:
 
 
 def _temporary() -> Path:
-    """Where runs without a folder of their own are: a place that only this user can write."""
+    """The parent of runs without a folder of their own; only this user can write to it."""
     home = Path(tempfile.gettempdir()) / f"trails-sandbox-{os.getuid()}"
     home.mkdir(mode=0o700, exist_ok=True)
     found = home.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise StorageError(f"{home} belongs to someone else; remove it, or set TMPDIR")
+        raise StorageError(f"{home} belongs to another user; remove it, or set TMPDIR")
     return home
 
 
 def sweep(home: Path, *, dry_run: bool = False) -> list[str]:
-    """Remove what runs left that did not end properly; their names."""
+    """Remove the folders of runs that crashed; return their names."""
     found = []
     for lock in home.glob("run-*.lock"):
         with contextlib.suppress(OSError), lock.open("rb") as file:
@@ -95,20 +94,20 @@ def sweep(home: Path, *, dry_run: bool = False) -> list[str]:
 
 
 def protect(base: Path) -> None:
-    """Take the right to write from files that share their content with the owner's store."""
+    """Make files read-only that share their content with the owner's store."""
     for path in base.glob("*" + _SHARED):
         mode = stat.S_IMODE(path.stat().st_mode) & 0o444
-        # Workers of root are nobody; the folders above stay closed to other users.
+        # Root's workers run as `nobody`; the parent folders stay closed to other users.
         path.chmod(mode | 0o004 if os.getuid() == 0 else mode)
 
 
 def size(base: Path) -> int:
-    """Bytes of a base."""
+    """Return the bytes of a base."""
     return sum(path.stat().st_size for path in base.iterdir())
 
 
 def clone(base: Path, folder: Path) -> None:
-    """A worker's own store: links to what is never changed, copies of the rest."""
+    """Make a worker's own store: hard links to immutable files, copies of the others."""
     folder.mkdir(mode=0o700)
     for path in base.iterdir():
         if path.name.startswith(_SKIPPED):

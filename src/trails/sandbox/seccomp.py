@@ -1,12 +1,9 @@
 """The system-call filter of a worker, as a classic BPF program.
 
-Allowed calls pass, deadly ones kill the process, all others fail with EPERM: a library
-that asks for a socket then reports an ordinary error.
-
-System calls of a worker, by number on each machine.
-
-Everything a worker needs to read its socket, to run Oxigraph on a folder and to start
-threads; nothing that makes sockets or processes, and nothing that changes permissions.
+Allowed calls pass, dangerous ones kill the process, and all others fail with EPERM, so a
+library that asks for a socket reports an ordinary error. A worker may read its socket, run
+Oxigraph on a folder and start threads; it can't create sockets or processes, or change
+permissions. The calls are listed by number for each architecture.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ import struct
 from typing import Final
 
 MACHINES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""By the name that ``uname`` gives: the column below, and the architecture's audit number."""
+"""By the machine name of ``uname``: the column below, and the architecture's audit number."""
 
 ALLOWED: Final[dict[str, tuple[int | None, int | None]]] = {
     "access": (21, None),
@@ -133,7 +130,7 @@ CONDITIONAL: Final[dict[str, tuple[int | None, int | None]]] = {
     "setpriority": (141, 140),
     "tgkill": (234, 131),
 }
-"""Allowed for some arguments: the filter says which."""
+"""Calls that are allowed for some arguments, which the filter checks."""
 
 DEADLY: Final[dict[str, tuple[int | None, int | None]]] = {
     "bpf": (321, 280),
@@ -149,7 +146,7 @@ DEADLY: Final[dict[str, tuple[int | None, int | None]]] = {
     "unshare": (272, 97),
     "userfaultfd": (323, 282),
 }
-"""What no query leads to: who asks for one of these has broken out, and is killed."""
+"""Calls that no query makes: a process that makes one has been taken over, and is killed."""
 
 
 _PR_SET_SECCOMP: Final = 22
@@ -181,10 +178,10 @@ class _Program(ctypes.Structure):
 
 
 def build(machine: str, pid: int) -> list[Instruction]:
-    """The program for a kind of machine and one process."""
+    """Build the program for an architecture and one process."""
     column, architecture = MACHINES[machine]
-    # A number of another architecture, or of the x32 table, means other calls: it is in no
-    # list below. The former must be caught first.
+    # Numbers of another architecture or of the x32 table mean other calls, and are in no
+    # list below. Another architecture must be rejected first.
     program: list[Instruction] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, architecture),
@@ -214,10 +211,10 @@ def _argument(position: int) -> Instruction:
 
 
 def _condition(name: str, pid: int) -> list[Instruction]:
-    """What decides about a call by its arguments."""
+    """Return the instructions that check a call's arguments."""
     allow = (_RETURN, 0, 0, _ALLOW)
     refuse = _fail(errno.EPERM)
-    if name == "clone3":  # its flags are in memory, out of reach; the libc then uses clone
+    if name == "clone3":  # a filter cannot read its flags; libc falls back to clone
         return [_fail(errno.ENOSYS)]
     if name == "clone":
         return [_argument(0), (_BITS, 0, 1, _CLONE_THREAD), allow, refuse]
@@ -248,7 +245,7 @@ def _condition(name: str, pid: int) -> list[Instruction]:
 
 
 def restrict(libc: ctypes.CDLL) -> None:
-    """Put this process under its filter, for good."""
+    """Install the filter in this process, permanently."""
     program = build(os.uname().machine, os.getpid())
     code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in program))
     header = _Program(len(program), ctypes.cast(code, ctypes.c_void_p))

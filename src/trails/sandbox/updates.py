@@ -1,12 +1,11 @@
-"""The effect of a SPARQL Update text, without the update: what it would remove and add.
+"""Compute the effect of a SPARQL update without running it on the graph.
 
-The WHERE part is asked once, as a SELECT of the variables that the templates use; then
-the engine itself instantiates the templates with these solutions, in an empty store. So
-functions that never answer twice alike, such as UUID(), are called once, and what a
-template means is decided by the engine alone.
+The WHERE part runs once, as a SELECT of the variables that the templates use; the engine then
+instantiates the templates with these solutions in an empty store. So functions such as UUID()
+are called once, and the engine alone decides what a template means.
 
-Only the default graph is read and written. Named graphs, the quads view's own among
-them, are neither seen nor changed.
+Only the default graph is read and written. Named graphs, including those of the quads view
+itself, are ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from trails.errors import QueryError
 from trails.model.sparql import Token, UpdateOperation, text_of, tokenize, update_form
 
 GENID: Final = "/.well-known/genid/"
-"""RDF 1.1, section 3.5: where IRIs that replace blank nodes live."""
+"""RDF 1.1, section 3.5: the path of IRIs that replace blank nodes."""
 DEFAULT_BASE: Final = "https://trails.dev"
 _ROWS: Final = 2000
 T = TypeVar("T")
@@ -33,11 +32,10 @@ Row = tuple["ox.NamedNode | ox.Literal | None", ...]
 def effect_of(
     store: ox.Store, text: str, prefixes: Mapping[str, str], *, base: str = DEFAULT_BASE
 ) -> tuple[bytes, bytes]:
-    """(removed, added) as sorted canonical N-Quads: what an update changes in the default graph.
+    """Return (removed, added) as sorted canonical N-Quads of the default graph.
 
-    ``base`` is what relative IRIs begin with, and where blank nodes get their IRIs.
-    The store is as it was when this returns or raises; between the operations of one
-    update it is not, so it must be the caller's own.
+    Relative IRIs and the IRIs of blank nodes start with ``base``. The store is unchanged when
+    this returns or raises, but not in between, so it must belong to the caller.
     """
     operations = update_form(tokenize(text))
     effect = _Effect(store, base)
@@ -52,7 +50,7 @@ def effect_of(
 
 
 class _Effect:
-    """What the operations so far have changed, and how much of it the store shows."""
+    """The changes so far, and how many of them are applied to the store."""
 
     def __init__(self, store: ox.Store, base: str) -> None:
         self._store = store
@@ -64,14 +62,14 @@ class _Effect:
         self.added: set[ox.Quad] = set()
 
     def skolem(self, node: ox.BlankNode) -> ox.NamedNode:
-        """The IRI that stands for a blank node from now on; no one can guess it."""
+        """Return the IRI that replaces a blank node; it can't be guessed."""
         found = self._named.get(node)
         if found is None:
             found = self._named[node] = ox.NamedNode(f"{self._genid}{uuid4()}")
         return found
 
     def add(self, deleted: set[ox.Quad], inserted: set[ox.Quad]) -> None:
-        """Take in what one operation asks for: deletions first, as the standard says."""
+        """Add the changes of one operation: deletions first, as the standard says."""
         gone = {quad for quad in deleted - inserted if quad in self._store}
         come = {quad for quad in inserted if quad not in self._store}
         self._last = (gone, come)
@@ -81,13 +79,13 @@ class _Effect:
         )
 
     def show(self) -> None:
-        """Let the next operation see what the last one did."""
+        """Apply changes to the store, so that the next operation sees them."""
         gone, come = self._last
         self._undo.append((come, gone))
         _change(self._store, gone, come)
 
     def undo(self) -> None:
-        """Take everything back, the last first."""
+        """Revert everything, last change first."""
         while self._undo:
             _change(self._store, *self._undo.pop())
 
@@ -108,7 +106,7 @@ class _Step:
         self._skolem = skolem
 
     def run(self, store: ox.Store) -> tuple[set[ox.Quad], set[ox.Quad]]:
-        """The statements that it deletes and inserts, whether they are there or not."""
+        """Return the statements to delete and to insert, whether or not they exist."""
         self._check_syntax()
         delete, insert = self._operation.delete or (), self._operation.insert or ()
         if self._operation.where is None:
@@ -116,7 +114,7 @@ class _Step:
         names = sorted({token.text[1:] for token in (*delete, *insert) if token.kind == "variable"})
         deleted: set[ox.Quad] = set()
         inserted: set[ox.Quad] = set()
-        # Solutions that are alike make the same statements, unless each makes a blank node.
+        # Equal solutions produce equal statements, unless each creates a blank node.
         distinct = not any(token.kind == "blank" or token.text in "[(" for token in insert)
         for rows in _chunks(self._solutions(store, names, distinct=distinct), _ROWS):
             deleted |= self._instantiate(delete, names, rows)
@@ -124,7 +122,7 @@ class _Step:
         return deleted, inserted
 
     def _check_syntax(self) -> None:
-        """Let the engine judge the templates in their own places: rules differ by place."""
+        """Let the engine check each template in its own place, because the rules differ."""
         operation = self._operation
         where = operation.where
         if operation.form == "MODIFY":
@@ -145,7 +143,7 @@ class _Step:
         return self._named_quads(scratch)
 
     def _solutions(self, store: ox.Store, names: list[str], *, distinct: bool) -> Iterator[Row]:
-        """What the variables of the templates stand for; without any, one value a solution."""
+        """Return the solutions for the templates' variables; without variables, one value each."""
         wanted = " ".join(f"?{name}" for name in names) or "(1 AS ?one)"
         where = text_of(self._operation.where or ())
         form = "SELECT DISTINCT" if distinct else "SELECT"
@@ -165,7 +163,7 @@ class _Step:
             return term
         if isinstance(term, ox.BlankNode):
             return self._skolem(term)
-        raise QueryError("a triple term can't be written here; write statements about nodes")
+        raise QueryError("triple terms are not supported here; write statements about nodes")
 
     def _instantiate(
         self, template: tuple[Token, ...], names: list[str], rows: list[Row]
@@ -189,9 +187,9 @@ class _Step:
             )
 
     def _named_quads(self, scratch: ox.Store) -> set[ox.Quad]:
-        """The statements of a store, with IRIs for its blank nodes."""
+        """Yield the statements of a store, with IRIs for its blank nodes."""
         if next(iter(scratch.named_graphs()), None) is not None:
-            raise QueryError("the update names a graph, and graphs here have no named graphs")
+            raise QueryError("the update names a graph, but named graphs are not supported")
         text = scratch.dump(format=ox.RdfFormat.N_QUADS) or b""
         if b"_:" not in text and b"<<" not in text:
             return set(scratch)
@@ -204,7 +202,7 @@ class _Step:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Turn what the engine says of a text into a QueryError."""
+    """Turn errors of the engine into a QueryError."""
     try:
         yield
     except SyntaxError as error:

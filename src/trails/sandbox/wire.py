@@ -1,7 +1,7 @@
-"""What owner and worker say to each other: length-prefixed msgpack over a socket pair.
+"""The protocol between owner and worker: length-prefixed msgpack over a socket pair.
 
-The worker uses plain ``read`` and ``write``, so that its system-call filter needs to
-allow nothing of the network.
+The worker uses plain ``read`` and ``write``, so its system-call filter needs to allow no
+network calls.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 HEADER: Final = 4
 PIECE: Final = 1 << 16
 MAX_FRAME: Final = 1 << 30
-"""More than any message that limits allow; a length beyond it is a lie."""
+"""More than any message within the limits; a larger length is rejected."""
 
 Task = Literal["query", "update", "check query", "check update", "parse", "follow"]
 Outcome = Literal["ready", "select", "ask", "graph", "effect", "piece", "done", "refused", "broken"]
@@ -34,7 +34,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WorkerReply(msgspec.Struct, frozen=True, array_like=True):
-    """An answer. ``note`` is an error's message, or the name of the limit that cut a result."""
+    """A reply; ``note`` is an error message, or the name of the limit that cut a result."""
 
     outcome: Outcome
     note: str = ""
@@ -43,7 +43,7 @@ class WorkerReply(msgspec.Struct, frozen=True, array_like=True):
     held: int = 0
     """Address space in use."""
     thread: int = 0
-    """The thread that does the next job, as the system numbers it."""
+    """The native id of the thread that does the next job."""
 
 
 encode = msgspec.msgpack.Encoder().encode
@@ -52,7 +52,7 @@ decode_reply = msgspec.msgpack.Decoder(WorkerReply).decode
 
 
 def frame(payload: bytes) -> bytes:
-    """A payload with its length in front."""
+    """Prefix a payload with its length."""
     return len(payload).to_bytes(HEADER, "little") + payload
 
 
@@ -64,7 +64,7 @@ class Channel:
         self._rest = b""
 
     def read(self) -> bytes | None:
-        """The next frame; None when the owner is gone."""
+        """Return the next frame; None when the owner has closed the socket."""
         data = self._rest or os.read(self._descriptor, PIECE)
         while len(data) < HEADER:
             if not (more := os.read(self._descriptor, PIECE)):
@@ -82,7 +82,6 @@ class Channel:
         return data[HEADER:end]
 
     def write(self, payload: bytes) -> None:
-        """Send one frame."""
         data = frame(payload)
         sent = os.write(self._descriptor, data)
         while sent < len(data):

@@ -1,7 +1,7 @@
-"""What runs inside a worker: apply deltas, answer queries, parse files.
+"""The code inside a worker: apply deltas, answer queries, parse files.
 
-The process is the boundary. Nothing here judges the text: whatever it makes the engine
-do, the owner's clock, the limits and the confinement end it.
+The process is the security boundary. Nothing here checks the text: the owner's clock, the
+limits and the confinement stop whatever it makes the engine do.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from trails.views.terms import load_statements, long_token, read_statements
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 PATIENCE: Final = 10
-"""Steps of priority (nice) that what may take long stands back: a tenth of the share."""
+"""Priority (nice) steps for long work: about a tenth of the usual share."""
 _BULK: Final = 1 << 20
-"""Bytes of a delta from which a bulk load beats single additions."""
+"""Bytes of a delta above which a bulk load is faster than single additions."""
 _REFUSALS: Final = (SyntaxError, ValueError, OSError, RuntimeError, NotImplementedError)
 FORMATS: Final = {
     "turtle": ox.RdfFormat.TURTLE,
@@ -40,13 +40,13 @@ FORMATS: Final = {
 
 
 def serve(descriptor: int, folder: int | None, memory: int) -> None:
-    """Confine this process, open the store of its folder, and answer until the owner is gone."""
+    """Confine this process, open the store, and answer until the owner closes the socket."""
     worker = Worker(Channel(descriptor))
     if folder is not None:
         os.fchdir(folder)
     held = confine(folder, memory)
     if folder is not None:
-        # Its threads inherit the priority, so that compaction is in nobody's way either.
+        # Threads inherit the priority, so compaction gives way as well.
         _in_thread(worker.open)
         if worker.store is None:
             return
@@ -57,37 +57,37 @@ def serve(descriptor: int, folder: int | None, memory: int) -> None:
 
 
 def _in_thread(work: Callable[[], None]) -> None:
-    """Run in a thread of its own: priorities belong to threads, and are never given back."""
+    """Run in a new thread, because the priority of a thread can't be raised again."""
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
 
 
 class Worker:
-    """One worker: its channel, and the store that it follows a line with, if it has one."""
+    """One worker: its channel, and its store if it has one."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._memory = 0
         self._usual = os.getpriority(os.PRIO_PROCESS, 0)
-        # Opened now: later no file outside the folder can be.
+        # Opened now, because the confinement forbids it later.
         self._usage: int | None = None
         with contextlib.suppress(OSError):
             self._usage = os.open("/proc/self/statm", os.O_RDONLY)
         self.store: ox.Store | None = None
         self.pending: WorkerReply | None = None
-        """What the next thread is to send."""
+        """The reply that the next thread sends."""
 
     def open(self) -> None:
-        """Open the store of this folder, with patience."""
+        """Open the store of this folder, and retry for a while."""
         os.setpriority(os.PRIO_PROCESS, 0, self._usual + PATIENCE)
-        # By a relative path, because the folders above it may be closed to this user.
+        # A relative path, because this user may not be able to enter the parent folders.
         self.store = ox.Store(".")
-        # What the owner's view says about itself is no data; a worker is told where it is.
+        # The view's own metadata is not data; the owner sends a worker its position.
         self.store.remove_graph(ox.NamedNode(TRAILS + "view"))
 
     def run(self) -> None:
-        """Answer; when the owner has lowered this thread's priority, leave the rest to another."""
+        """Answer jobs until this thread's priority was lowered; a new thread then continues."""
         reply, self.pending = self.pending, None
         while reply is not None:
             self._answer(reply)
@@ -104,7 +104,7 @@ class Worker:
                 return
 
     def _give_up(self, reply: WorkerReply) -> None:
-        """Say why, and take the rest of a file until the owner has heard it and kills us."""
+        """Send the reason, then discard the rest of a file until the owner kills us."""
         self._answer(reply)
         while self._channel.read() is not None:
             pass
@@ -137,7 +137,7 @@ class Worker:
         )
 
     def _limit(self, memory: int) -> None:
-        """Lower the memory of one call; the hard limit stays."""
+        """Lower the memory limit for one call; the hard limit stays."""
         if memory != self._memory:
             _, hard = resource.getrlimit(resource.RLIMIT_AS)
             soft = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
@@ -193,10 +193,10 @@ class Worker:
         try:
             ox.serialize(quads, cast(IO[bytes], output), ox.RdfFormat.N_QUADS)
         except MemoryError as error:
-            told = long_token(error)
-            if told is None:
+            reason = long_token(error)
+            if reason is None:
                 raise
-            return WorkerReply("refused", told)
+            return WorkerReply("refused", reason)
         output.send()
         source.finish()
         return WorkerReply("done")
@@ -215,7 +215,7 @@ class Worker:
 
 
 def _apply(store: ox.Store, removed: bytes, added: bytes) -> None:
-    """Move the store by one commit."""
+    """Apply one commit to the store."""
     if removed:
         for quad in read_statements(removed, lenient=True):
             store.remove(quad)
@@ -226,11 +226,14 @@ def _apply(store: ox.Store, removed: bytes, added: bytes) -> None:
 
 
 class CutError(Exception):
-    """Enough was written."""
+    """Enough output was written."""
 
 
 class Cut:
-    """A file that takes so many lines and bytes. In TSV and N-Triples a line is a row."""
+    """A file that accepts a limited number of lines and bytes.
+
+    In TSV and N-Triples a line is a row.
+    """
 
     def __init__(self, lines: int, size: int) -> None:
         self.lines = lines
@@ -240,7 +243,7 @@ class Cut:
         self._seen = 0
 
     def write(self, data: bytes) -> int:
-        """Take a piece; refuse to go on after the last line wanted."""
+        """Accept a piece; raise CutError after the last line wanted."""
         self._buffer += data
         self._seen += data.count(b"\n")
         if self._seen > self.lines:
@@ -252,23 +255,23 @@ class Cut:
         raise CutError
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: there is no buffer."""
 
     def taken(self) -> bytes:
-        """What was written, cut after a whole line."""
+        """Return the output, cut after a whole line."""
         if self.by == "rows":
             lines = self._buffer.split(b"\n", self.lines)
             del self._buffer[len(self._buffer) - len(lines[-1]) :]
         if len(self._buffer) > self._size:
             self.by = "bytes"
-            # A line of names that does not fit is kept: without it there is no result.
+            # The line of names is kept even if it is too long: without it there is no result.
             end = self._buffer.rfind(b"\n", 0, self._size) + 1
             del self._buffer[end or self._buffer.find(b"\n") + 1 :]
         return bytes(self._buffer)
 
 
 class Input:
-    """A file that comes in frames; an empty one is its end."""
+    """A file that arrives in frames; an empty frame is its end."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -276,9 +279,9 @@ class Input:
         self._ended = False
 
     def read(self, size: int) -> bytes:
-        """The next bytes: as many as are asked for, unless the file ends.
+        """Return as many bytes as requested, unless the file ends.
 
-        With fewer, a parser would look at the beginning of a long token again and again.
+        With fewer, a parser would scan the beginning of a long token again and again.
         """
         pieces: list[memoryview] = []
         while size:
@@ -293,30 +296,29 @@ class Input:
         return b"".join(pieces)
 
     def finish(self) -> None:
-        """Take what the parser did not ask for."""
+        """Discard the input that the parser did not read."""
         while not self._ended:
             self._ended = not self._channel.read()
 
 
 class Pieces:
-    """A file that goes out in frames."""
+    """A file that is sent in frames."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._buffer = bytearray()
 
     def write(self, data: bytes) -> int:
-        """Take some bytes, and send when there are enough."""
+        """Buffer bytes and send them when there are enough."""
         self._buffer += data
         if len(self._buffer) >= PIECE:
             self.send()
         return len(data)
 
     def flush(self) -> None:
-        """Sent when there is enough, or at the end."""
+        """Do nothing: ``write`` and ``send`` decide when to send."""
 
     def send(self) -> None:
-        """Send what is there."""
         if self._buffer:
             self._channel.write(encode(WorkerReply("piece", body=bytes(self._buffer))))
             self._buffer.clear()

@@ -1,7 +1,7 @@
 """``python -m trails.sandbox.zygote``: the process that workers are forked from.
 
-It imports what they need, gives up root, and then has one thread and opens nothing, so
-a fork takes a millisecond. It ends, and its workers with it, when its owner does.
+It imports what workers need, gives up root, and stays single-threaded without open files, so
+a fork takes a millisecond. It ends, with its workers, when its owner ends.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from trails.sandbox.confine import Confinement, confine, drop_root, end_with_par
 from trails.sandbox.worker import serve
 
 _CHECK: Final = 1000
-"""Milliseconds between two looks at dead workers, and at whether the owner is alive."""
+"""Milliseconds between checks for dead workers and for the owner."""
 _REMEMBERED: Final = 1000
 
 
 class Spawn(msgspec.Struct, tag="spawn"):
-    """Fork a worker. With it come its socket, its error pipe and, if it has one, its folder."""
+    """Fork a worker, with its socket, its error pipe and, if it has one, its folder."""
 
     memory: int
 
 
 class Status(msgspec.Struct, tag="status"):
-    """Tell how a worker ended; the owner has killed it before, if it still ran."""
+    """Ask how a worker ended; the owner has already killed it if it was running."""
 
     pid: int
 
 
-class Told(msgspec.Struct):
-    """The answer: a pid, with a descriptor of the process; or how a worker ended."""
+class ZygoteReply(msgspec.Struct):
+    """The reply: a pid, with a descriptor of the process; or how a worker ended."""
 
     value: int
 
@@ -48,7 +48,7 @@ _decode_order = msgspec.msgpack.Decoder(Spawn | Status).decode
 
 
 class Zygote:
-    """The loop: fork when told to, remember how workers ended."""
+    """The loop: fork on request, remember how workers ended."""
 
     def __init__(self, control: socket.socket, owner: int) -> None:
         self._control = control
@@ -57,7 +57,7 @@ class Zygote:
         self._living: set[int] = set()
 
     def run(self) -> None:
-        """Serve until the owner is gone."""
+        """Serve until the owner ends."""
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
         while os.getppid() == self._owner:
@@ -69,13 +69,13 @@ class Zygote:
                 os.kill(pid, signal.SIGKILL)
 
     def _obey(self) -> bool:
-        """Carry out one order; False when the owner has hung up."""
+        """Execute one request; return False when the owner has closed the socket."""
         data, descriptors, _, _ = socket.recv_fds(self._control, 4096, 4)
         if not data:
             return False
         order = _decode_order(data)
         if isinstance(order, Status):
-            self._control.sendall(msgspec.msgpack.encode(Told(self._status(order.pid))))
+            self._control.sendall(msgspec.msgpack.encode(ZygoteReply(self._status(order.pid))))
             return True
         parent = os.getpid()
         pid = os.fork()
@@ -84,7 +84,7 @@ class Zygote:
         for descriptor in descriptors:
             os.close(descriptor)
         self._living.add(pid)
-        answer = msgspec.msgpack.encode(Told(pid))
+        answer = msgspec.msgpack.encode(ZygoteReply(pid))
         if sys.platform == "linux":
             process = os.pidfd_open(pid)
             socket.send_fds(self._control, [answer], [process])
@@ -116,7 +116,7 @@ class Zygote:
 def _become_worker(
     parent: int, control: socket.socket, descriptors: list[int], memory: int
 ) -> None:
-    """In the child: keep only what a worker needs, serve, and never return."""
+    """In the child: keep only a worker's descriptors, serve, and never return."""
     try:
         end_with_parent(parent)
         control.close()
@@ -133,7 +133,7 @@ def _become_worker(
 
 
 def probe(memory: int) -> Confinement:
-    """What a worker would be held by here, found out by a child that tries."""
+    """Find out how a worker would be confined here, by confining a child."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -146,19 +146,19 @@ def probe(memory: int) -> Confinement:
         said = pipe.read()
     os.waitpid(pid, 0)
     if not said:
-        return Confinement(missing="a confined process ended at once")
+        return Confinement(missing="a confined test process ended unexpectedly")
     return msgspec.msgpack.decode(said, type=Confinement)
 
 
 def main(descriptor: int, memory: int) -> None:
-    """Say what confinement there is, then serve."""
+    """Report the confinement, then serve."""
     owner = os.getppid()
     control = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         drop_root()
     except OSError as error:
-        held = Confinement(missing=f"root can't be given up: {error}", uid=0)
+        held = Confinement(missing=f"can't give up root: {error}", uid=0)
         control.sendall(msgspec.msgpack.encode(held))
         return
     control.sendall(msgspec.msgpack.encode(probe(memory)))

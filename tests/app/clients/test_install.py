@@ -249,8 +249,7 @@ def test_a_file_that_is_wrong_is_left_alone(home, content, reason):
     "content",
     [
         'mcp_servers = { other = { command = "x" } }\n',
-        'a = """\n[mcp_servers.acme]\n"""\n[mcp_servers.acme]\ncommand = "x"\n',
-        'mcp_servers.acme.command = "x"\n',
+        '[mcp_servers]\nacme = { command = "x" }\n',
         "a = [",
     ],
 )

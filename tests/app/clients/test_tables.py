@@ -52,3 +52,31 @@ def test_a_table_is_replaced_where_it_stands():
 def test_a_last_line_without_an_end_gets_one():
     """The table never runs into the line before it."""
     assert put_table("a = 1", PATH, "x", {"url": "u"}) == 'a = 1\n\n[mcp_servers.x]\nurl = "u"\n'
+
+
+@pytest.mark.req("G20")
+@pytest.mark.parametrize(
+    ("text", "changed", "dropped"),
+    [
+        (
+            'a = """\n[mcp_servers.x]\n"""\n[mcp_servers.x]\ncommand = "c"\n',
+            'a = """\n[mcp_servers.x]\n"""\n[mcp_servers.x]\nurl = "u"\n',
+            'a = """\n[mcp_servers.x]\n"""\n',
+        ),
+        ('mcp_servers.x.command = "c"\n', 'mcp_servers.x.url = "u"\n', ""),
+        (
+            "[mcp_servers.x.env]\nA = 1\n\n# b\n[y]\n",
+            '[mcp_servers.x]\nurl = "u"\n\n# b\n[y]\n',
+            "\n# b\n[y]\n",
+        ),
+        (
+            '[mcp_servers."x"] # hi\nA = 1\n\n[mcp_servers.y]\n',
+            '[mcp_servers."x"] # hi\nurl = "u"\n\n[mcp_servers.y]\n',
+            "\n[mcp_servers.y]\n",
+        ),
+    ],
+)
+def test_a_table_is_found_however_it_is_written(text, changed, dropped):
+    """A heading inside a string is none; dotted and quoted keys name the same table."""
+    assert put_table(text, PATH, "x", {"url": "u"}) == changed
+    assert drop_table(text, PATH, "x") == dropped

@@ -14,6 +14,8 @@ from trails.errors import NotFoundError, QueryError, TrailsError, ValidationErro
 from trails.model.uris import ListAddress, parse_address
 from trails.model.visibility import Visibility
 from trails.model.writes import LoadRequest
+from trails.request.builtins.queries import query_by_name
+from trails.request.dispatch import call_capability
 from trails.request.resources.pages import read_page
 
 
@@ -151,12 +153,12 @@ class Place:
     def capability(self, field: str, value: object) -> str:
         """An argument of a capability."""
         name = {"owner": "person"}.get(field, field)
-        return str(self.service.call(self.ctx, "owner", {name: value}))
+        return str(call_capability(self.ctx, "owner", {name: value}))
 
     def stored_query(self, field: str, value: object) -> str:
         """A parameter of a stored query."""
         name = {"owner": "person"}.get(field, field)
-        answer = self.service.query(self.ctx, name, {"it": value})
+        answer = query_by_name(self.service, self.ctx, name, {"it": value})
         return self.handle(answer.rows[0]["found"])
 
     def mutate_data(self, field: str, value: object) -> str:

@@ -23,7 +23,7 @@ PROVIDER = prepared()
 VERIFIER = AccessTokenVerifier(
     OAuth(issuer=ISSUER, audience=AUDIENCE, jwks=spell(PROVIDER.keys).decode()), Path()
 )
-BAD_TOKEN = "the access token is not valid here: "
+BAD_TOKEN = "Invalid access token: "
 
 
 def verify(token, verifier=VERIFIER):

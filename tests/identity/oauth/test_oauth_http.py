@@ -352,4 +352,4 @@ def test_a_server_does_not_start_with_settings_that_can_not_be(tmp_path):
     )
     with Process("serve", "-p", folder, "--port", "0") as process:
         assert process.process.wait(PATIENCE) != 0
-        assert "'none', which is no signature" in process.errors
+        assert "'none', which is not a signature" in process.errors

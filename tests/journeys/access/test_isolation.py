@@ -453,7 +453,7 @@ def test_policies_decide_about_their_own_graph(tmp_path):
 def workers_of(app, graph):
     """The processes that run queries on a graph."""
     sandbox = app.untrusted(graph).sandbox
-    return {worker.pid for line in sandbox._lines.values() for worker in line._idle}
+    return {worker.pid for line in sandbox._groups.values() for worker in line._idle}
 
 
 @pytest.mark.req("G16")

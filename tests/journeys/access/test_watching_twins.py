@@ -470,7 +470,7 @@ def test_a_change_of_which_nothing_is_known_is_told(world):
     """Written when nothing was hidden from anybody: too much is told, never too little."""
     schema, note = world.app.graph().main.schema, PendingChanges()
     note.add(BranchChange("main", frozenset({"Person/ann%40x"}), frozenset({"Person"})))
-    assert note.shows(SIGHT.lens(schema), schema, "Person", None)
+    assert note.shows(SIGHT.filter(schema), schema, "Person", None)
 
 
 def test_a_branch_that_nobody_watches_is_not_traced(world):

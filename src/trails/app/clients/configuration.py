@@ -1,25 +1,23 @@
-"""A client's file as it was read, and the change of one entry in it.
+"""Read a client's configuration file, change one entry in it, and write it back.
 
-Replace a file of somebody else's: with a copy beside it, at once, or not at all.
-
-Put one table into a TOML text, change it, or take it out, and touch nothing else.
-
-Tables are found by their heading lines, which a text in quotes could imitate; whoever
-calls compares what the new text says with what it should (:mod:`trails.app.clients.install`).
+Comments, order and line ends of the user's file are kept. JSON is edited by ``jsonc``, TOML
+with ``tomlkit``. A changed text is parsed again with an independent parser: if anything except
+the entry differs, the file is refused and left alone. A file is replaced atomically, with a
+backup beside it, and only if no other program has changed it since.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import stat
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
+from uuid import uuid4
 
 from trails.app.clients.catalog import Client, Entry, Syntax
 from trails.app.clients.jsonc import JsoncError, drop_entry, parse_jsonc, put_entry, read_entry
@@ -77,12 +75,8 @@ def _keep(path: Path, content: bytes, mode: int) -> Path:
     raise InstallError(f"{path} has too many copies of this second; try again")
 
 
-_HEADING = re.compile(r"^[ \t]*\[[^\r\n]*", re.MULTILINE)
-_NOTHING: Final = re.compile(r"[ \t]*(?:#[^\r\n]*)?\r?\n?")
-
-
 def read_table(text: str, path: Sequence[str], name: str) -> object:
-    """The table of this name below ``path``; ``None`` if there is none."""
+    """Return the table ``name`` below ``path``, or ``None``."""
     found: object = tomllib.loads(text)
     for key in (*path, name):
         found = found.get(key) if isinstance(found, dict) else None
@@ -90,53 +84,67 @@ def read_table(text: str, path: Sequence[str], name: str) -> object:
 
 
 def put_table(text: str, path: Sequence[str], name: str, entry: Mapping[str, object]) -> str:
-    """The text with this table, at the end or in place of one of the same name."""
-    end = "\r\n" if "\r\n" in text else "\n"
-    lines = [f"[{'.'.join((*path, name))}]", *(f"{key} = {_spell(entry[key])}" for key in entry)]
-    spelled = end.join(lines) + end
-    span = _span(text, path, name)
-    if span is not None:
-        return text[: span[0]] + spelled + text[span[1] :]
+    """Replace the table ``name``, or add it at the end."""
+    end = _line_end(text)
+    if read_table(text, path, name) is not None:
+        _, _, lines = _spell_table((), name, entry).partition("\n")
+        return _replace_body(text, (*path, name), lines.replace("\n", end))
     gap = "" if not text else end if text.endswith("\n") else end + end
-    return f"{text}{gap}{spelled}"
+    return text + gap + _spell_table(path, name, entry).replace("\n", end)
 
 
 def drop_table(text: str, path: Sequence[str], name: str) -> str:
-    """The text without the table of this name, and without the empty line before it."""
-    span = _span(text, path, name)
-    if span is None:
+    """Remove the table ``name`` and the empty line before it."""
+    if read_table(text, path, name) is None:
         return text
-    before = text[: span[0]]
-    for end in ("\r\n", "\n"):
-        if before.endswith(end + end):
-            return before.removesuffix(end) + text[span[1] :]
-    return before + text[span[1] :]
+    end = _line_end(text)
+    mark = f"# {uuid4().hex}{end}"  # shows where the table is once its body is gone
+    before, found, after = _replace_body(text, (*path, name), mark).partition(mark)
+    if not found:
+        return text
+    before = before[: before.rstrip().rfind("\n") + 1]  # without the heading
+    return (before.removesuffix(end) if before.endswith(end + end) else before) + after
 
 
-def _span(text: str, path: Sequence[str], name: str) -> tuple[int, int] | None:
-    """From the heading of a table to its last line; tables inside it belong to it."""
-    keys = r"\s*\.\s*".join(rf"[\"']?{re.escape(each)}[\"']?" for each in (*path, name))
-    own = re.compile(rf"[ \t]*\[\s*{keys}\s*[.\]]")
-    headings = [each.start() for each in _HEADING.finditer(text)]
-    mine = [place for place in headings if own.match(text, place)]
-    if not mine:
-        return None
-    after = [place for place in headings if place > mine[-1]]
-    stop = after[0] if after else len(text)
-    return mine[0], _trim(text, mine[-1], stop)
+def _line_end(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
 
 
-def _trim(text: str, start: int, stop: int) -> int:
-    """The end of the last line of a part that says something."""
-    lines = text[start:stop].splitlines(keepends=True)
-    while lines and _NOTHING.fullmatch(lines[-1]):
-        stop -= len(lines.pop())
-    return stop
+def _spell_table(path: Sequence[str], name: str, entry: Mapping[str, object]) -> str:
+    import tomlkit  # noqa: PLC0415 - takes 40 ms, which other commands should not pay
+
+    nested: dict[str, object] = {name: dict(entry)}
+    for key in reversed(path):
+        nested = {key: nested}
+    return tomlkit.dumps(nested)
 
 
-def _spell(value: object) -> str:
-    """A value as TOML: what JSON escapes TOML escapes alike, but for one character."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+def _replace_body(text: str, keys: Sequence[str], lines: str) -> str:
+    """Give a table these lines in place of its own and of its subtables.
+
+    ``tomlkit`` counts comments and empty lines before the next heading as part of the table
+    above them, and loses them when that table is replaced. So only its body is exchanged, up to
+    these lines. A text that is returned unchanged is refused by the caller's check.
+    """
+    import tomlkit  # noqa: PLC0415 - as above
+    from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415 - as above
+    from tomlkit.items import Table  # noqa: PLC0415 - as above
+
+    try:
+        document = tomlkit.parse(text)
+        table: Any = document
+        for key in keys:
+            table = table[key]
+    except TOMLKitError:
+        return text  # more than this library can read: likewise
+    if not isinstance(table, Table):
+        return text  # an inline table, or one in several places: likewise
+    last = table.value.body
+    while last and isinstance(last[-1][1], Table):
+        last = last[-1][1].value.body
+    after = list(takewhile(lambda pair: pair[0] is None, reversed(last)))
+    table.value.body[:] = [*tomlkit.parse(lines).body, *reversed(after)]
+    return tomlkit.dumps(document)
 
 
 @dataclass(frozen=True, slots=True)

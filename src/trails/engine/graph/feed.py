@@ -34,7 +34,7 @@ from trails.model.history import GENESIS
 from trails.model.iris import RDF_TYPE, Names
 from trails.model.nodes import NodeState
 from trails.model.types import Schema
-from trails.model.visibility import ENDS, ChangeKey, facets_between, type_of
+from trails.model.visibility import ENDS, ChangeKey, change_keys_between, type_of
 
 MANY: Final = 2_000
 """Above so many nodes only their facet is named."""
@@ -193,7 +193,7 @@ class ChangeCollector:
             return
         for handle, before, after in changes:
             self.add((handle,))
-            for facet in facets_between(schema, before, after):
+            for facet in change_keys_between(schema, before, after):
                 traces.add(facet, handle)
 
     def change(self, branch: str, schema: Schema) -> BranchChange:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 
 from trails.authoring.context import Row
@@ -11,10 +13,10 @@ from trails.engine.graph.checkouts import SNAPSHOT, Checkout
 from trails.engine.graph.graph import Graph
 from trails.engine.session.graph_session import GraphSession
 from trails.engine.visibility.access import OPEN, Access
-from trails.errors import NotFoundError
+from trails.errors import NotFoundError, TrailsError
 from trails.model.nodes import split_handle
 from trails.model.visibility import Visibility
-from trails.registry.registry import Declared, Registry, see_declared
+from trails.registry.registry import Declared, Registry, visible_declarations
 
 
 class GraphContext:
@@ -74,7 +76,9 @@ class GraphContext:
         if found is None:
             visibility = self.access.visibility(self.registry.schema, self.branches)
             found = (
-                self.registry if visibility.reads_all else see_declared(self.registry, visibility)
+                self.registry
+                if visibility.reads_all
+                else visible_declarations(self.registry, visibility)
             )
             self._declared = found
         return found
@@ -129,3 +133,29 @@ class GraphContext:
         if found is None:
             raise NotFoundError(f"no class is registered for the stored type {type_name!r}")
         return found
+
+
+@contextmanager
+def recording(
+    ctx: GraphContext, name: str, kind: str, *, reads: bool = False
+) -> Iterator[GraphContext]:
+    """A context for one call, which leaves an activity in the log, whatever its outcome.
+
+    Work on behalf of a call that is under way belongs to that call and leaves none.
+    """
+    if ctx.call is not None:
+        yield ctx
+        return
+    call = CallRecord(ctx.actor, name, kind, reads=reads)
+    outcome, detail = "ok", ""
+    try:
+        yield ctx.for_call(call)
+        detail = call.note
+    except TrailsError as error:
+        outcome, detail = error.code, error.message
+        raise
+    except BaseException as error:
+        outcome, detail = "error", type(error).__name__
+        raise
+    finally:
+        ctx.activities.end(call, outcome, detail)

@@ -15,7 +15,7 @@ from trails.engine.graph.graph import Graph
 from trails.engine.schema.evolution import adopt_on_branch
 from trails.engine.session.selection_check import names_known, settle_references
 from trails.engine.sparql.queries import ask_checkout, bind
-from trails.engine.validation.validate import SeenNodes, suggest_nodes
+from trails.engine.validation.validate import VisibleNodes, suggest_nodes
 from trails.engine.visibility.access import OPEN, Access, refuse_text
 from trails.engine.visibility.refs import RefResolver, reader
 from trails.engine.visibility.visible_history import VisibleHistory
@@ -112,7 +112,7 @@ class GraphSession:
             self._filtered = (
                 schema,
                 visibility,
-                None if visibility.reads_all else visibility.lens(schema),
+                None if visibility.reads_all else visibility.filter(schema),
             )
         return self._filtered
 
@@ -162,7 +162,7 @@ class GraphSession:
     def _suggest(self, type_name: str, identifier: str) -> str:
         def read(nodes: NodeIndex) -> str:
             with self._connection(nodes, self._mine()) as db:
-                visible = SeenNodes(nodes, db, self.schema, self.schema_filter)
+                visible = VisibleNodes(nodes, db, self.schema, self.schema_filter)
                 return suggest_nodes(visible, type_name, identifier)
 
         return self._graph.reading_nodes(self._checkout, read)
@@ -182,7 +182,9 @@ class GraphSession:
                     found = nodes.find(db, handle)
                     if found is not None:
                         state = (
-                            found.state if schema_filter is None else schema_filter.see(found.state)
+                            found.state
+                            if schema_filter is None
+                            else schema_filter.apply(found.state)
                         )
                         if state is not None:
                             return state

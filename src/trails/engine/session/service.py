@@ -13,9 +13,8 @@ from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.ancestry import Permits
 from trails.engine.graph.graph import MAIN, Graph
 from trails.engine.history.branches import Versions, forked_branch, most_branches
-from trails.engine.session.context import GraphContext
+from trails.engine.session.context import GraphContext, recording
 from trails.engine.session.graph_session import NO_SPARQL
-from trails.engine.session.invoke import invoke, invoke_query, recording
 from trails.engine.session.node_hints import find_missing_nodes, spell_instances
 from trails.engine.sparql.untrusted import Untrusted
 from trails.engine.transfer.files import ReadOptions, export_checkout, load_files
@@ -113,20 +112,6 @@ class GraphService:
     ) -> Versions:
         """The history: branches, commits, differences, merges."""
         return Versions(self.graph, checked_actor(actor), call, access)
-
-    def call(self, ctx: GraphContext, name: str, arguments: Mapping[str, object]) -> object:
-        """Call a capability with JSON arguments; the result is in JSON form."""
-        return invoke(ctx, name, arguments)
-
-    def query(
-        self, ctx: GraphContext, name: str, params: Mapping[str, object]
-    ) -> QueryAnswer | str | None:
-        """Run a stored query with JSON parameters.
-
-        One that reads gives its answer; one that changes gives the id of its commit, or None when
-        nothing changed.
-        """
-        return invoke_query(self.graph, self.untrusted, ctx, name, params)
 
     def ask(self, ctx: GraphContext, text: str, params: Mapping[str, object]) -> QueryAnswer:
         """Run anybody's SPARQL query, confined and within the limits of ``[sandbox]``."""

@@ -65,7 +65,7 @@ def touches_hidden(reach: Reach, visibility: Visibility, schema: Schema) -> bool
     """Whether a query can look at something that is hidden."""
     if visibility.reads_all:
         return False
-    schema_filter = visibility.lens(schema)
+    schema_filter = visibility.filter(schema)
     if reach.anything:
         return True
     partly = schema_filter.hidden | schema_filter.partial_edges

@@ -344,7 +344,7 @@ def export_checkout(
         if schema_filter is None:
             yield from export(pinned.terms, states, format)
         else:
-            seen = (state for each in states if (state := schema_filter.see(each)) is not None)
+            seen = (state for each in states if (state := schema_filter.apply(each)) is not None)
             yield from export(compile_once(schema, graph.names).terms, seen, format)
 
     return blocks()

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from urllib.parse import unquote
 
-from trails.engine.validation.validate import SeenNodes, size_error, size_of, suggest_nodes
+from trails.engine.validation.validate import VisibleNodes, size_error, size_of, suggest_nodes
 from trails.errors import FieldError
 from trails.model.nodes import NodeState
 from trails.model.texts import count, with_article
@@ -87,10 +87,12 @@ class Rules:
         book: RuleBook,
         nodes: NodeIndex,
         db: sqlite3.Connection,
-        lens: SchemaFilter | None = None,
+        schema_filter: SchemaFilter | None = None,
     ) -> None:
-        """``lens`` is how the writer sees nodes; messages name no others."""
-        self._seen = SeenNodes(nodes, db, book.schema if lens is None else lens.schema, lens)
+        """``schema_filter`` is how the writer sees nodes; messages name no others."""
+        self._visible = VisibleNodes(
+            nodes, db, book.schema if schema_filter is None else schema_filter.schema, schema_filter
+        )
         self._book = book
         self._schema = book.schema
         self._nodes = nodes
@@ -244,14 +246,16 @@ class Rules:
                 yield dangling_error(holder, field, handle, there=there, hint=hint)
 
     def _is_seen(self, handle: str) -> bool:
-        stored, lens = self._nodes.find(self._db, handle), self._seen.lens
-        return stored is not None and (lens is None or lens.see(stored.state) is not None)
+        stored, schema_filter = self._nodes.find(self._db, handle), self._visible.schema_filter
+        return stored is not None and (
+            schema_filter is None or schema_filter.apply(stored.state) is not None
+        )
 
     def suggest(self, target: str, identifier: str) -> str:
         """The end of a message about a node that does not exist: which do."""
-        if target not in self._seen.schema.by_name:
+        if target not in self._visible.schema.by_name:
             return ""
-        return f"; {suggest_nodes(self._seen, target, identifier)}"
+        return f"; {suggest_nodes(self._visible, target, identifier)}"
 
     def _gone_references(self) -> Iterator[RuleError]:
         for handle, node in self._gone.items():

@@ -157,25 +157,29 @@ class References:
 # --- what does not exist -------------------------------------------------------------------
 
 
-class SeenNodes(NamedTuple):
+class VisibleNodes(NamedTuple):
     """The nodes of a branch as an actor sees them; what it does not see is not suggested."""
 
     nodes: NodeIndex
     db: sqlite3.Connection
     schema: Schema
-    lens: SchemaFilter | None = None
+    schema_filter: SchemaFilter | None = None
 
 
-def suggest_nodes(seen: SeenNodes, target: str, identifier: str) -> str:
+def suggest_nodes(visible: VisibleNodes, target: str, identifier: str) -> str:
     """The nodes of a type whose ids are nearest to one; failing that, some that there are."""
     wanted = identifier[:_LONGEST]
     some: list[str] = []
     for length in dict.fromkeys((max(len(wanted) - 1, 0), 3, 1, 0)):
         found = [
             handle
-            for name in seen.schema.family(target)
+            for name in visible.schema.family(target)
             for handle in first_handles(
-                seen.nodes, seen.db, make_handle(name, wanted[:length]), _LOOKED_AT, seen.lens
+                visible.nodes,
+                visible.db,
+                make_handle(name, wanted[:length]),
+                _LOOKED_AT,
+                visible.schema_filter,
             )
         ]
         handles = {split_handle(handle)[1]: handle for handle in found}
@@ -184,7 +188,7 @@ def suggest_nodes(seen: SeenNodes, target: str, identifier: str) -> str:
             return f"did you mean {' or '.join(handles[each] for each in near)}?"
         some = some or found
     if "/" in wanted.strip("/"):  # a type or a base that does not exist, before the id
-        return suggest_nodes(seen, target, wanted.strip("/").rpartition("/")[2])
+        return suggest_nodes(visible, target, wanted.strip("/").rpartition("/")[2])
     more = ", …" if len(some) > _SHOWN else ""
     listed = ", ".join(sorted(some)[:_SHOWN])
     return f"there are {listed}{more}" if some else f"there is no {target} yet"

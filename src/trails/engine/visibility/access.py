@@ -153,7 +153,7 @@ class WriteGuard:
         self.visible = full
         """The types as the actor sees them."""
         self._fixed = visibility.fixed
-        self.schema_filter = None if visibility.reads_all else visibility.lens(full.schema)
+        self.schema_filter = None if visibility.reads_all else visibility.filter(full.schema)
         """How the actor sees nodes; None where nothing is hidden."""
         self._plans: dict[str, _Plan] = {}
         if self.schema_filter is not None:
@@ -172,7 +172,7 @@ class WriteGuard:
         """What the actor sees of a node; None for one that it does not see."""
         if stored is None or self.schema_filter is None:
             return stored
-        state = self.schema_filter.see(stored.state)
+        state = self.schema_filter.apply(stored.state)
         return None if state is None else msgspec.structs.replace(stored, state=state)
 
     def complete(self, before: Stored | None, after: NodeState) -> NodeState:
@@ -183,7 +183,7 @@ class WriteGuard:
         if before is None:
             kept = plan.defaults
         else:
-            old, shown = before.state.values, self.schema_filter.see(before.state)
+            old, shown = before.state.values, self.schema_filter.apply(before.state)
             kept = {name: old[name] for name in plan.hidden if name in old}
             for name in plan.partial:
                 same = shown is not None and shown.values.get(name) == after.values.get(name)

@@ -337,7 +337,7 @@ class VisibleHistory:
             self._commit_filters[key] = (
                 None
                 if visibility.reads_all
-                else CommitFilter(self._graph, visibility.lens(declared))
+                else CommitFilter(self._graph, visibility.filter(declared))
             )
         return self._commit_filters[key]
 

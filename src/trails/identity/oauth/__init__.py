@@ -1,5 +1,5 @@
-"""Access tokens of another issuer (OAuth 2.1): this server is a resource server, and no more.
+"""Access tokens of another issuer (OAuth 2.1); this server is only a resource server.
 
-It asks the issuer for nothing but its public keys. A token is checked here, offline, and
-goes no further: what comes out is an actor.
+It fetches nothing from the issuer but its public keys. A token is verified here, offline, and
+is never passed on: the result is an actor.
 """

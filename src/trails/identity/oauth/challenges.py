@@ -1,12 +1,11 @@
-"""What a caller is told who needs a token, another one, or one with more scopes.
+"""Challenges for callers that need a token, another token, or more scopes.
 
-The values of ``WWW-Authenticate`` (RFC 6750), and where it is to be advertised the metadata
-that they point to (RFC 9728). Where no issuer is configured, a caller learns that a bearer
-token is needed and nothing else.
+``WWW-Authenticate`` values (RFC 6750) and, if advertised, the metadata that they point to
+(RFC 9728). Without a configured issuer, a caller learns only that a bearer token is needed.
 
-What an actor keeps of its access token: when it ends, which key signed it, and no part of it.
-
-It says all that is needed to ask later whether the token is still good, in any process.
+``Credential`` is what an actor keeps of its access token: its end and the key that signed it,
+enough to check later in any process whether the token is still valid, and no part of the
+token itself.
 """
 
 from __future__ import annotations
@@ -27,17 +26,15 @@ _PREFIX: Final = "oauth"
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """A token that was taken."""
-
     expires: int
-    """The last second of the token, without any leeway."""
+    """The last second of the token, without leeway."""
     key: str
     """The thumbprint of the key that signed it."""
     mark: str
-    """Tells tokens apart in one process; made from its hash and a secret of the process."""
+    """Distinguishes tokens within one process: made from its hash and a secret of the process."""
 
     def __str__(self) -> str:
-        """As an actor carries it."""
+        """The form that an actor carries."""
         return f"{_PREFIX}:{self.expires}:{self.key}:{self.mark}"
 
 
@@ -47,7 +44,7 @@ def is_vouched_for(actor: Actor) -> bool:
 
 
 def credential_of(actor: Actor) -> Credential | None:
-    """What an actor carries; None for one that came otherwise."""
+    """Return an actor's credential; None if it has no access token."""
     prefix, *parts = actor.credential.split(":")
     if prefix != _PREFIX or len(parts) != 3 or not parts[0].isdecimal():
         return None
@@ -55,14 +52,14 @@ def credential_of(actor: Actor) -> Credential | None:
 
 
 StepUp = Callable[[str], bytes | None]
-"""The challenge for the scope that a call needs; None where no other token would help."""
+"""The challenge for a scope that a call needs; None if no other token would help."""
 _WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 _ENDPOINT: Final = re.compile(r"/graphs/[^/]+/(mcp|sse)")
 _REQUESTABLE: Final = re.compile(r"[!#-\[\]-~]+", re.ASCII)
 
 
 class Challenges:
-    """The challenges of one server, which gives nobody more than ``grantable``."""
+    """The challenges of one server; ``grantable`` are the scopes that it can give."""
 
     def __init__(
         self, oauth: OAuth | None = None, grantable: Collection[Scope] = frozenset(SCOPES)
@@ -86,9 +83,9 @@ class Challenges:
             )
 
     def metadata(self, path: str) -> bytes | None:
-        """The document at a path, or None: for the server, and for each endpoint on it.
+        """Return the metadata at a path, or None: for the server and each endpoint.
 
-        It is the same for endpoints that do not exist, so that nobody learns which do.
+        It is the same for endpoints that do not exist, so it does not reveal which do.
         """
         if not self._metadata or not path.startswith(_WELL_KNOWN):
             return None
@@ -96,16 +93,16 @@ class Challenges:
         return self._metadata if not of or _ENDPOINT.fullmatch(of) else None
 
     def ask(self, *, presented: bool) -> bytes:
-        """For a request without a token, or with one that is not good."""
+        """Challenge a request without a token or with an invalid one."""
         if self._oauth is None:
             return b"Bearer"
-        told = {"error": "invalid_token"} if presented else {}
+        given = {"error": "invalid_token"} if presented else {}
         if self._url:
-            told |= self._scope_of({"runtime"}) | {"resource_metadata": self._url}
-        return _challenge(told)
+            given |= self._scope_of({"runtime"}) | {"resource_metadata": self._url}
+        return _challenge(given)
 
     def step_up(self, actor: Actor, grantable: Collection[Scope]) -> StepUp | None:
-        """How an actor is told that it lacks a scope; None for one that no issuer vouches for."""
+        """Challenge an actor that lacks a scope; None for one without an access token."""
         if self._oauth is None or not is_vouched_for(actor):
             return None
         return partial(self._ask_more, actor.scopes, grantable)
@@ -115,28 +112,28 @@ class Challenges:
     ) -> bytes | None:
         if scope not in grantable:
             return None
-        told = {"error": "insufficient_scope", **self._scope_of({*held, scope})}
+        given = {"error": "insufficient_scope", **self._scope_of({*held, scope})}
         if self._url:
-            told["resource_metadata"] = self._url
-        return _challenge(told)
+            given["resource_metadata"] = self._url
+        return _challenge(given)
 
     def _scope_of(self, wanted: Collection[str]) -> dict[str, str]:
-        """What to ask the issuer for."""
+        """Return the scopes to request from the issuer."""
         names = self._names(wanted)
         return {"scope": " ".join(names)} if names else {}
 
     def _names(self, wanted: Collection[str]) -> list[str]:
-        """What the issuer calls some scopes; what is no scope of OAuth can't be asked for."""
-        assert self._oauth is not None  # noqa: S101 - nobody is told of scopes without an issuer
+        """Translate scopes into the issuer's names; others can't be requested."""
+        assert self._oauth is not None  # noqa: S101 - called only if there is an issuer
         named = [self._oauth.name_of(scope) for scope in SCOPES if scope in wanted]
         return [name for name in named if _REQUESTABLE.fullmatch(name)]
 
 
 PLAIN: Final = Challenges()
-"""Of a server that knows no issuer."""
+"""The challenge of a server without an issuer."""
 
 
-def _challenge(told: dict[str, str]) -> bytes:
-    """One challenge of the Bearer scheme."""
-    parameters = ", ".join(f'{name}="{value}"' for name, value in told.items())
+def _challenge(given: dict[str, str]) -> bytes:
+    """Format a challenge of the Bearer scheme."""
+    parameters = ", ".join(f'{name}="{value}"' for name, value in given.items())
     return f"Bearer {parameters}".strip().encode()

@@ -1,17 +1,13 @@
-"""Public keys of an issuer, each with the signatures that it can check.
+"""Signed tokens and the public keys that verify them.
 
-A key set is read leniently, as RFC 7517 asks: a key that is of no use here is left out.
-Which key checks a token is decided strictly: exactly one may come into question.
+A key set is read leniently, as RFC 7517 asks: unusable keys are skipped. The choice of the
+key for a token is strict: exactly one must match. JSON is read strictly, because readers
+differ on duplicate names, odd numbers and text that is not UTF-8, and all must find the same
+claims.
 
-JSON objects that mean one thing: every other reader finds the same in them.
-
-Readers differ in what they make of a name that stands twice, of numbers that are none, or
-of text that is not UTF-8, and a check that reads otherwise than its user is no check.
-
-A signed token taken apart: header, claims, signature. Nothing is believed yet.
-
-Compact serialization only, three parts, each in the one base64url spelling that its bytes
-have. So a token has one spelling too, and what is signed is what is read.
+Tokens use the compact serialization only: three parts, each in canonical base64url, so a
+token has one spelling and what is signed is what is read. Nothing here trusts a token; see
+``verifier``.
 """
 
 from __future__ import annotations
@@ -34,27 +30,27 @@ Object = dict[str, object]
 
 
 def read_object(raw: bytes) -> Object:
-    """The object that a text holds; ValueError for anything doubtful."""
+    """Return the object in a JSON text; raise ValueError for anything ambiguous."""
     try:
         value = json.loads(
             raw.decode("utf-8"), object_pairs_hook=_distinct, parse_constant=_refuse_constant
         )
     except RecursionError:
-        raise ValueError("it is too deep") from None
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(value, dict):
-        raise ValueError("it is no object")  # noqa: TRY004 - a text has no type of its own
+        raise ValueError("it is not an object")  # noqa: TRY004 - the value comes from a text
     return value
 
 
 def _distinct(pairs: list[tuple[str, object]]) -> Object:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name stands twice")
+        raise ValueError("a name occurs twice")
     return found
 
 
 def _refuse_constant(_name: str) -> Never:
-    raise ValueError("a number is none")
+    raise ValueError("a number is not finite")
 
 
 MOST_KEYS: Final = 100
@@ -74,21 +70,19 @@ _SIGNATURES: Final[dict[str, JWSAlgModel]] = {
 
 
 class Key:
-    """One public key."""
-
     def __init__(self, key: RSAKey | ECKey | OKPKey) -> None:
         self._key = key
         self.kid = key.kid
         self.signatures = frozenset(name for name in _SIGNATURES if _fits(key, name))
-        """The algorithms whose signatures it can check."""
+        """The algorithms whose signatures it can verify."""
 
     @cached_property
     def thumbprint(self) -> str:
-        """The same for the same key, whatever it is called (RFC 7638)."""
+        """Identify the key, independent of its name (RFC 7638)."""
         return self._key.thumbprint()
 
     def checks(self, algorithm: str, content: bytes, signature: bytes) -> bool:
-        """Whether a signature is of this key; the algorithm must be one of ``signatures``."""
+        """Whether a signature was made with this key; the algorithm must be in ``signatures``."""
         return _SIGNATURES[algorithm].verify(content, signature, self._key)
 
 
@@ -98,11 +92,11 @@ class KeySet:
     def __init__(self, keys: Iterable[Key] = (), ignored: Iterable[str] = ()) -> None:
         self.keys = tuple(keys)
         self.ignored = tuple(ignored)
-        """Why keys were left out."""
+        """Why keys were skipped."""
         self.thumbprints = frozenset(key.thumbprint for key in self.keys)
 
     def find(self, algorithm: str, kid: str | None) -> Key | None:
-        """The one key that can have made a signature; of several, none can be trusted."""
+        """Return the only key that can have made a signature; None if there are several."""
         fitting = [
             key
             for key in self.keys
@@ -112,9 +106,9 @@ class KeySet:
 
 
 def read_keys(text: bytes) -> KeySet:
-    """The usable keys of a key set; ValueError for a text that is none."""
+    """Return the usable keys of a key set; raise ValueError if the text isn't one."""
     if len(text) > LARGEST:
-        raise ValueError(f"it has more than {LARGEST:,} bytes")
+        raise ValueError(f"it is larger than {LARGEST:,} bytes")
     listed = read_object(text).get("keys")
     if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
         raise ValueError('it is not {"keys": [{…}, …]}')
@@ -132,9 +126,9 @@ def read_keys(text: bytes) -> KeySet:
 def _read_key(given: Object) -> Key:
     kind = _KINDS.get(str(given.get("kty")))
     if kind is None:
-        raise ValueError("it is of a kind that is not used here")
+        raise ValueError("its type is not supported")
     if any(parameter.private and name in given for name, parameter in kind.value_registry.items()):
-        raise ValueError("it has a private part, which nobody may publish")
+        raise ValueError("it contains a private key, which must never be published")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SecurityWarning)  # a short key is refused below
@@ -142,12 +136,12 @@ def _read_key(given: Object) -> Key:
     except (JoseError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
         raise ValueError("it can't be read") from None
     if not key.signatures:
-        raise ValueError("no signature that is taken here can be checked with it")
+        raise ValueError("none of the allowed algorithms can use it")
     return key
 
 
 def _members(given: Object, own: Iterable[str]) -> dict[str, str | list[str]]:
-    """What is looked at in a key, if it is of the right type."""
+    """Return a key's members that are used here, if their types are right."""
     kept = {name: given[name] for name in (*_COMMON, *own) if name in given}
     operations = kept.pop("key_ops", None)
     members: dict[str, str | list[str]] = {}
@@ -158,7 +152,7 @@ def _members(given: Object, own: Iterable[str]) -> dict[str, str | list[str]]:
 
 
 def _fits(key: RSAKey | ECKey | OKPKey, algorithm: str) -> bool:
-    """Whether kind, curve, size and declared purpose of a key are right for an algorithm."""
+    """Whether type, curve, size and declared use of a key fit an algorithm."""
     if isinstance(key, RSAKey) and key.public_key.key_size < _SHORTEST_RSA:
         return False
     if isinstance(key, OKPKey) and key.curve_name not in _EDWARDS:
@@ -177,12 +171,12 @@ class Signed(msgspec.Struct, frozen=True):
     header: Object
     claims: Object
     content: bytes
-    """What was signed."""
+    """The bytes that were signed."""
     signature: bytes
 
 
 def take_apart(text: str) -> Signed:
-    """The parts; ValueError for a text that is no such token."""
+    """Split a token into its parts; raise ValueError if the text isn't a signed token."""
     header, claims, signature = text.encode().split(b".")
     return Signed(
         header=read_object(_decode(header)),
@@ -195,5 +189,5 @@ def take_apart(text: str) -> Signed:
 def _decode(part: bytes) -> bytes:
     raw = urlsafe_b64decode(part + b"=" * (-len(part) % 4))
     if urlsafe_b64encode(raw).rstrip(b"=") != part:
-        raise ValueError("its base64url has another spelling")
+        raise ValueError("its base64url is not canonical")
     return raw

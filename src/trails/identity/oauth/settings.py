@@ -1,6 +1,6 @@
-"""``[auth.oauth]``: whose access tokens are taken, what they say, and whether that can be.
+"""``[auth.oauth]``: the issuer, its keys, and the claims to read, with their checks.
 
-Light, because every command reads the settings: nothing here needs cryptography.
+Every command reads the settings, so nothing here imports cryptography.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ALGORITHMS: Final = (
     "Ed25519",
     "Ed448",
 )
-"""Signatures that can be taken: whoever can check one can't make one."""
+"""Asymmetric algorithms only: a verifier must not be able to make signatures."""
 TOKEN_TYPES: Final = ("at+jwt", "jwt", "")
 _SOURCES: Final = ("jwks_file", "jwks_url", "jwks")
 
@@ -42,37 +42,37 @@ class OAuth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     jwks_file: str = ""
     jwks_url: str = ""
     jwks: str = ""
-    """The key set itself, as JSON. Exactly one of the three is given."""
+    """The key set itself, as JSON. Exactly one of the three sources is given."""
     algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
     token_types: tuple[str, ...] = ("at+jwt",)
-    """What the ``typ`` of a token may be; an empty one is a token without it."""
+    """Allowed values of the ``typ`` header; an empty one allows tokens without it."""
     leeway: Annotated[int, msgspec.Meta(ge=0, le=30)] = 10
-    """Seconds that clocks may differ."""
+    """Seconds of clock difference to tolerate."""
     actor_claim: str = "sub"
     groups_claim: str = "groups"
     scopes_claim: str = "scope"
     scopes: dict[str, str] = {}
-    """What the issuer calls a scope → what it is called here; those of the same name need none."""
+    """Maps the issuer's scope names to ours; equal names need no entry."""
     advertise: bool = False
-    """Whether clients are told where to get a token (RFC 9728)."""
+    """Whether clients can discover where to get a token (RFC 9728)."""
     resource: str = ""
-    """The URL under which clients know this server; the audience if empty."""
+    """The URL under which clients know this server; by default the audience."""
 
     def scope_named(self, name: str) -> Scope | None:
-        """The scope that the issuer calls so; None if it is none of ours."""
+        """Return our scope for an issuer's name; None if there is none."""
         own = self.scopes.get(name, name)
         return next((scope for scope in SCOPES if scope == own), None)
 
     def name_of(self, scope: Scope) -> str:
-        """What the issuer calls a scope."""
+        """Return the issuer's name of a scope."""
         return next((name for name, own in self.scopes.items() if own == scope), scope)
 
 
 def check_oauth(settings: OAuth) -> None:
-    """Raise SettingsError for settings that can't mean what was meant."""
+    """Raise SettingsError for inconsistent settings."""
     _check_url("issuer", settings.issuer, query=False)
     if not settings.audience.strip():
-        raise _wrong("audience", "is empty; it is what tokens for this server name in 'aud'")
+        raise _wrong("audience", "is empty; set it to the 'aud' of tokens for this server")
     _check_source(settings)
     _check_algorithms(settings.algorithms)
     _check_types(settings.token_types)
@@ -108,10 +108,10 @@ def _check_algorithms(algorithms: Collection[str]) -> None:
 
 def _reason(algorithm: str) -> str:
     if algorithm.lower() == "none":
-        return "which is no signature: anybody could write such a token"
+        return "which is not a signature: anyone could forge such a token"
     if algorithm.upper().startswith("HS"):
-        return "which is symmetric: whoever can check such a token can also make one"
-    return "which is no signature that is taken here"
+        return "which is symmetric: anyone who can verify such a token can forge one"
+    return "which is not supported"
 
 
 def _check_types(types: Collection[str]) -> None:
@@ -121,8 +121,8 @@ def _check_types(types: Collection[str]) -> None:
         if name.lower() not in TOKEN_TYPES:
             raise _wrong(
                 "token_types",
-                f'has {name!r}; it can have "at+jwt", and for issuers that do not tell access '
-                'tokens apart "JWT", or "" for tokens without a type',
+                f'has {name!r}; use "at+jwt", or, for issuers that do not mark access '
+                'tokens, "JWT" or "" (no type)',
             )
 
 
@@ -136,12 +136,12 @@ def _check_claims(settings: OAuth) -> None:
 
 
 def _check_url(key: str, value: str, *, query: bool) -> None:
-    """Whether it is a URL that nobody between here and there can answer for."""
+    """Check that it is a URL that can't be intercepted."""
     try:
         parts = urlsplit(value)
-        parts.port  # noqa: B018 - raises for one that is no number
+        parts.port  # noqa: B018 - raises for an invalid port
     except ValueError:
-        raise _wrong(key, f"is {value[:200]!r}, which is no URL") from None
+        raise _wrong(key, f"is {value[:200]!r}, which is not a URL") from None
     if not _is_protected(parts) or not value.isascii() or not value.isprintable() or " " in value:
         raise _wrong(
             key,
@@ -149,9 +149,11 @@ def _check_url(key: str, value: str, *, query: bool) -> None:
             "http://127.0.0.1:8080)",
         )
     if parts.username is not None or parts.password is not None:
-        raise _wrong(key, "has a user or password in it; leave them out")
+        raise _wrong(key, "contains a user or password; remove them")
     if parts.fragment or "#" in value or (parts.query and not query):
-        raise _wrong(key, f"is {value[:200]!r}; it may have no {'fragment' if query else 'query'}")
+        raise _wrong(
+            key, f"is {value[:200]!r}; it must not have a {'fragment' if query else 'query'}"
+        )
 
 
 def _is_protected(parts: SplitResult) -> bool:

@@ -1,10 +1,10 @@
-"""Where the keys of an issuer come from: the settings, a file, or a URL.
+"""Sources of an issuer's keys: the settings, a file, or a URL.
 
-A source always gives what it knows last. A file that changed is read again, a URL is asked
-again when its answer is old or a token names a key that is not known; what can't be read
-then leaves the keys as they are. Nobody waits for a source that knows its keys.
+A source keeps the last keys that it could read. A file is read again when it changes; a URL
+is fetched again when its answer is old, or when a token names an unknown key. A request never
+waits for a source that already has keys.
 
-Fetching a key set: one GET over verified TLS, bounded in size and time, never redirected.
+A fetch is one GET over verified TLS, limited in size and time, without redirects.
 """
 
 from __future__ import annotations
@@ -39,38 +39,36 @@ _MAX_AGE: Final = re.compile(r"(?:^|[,\s])max-age=([0-9]{1,9})(?:$|[,\s])", re.I
 
 
 class FetchError(Exception):
-    """No key set; says why."""
+    """A key set could not be fetched; says why."""
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """What came."""
-
     body: bytes
     max_age: int | None
-    """Seconds that its sender calls it fresh."""
+    """Seconds of freshness given by the server."""
 
 
 def fetch(url: str, patience: float) -> Fetched:
-    """Get a URL, in about ``patience`` seconds at most; blocks."""
+    """Fetch a URL within about ``patience`` seconds; blocks."""
     ends = monotonic() + patience
     opener = build_opener(_way_to(url), _NoRedirect())
     request = Request(url, headers={"Accept": "application/json", "Accept-Encoding": "identity"})  # noqa: S310 - the settings allow https, and http on this machine
     try:
         with opener.open(request, timeout=patience) as answer:
             if answer.status != 200:
-                raise FetchError(f"the answer is {answer.status}")
+                raise FetchError(f"the server answered {answer.status}")
             found = _MAX_AGE.search(answer.headers.get("Cache-Control", ""))
             body = bytearray()
             while block := answer.read1(_BLOCK):
                 body += block
                 if len(body) > LARGEST:
-                    raise FetchError(f"the answer has more than {LARGEST:,} bytes")
+                    raise FetchError(f"the answer is larger than {LARGEST:,} bytes")
                 if monotonic() > ends:
-                    raise FetchError("the answer takes too long")
+                    raise FetchError("the answer took too long")
     except HTTPError as error:
         error.close()
-        told = ", a redirect, which is not followed" if 300 <= error.code < 400 else ""
-        raise FetchError(f"the answer is {error.code}{told}") from None
+        note = ", a redirect, which is not followed" if 300 <= error.code < 400 else ""
+        raise FetchError(f"the server answered {error.code}{note}") from None
     except (OSError, HTTPException, ValueError) as error:
         reason = error.reason if isinstance(error, URLError) else error
         raise FetchError(f"{type(error).__name__}: {str(reason)[:200]}") from None
@@ -78,60 +76,55 @@ def fetch(url: str, patience: float) -> Fetched:
 
 
 def _way_to(url: str) -> BaseHandler:
-    """TLS that is verified; what is not encrypted does not leave this machine for a proxy."""
+    """Open URLs with verified TLS; plain HTTP stays on this machine and uses no proxy."""
     if url.startswith("http:"):
         return ProxyHandler({})
     return HTTPSHandler(context=ssl.create_default_context())
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Keys come from where the settings say."""
+    """Refuse redirects: keys come from the configured address only."""
 
-    def redirect_request(self, *_: object, **__: object) -> None:
-        """Refuse."""
+    def redirect_request(self, *_: object, **__: object) -> None: ...
 
 
 GLANCE: Final = 1.0
-"""Seconds between two looks at a file."""
+"""Seconds between two checks of a file."""
 FRESH: Final = (60, 600, 3600)
-"""Seconds that the keys of a URL are fresh: at least, where it does not say, and at most."""
+"""Freshness of fetched keys, in seconds: minimum, default, maximum."""
 PAUSE: Final = 30.0
 """Seconds between two requests to a URL."""
 SOONER: Final = 3.0
-"""The same, as long as there are no keys at all."""
+"""The same while there are no keys at all."""
 PATIENCE: Final = 5.0
 """Seconds that a request may take."""
 OLDEST: Final = 24 * 3600.0
-"""Seconds after which keys that could not be renewed are no longer believed."""
+"""Seconds after which keys that could not be renewed are dropped."""
 _logger: Final = logging.getLogger("trails")
 
 
 class KeySource(Protocol):
-    """Gives keys."""
-
     @property
     def known(self) -> KeySet | None:
-        """The keys that were current last; None before there were any."""
+        """The last known keys; None before there were any."""
 
     async def keys(self) -> KeySet | None:
-        """The current keys; None if they can't be had."""
+        """Return the current keys; None if there are none."""
 
     async def renewed(self) -> KeySet | None:
-        """The same, for a token whose key is not among them: it may be newer than they are."""
+        """Return keys for a token whose key is unknown: it may be newer than they are."""
 
 
 class GivenKeys:
-    """Keys that stand in the settings."""
+    """Keys given in the settings."""
 
     def __init__(self, text: str) -> None:
         self.known: KeySet = _read_now(text.encode(), "jwks")
 
     async def keys(self) -> KeySet:
-        """Always the same."""
         return self.known
 
     async def renewed(self) -> KeySet:
-        """Always the same."""
         return self.known
 
 
@@ -151,7 +144,7 @@ class KeyFile:
         self.known: KeySet = _read_now(text, "jwks_file")
 
     async def keys(self) -> KeySet:
-        """What the file says, or said when it could last be read."""
+        """Return the keys of the file, or its last readable ones."""
         now = monotonic()
         if now - self._looked >= GLANCE:
             self._looked = now
@@ -162,7 +155,7 @@ class KeyFile:
         return self.known
 
     async def renewed(self) -> KeySet:
-        """The file is looked at often enough."""
+        """Return ``keys``: the file is checked often enough."""
         return await self.keys()
 
     async def _read(self) -> None:
@@ -181,7 +174,7 @@ class KeyFile:
 
 
 class KeyUrl:
-    """Keys behind a URL; one request at a time, and seldom."""
+    """Keys at a URL; one request at a time, rate-limited."""
 
     def __init__(
         self,
@@ -201,10 +194,10 @@ class KeyUrl:
         self._fresh = 0.0
         self._flight: asyncio.Task[None] | None = None
         self._fetching = False
-        """Whether a thread is at it, also one that nobody waits for any more."""
+        """Whether a thread is fetching, even if no request waits for it."""
 
     async def keys(self) -> KeySet | None:
-        """What is known, if it is not too old; when it is due a request begins beside."""
+        """Return the known keys if they are not too old; start a fetch when one is due."""
         age = self._clock() - self._fetched
         if self.known is None or age > OLDEST:
             return await self.renewed()
@@ -213,14 +206,14 @@ class KeyUrl:
         return self.known
 
     async def renewed(self) -> KeySet | None:
-        """Ask again, unless that was done a moment ago."""
+        """Fetch again, unless that was just done."""
         flight = self._begin()
         if flight is not None:
             await asyncio.shield(flight)
         return self.known if self._clock() - self._fetched <= OLDEST else None
 
     def _begin(self) -> asyncio.Task[None] | None:
-        """The request that is on its way, or a new one if it is time for one."""
+        """Return the fetch in progress, or start one if it is due."""
         if self._flight is not None and not self._flight.done():
             return self._flight
         now = self._clock()
@@ -243,7 +236,7 @@ class KeyUrl:
             _logger.warning(
                 "[auth.oauth] no keys from %s: %s; %s",
                 self._url,
-                str(error) or "the answer takes too long",
+                str(error) or "the answer took too long",
                 "there are none" if self.known is None else "earlier ones stay in use",
             )
             return
@@ -253,7 +246,7 @@ class KeyUrl:
         self._fetched = self._clock()
 
     def _in_thread(self) -> asyncio.Future[Fetched]:
-        """Fetch in a thread of its own, which nobody has to wait for when the process ends."""
+        """Fetch in a daemon thread, so that the process can end meanwhile."""
         loop = asyncio.get_running_loop()
         arrived: asyncio.Future[Fetched] = loop.create_future()
 
@@ -281,21 +274,21 @@ class KeyUrl:
 
 
 def _read_now(text: bytes, key: str) -> KeySet:
-    """Keys that must be there when a server starts."""
+    """Read keys that must exist when a server starts."""
     try:
         found = read_keys(text)
     except ValueError as error:
-        raise SettingsError(f"trails.toml: [auth.oauth] {key} is no key set: {error}") from None
+        raise SettingsError(f"trails.toml: [auth.oauth] {key} is not a key set: {error}") from None
     if not found.keys:
         why = "; ".join(found.ignored) or "it is empty"
-        raise SettingsError(f"trails.toml: [auth.oauth] {key} has no key that can be used: {why}")
+        raise SettingsError(f"trails.toml: [auth.oauth] {key} has no usable key: {why}")
     _tell_ignored(found, key)
     return found
 
 
 def _tell_ignored(found: KeySet, where: str) -> None:
     for reason in found.ignored:
-        _logger.info("[auth.oauth] %s: %s; it is left out", where, reason)
+        _logger.info("[auth.oauth] %s: %s; skipped", where, reason)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

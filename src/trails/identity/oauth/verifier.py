@@ -1,12 +1,9 @@
-"""Verifier: an access token in, an actor out, or why there is none.
+"""AccessTokenVerifier: turns an access token into an actor, or refuses it with a reason.
 
-The order: the token is taken apart, its header says which key of the issuer must have
-signed it, the signature is checked, and only then anything it claims is read. What a
-header says about keys (``jku``, ``jwk``, ``x5u``, ``x5c``) is never looked at: keys come
-from the settings alone. A token that was good once is known again by its hash, until it
+The token is split, its header selects the issuer's key, the signature is verified, and only
+then the claims are read. Header fields about keys (``jku``, ``jwk``, ``x5u``, ``x5c``) are
+ignored: keys come from the settings alone. A verified token is cached by its hash until it
 expires or the keys change.
-
-What the claims of a token say about its bearer, once its signature was checked.
 """
 
 from __future__ import annotations
@@ -32,29 +29,29 @@ from trails.model.capabilities import Scope
 from trails.model.results import Failure
 
 LATEST: Final = 253_402_300_799
-"""The end of the year 9999: a later time is no number of seconds (it may be milliseconds)."""
+"""The end of the year 9999: a larger number isn't in seconds (it may be milliseconds)."""
 _FOREIGN: Final = ("nonce", "at_hash", "c_hash", "s_hash", "events")
 """Claims that only other kinds of tokens have: ID tokens, logout tokens."""
 _USES: Final = {"token_use": "access", "typ": "bearer"}
-"""Claims by which some issuers tell the kinds of their tokens apart, and what access tokens say."""
+"""Claims by which some issuers mark the kind of a token, and their values for access tokens."""
 
 
 class Bearer(msgspec.Struct, frozen=True):
-    """Who a token speaks of, and until when."""
+    """The subject of a token, and its end."""
 
     name: str
     scopes: frozenset[Scope]
     groups: frozenset[str]
     expires: int
-    """The last second of the token, without any leeway."""
+    """The last second of the token, without leeway."""
 
 
 class TokenRefusedError(Exception):
-    """A token that is not taken; the reason is one of ours and has nothing of the token."""
+    """A token was refused; the reason contains nothing of the token."""
 
 
 def read_bearer(claims: Object, settings: OAuth, now: float) -> Bearer:
-    """Who a token is about; RefusedError if it is not for us, or not now."""
+    """Read the claims; raise TokenRefusedError if the token isn't for this server, or not now."""
     if claims.get("iss") != settings.issuer:
         raise TokenRefusedError("it is from another issuer")
     if settings.audience not in _texts(claims.get("aud"), "its audience"):
@@ -70,10 +67,10 @@ def read_bearer(claims: Object, settings: OAuth, now: float) -> Bearer:
 
 
 def _check_times(claims: Object, leeway: int, now: float) -> int:
-    """When it ends; a token has no time but in whole seconds."""
+    """Check the times and return the end; times must be whole seconds."""
     expires = _time(claims, "exp")
     if expires is None:
-        raise TokenRefusedError("it never expires")
+        raise TokenRefusedError("it has no expiry")
     if now >= expires + leeway:
         raise TokenRefusedError("it has expired; get a new one")
     for name in ("nbf", "iat"):
@@ -88,26 +85,26 @@ def _time(claims: Object, name: Literal["exp", "nbf", "iat"]) -> int | None:
         return None
     value = claims[name]
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= LATEST:
-        raise TokenRefusedError("a time in it is no whole number of seconds")
+        raise TokenRefusedError("a time in it is not a whole number of seconds")
     return value
 
 
 def _check_use(claims: Object) -> None:
-    """Refuse what the same issuer signs for other purposes."""
+    """Refuse tokens that the same issuer signs for other purposes."""
     if any(name in claims for name in _FOREIGN):
-        raise TokenRefusedError("it is no access token")
+        raise TokenRefusedError("it is not an access token")
     for name, wanted in _USES.items():
         said = claims.get(name, wanted)
         if not isinstance(said, str) or said.lower() != wanted:
-            raise TokenRefusedError("it is no access token")
+            raise TokenRefusedError("it is not an access token")
 
 
 def _name(claims: Object, settings: OAuth) -> str:
     name = _find(claims, settings.actor_claim)
     if not isinstance(name, str):
-        raise TokenRefusedError("it names nobody")
+        raise TokenRefusedError("it has no subject")
     if name == LOCAL.name:
-        raise TokenRefusedError("whom it names is reserved here")
+        raise TokenRefusedError("its subject is a reserved name")
     return _checked(name)
 
 
@@ -115,18 +112,18 @@ def _checked(name: str) -> str:
     try:
         checked_actor(name)
     except TrailsError:
-        raise TokenRefusedError("a name in it can't be one here") from None
+        raise TokenRefusedError("a name in it is not valid here") from None
     return name
 
 
 def _groups(claims: Object, settings: OAuth) -> frozenset[str]:
-    """Its groups: all or an error, since a policy may forbid something to one of them."""
+    """Return its groups; all must be valid, because a policy may forbid something to one."""
     found = _texts(_find(claims, settings.groups_claim), "its groups")
     return frozenset(_checked(name) for name in found)
 
 
 def _scopes(claims: Object, settings: OAuth) -> frozenset[Scope]:
-    """Its scopes that are ours; others mean something elsewhere."""
+    """Return its scopes that are ours; others are ignored."""
     found = _find(claims, settings.scopes_claim)
     names = found.split(" ") if isinstance(found, str) else _texts(found, "its scopes")
     ours = (settings.scope_named(name) for name in names)
@@ -134,7 +131,7 @@ def _scopes(claims: Object, settings: OAuth) -> frozenset[Scope]:
 
 
 def _texts(value: object, what: str) -> tuple[str, ...]:
-    """A text or a list of texts, as a list; none where there is nothing."""
+    """Return a text or a list of texts as a list."""
     if value is None:
         return ()
     if isinstance(value, str):
@@ -145,7 +142,7 @@ def _texts(value: object, what: str) -> tuple[str, ...]:
 
 
 def _find(claims: Object, name: str) -> object:
-    """A claim: of that name, or where a path with dots leads."""
+    """Return a claim by its name, or by a path with dots."""
     _check_is_here(claims, name)
     if name in claims:
         return claims[name]
@@ -156,25 +153,23 @@ def _find(claims: Object, name: str) -> object:
 
 
 def _check_is_here(claims: Object, name: str) -> None:
-    """Refuse a token that has a claim elsewhere: some issuers send long lists of groups away."""
+    """Refuse a token whose claim is stored elsewhere: some issuers do so with long lists."""
     elsewhere = claims.get("_claim_names", {})
     names = {name, name.partition(".")[0]}
     if not isinstance(elsewhere, dict) or not names.isdisjoint(elsewhere):
-        raise TokenRefusedError(
-            "a claim that is needed is not in it; its issuer has too many values"
-        )
+        raise TokenRefusedError("a required claim is missing: the issuer moved it out of the token")
 
 
 _LONGEST: Final = 16 << 10
 """Characters of a token."""
 _MOST_KNOWN: Final = 4096
 _UNREAD: Final = ("crit", "b64", "cty", "enc", "zip")
-"""Headers that change what a token means; one that must not be ignored is not taken."""
+"""Headers that change a token's meaning; a token with one of them is refused."""
 _logger: Final = logging.getLogger("trails")
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """A token that was good."""
+    """A verified token."""
 
     actor: Actor
     keys: KeySet
@@ -182,7 +177,7 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 class AccessTokenVerifier:
-    """The access tokens of one issuer."""
+    """Verifies the access tokens of one issuer."""
 
     def __init__(
         self,
@@ -201,10 +196,10 @@ class AccessTokenVerifier:
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
 
     async def verify(self, token: Secret) -> Actor | Failure:
-        """Who presents a token."""
+        """Return the actor that presents a token."""
         text = token.reveal()
         if len(text) > _LONGEST or not text.isascii():
-            return _refusal("it is no signed token")
+            return _refusal("it is not a signed token")
         digest = blake2b(text.encode(), key=self._salt, digest_size=32).digest()
         try:
             return await self._recall(digest) or await self._check(text, digest)
@@ -212,40 +207,40 @@ class AccessTokenVerifier:
             return _refusal(str(refused))
 
     def is_current(self, actor: Actor) -> bool:
-        """Whether the token that an actor came with is still good: its time and its key."""
+        """Whether an actor's token is still valid: its time and its key."""
         found, keys = credential_of(actor), self._source.known
         if found is None or self._clock() >= found.expires + self._settings.leeway:
             return False
         return keys is None or found.key in keys.thumbprints
 
     async def _recall(self, digest: bytes) -> Actor | None:
-        """Who presented the same token before, if it is as good as it was then."""
+        """Return the actor of a cached token, if it is still valid."""
         if digest not in self._known:
             return None
         keys = await self._source.keys()
         known = self._known.pop(digest, None)
         if known is None or known.keys is not keys or self._clock() >= known.until:
             return None
-        self._known[digest] = known  # the newest now
+        self._known[digest] = known  # the most recent now
         return known.actor
 
     async def _check(self, text: str, digest: bytes) -> Actor | Failure:
         try:
             signed = take_apart(text)
         except ValueError:
-            raise TokenRefusedError("it is no signed token") from None
+            raise TokenRefusedError("it is not a signed token") from None
         algorithm, kid = self._read_header(signed.header)
         keys, key = await self._find_key(algorithm, kid)
         if keys is None:
             return _UNAVAILABLE
         if key is None:
-            raise TokenRefusedError("none of the issuer's keys can have signed it")
+            raise TokenRefusedError("none of the issuer's keys matches its signature")
         return self._accept(signed, algorithm, key, keys, digest)
 
     def _read_header(self, header: Object) -> tuple[str, str | None]:
-        """The algorithm and the name of the key."""
+        """Return the algorithm and the name of the key."""
         if any(name in header for name in _UNREAD):
-            raise TokenRefusedError("its header asks for something that is not done here")
+            raise TokenRefusedError("its header requires an unsupported extension")
         kind = header.get("typ", "")
         if not isinstance(kind, str) or kind.lower().removeprefix("application/") not in (
             self._types
@@ -253,14 +248,14 @@ class AccessTokenVerifier:
             raise TokenRefusedError("its type is not that of an access token (at+jwt)")
         algorithm = header.get("alg")
         if not isinstance(algorithm, str) or algorithm not in self._settings.algorithms:
-            raise TokenRefusedError("its algorithm is not taken here")
+            raise TokenRefusedError("its algorithm is not allowed")
         kid = header.get("kid")
         if "kid" in header and not isinstance(kid, str):
             raise TokenRefusedError("its header can't be read")
         return algorithm, kid if isinstance(kid, str) else None
 
     async def _find_key(self, algorithm: str, kid: str | None) -> tuple[KeySet | None, Key | None]:
-        """The key that must have signed a token; a key that nobody knows may be new."""
+        """Find the key that must have signed a token; fetch again for an unknown key."""
         keys = await self._source.keys()
         key = None if keys is None else keys.find(algorithm, kid)
         if keys is not None and key is None:
@@ -272,7 +267,7 @@ class AccessTokenVerifier:
         self, signed: Signed, algorithm: str, key: Key, keys: KeySet, digest: bytes
     ) -> Actor:
         if not key.checks(algorithm, signed.content, signed.signature):
-            raise TokenRefusedError("its signature is wrong")
+            raise TokenRefusedError("its signature is invalid")
         bearer = read_bearer(signed.claims, self._settings, self._clock())
         credential = Credential(bearer.expires, key.thumbprint, digest[:8].hex())
         actor = Actor(bearer.name, bearer.scopes, bearer.groups, str(credential))
@@ -283,7 +278,7 @@ class AccessTokenVerifier:
 
 
 def source_of(settings: OAuth, folder: Path) -> KeySource:
-    """Where the settings say that the keys are."""
+    """Return the source of keys that the settings name."""
     if settings.jwks:
         return GivenKeys(settings.jwks)
     if settings.jwks_file:
@@ -292,15 +287,12 @@ def source_of(settings: OAuth, folder: Path) -> KeySource:
 
 
 def _refusal(reason: str) -> Failure:
-    _logger.info("an access token was refused: %s", reason)
-    return Failure(
-        "unauthenticated", "unauthenticated", f"the access token is not valid here: {reason}"
-    )
+    _logger.info("Access token refused: %s", reason)
+    return Failure("unauthenticated", "unauthenticated", f"Invalid access token: {reason}")
 
 
 _UNAVAILABLE: Final = Failure(
     "internal",
     "unavailable",
-    "access tokens can't be checked at the moment, because the keys of their issuer can't be "
-    "had; try again in a while",
+    "Access tokens can't be verified now, because the issuer's keys can't be fetched; retry later",
 )

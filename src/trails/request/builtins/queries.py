@@ -10,8 +10,9 @@ from contextlib import suppress
 from typing import Final
 
 from trails.engine.session.arguments import checks_of
-from trails.engine.session.context import GraphContext
-from trails.engine.session.invoke import kind_of, run_query
+from trails.engine.session.context import GraphContext, recording
+from trails.engine.session.service import GraphService
+from trails.engine.session.stored_queries import is_hidden, run_query
 from trails.errors import FieldError, NotFoundError, ValidationError
 from trails.model.capabilities import StoredQuery
 from trails.model.constraints import showable
@@ -34,6 +35,8 @@ from trails.request.builtins.declare import (
     said,
     shown,
 )
+from trails.request.entries import activity_kind
+from trails.request.failures import near_name
 from trails.request.rights import check_here, of_query, rights_of
 
 
@@ -176,11 +179,27 @@ def run_by_name(
         message = f"snapshot: {name} changes data, and the past can't be changed; leave it out"
         raise ValidationError([FieldError("snapshot", "unknown_field", message, ctx.snapshot)])
     if ctx.call is not None:
-        ctx.call.name, ctx.call.kind = query.name, kind_of(query)
+        ctx.call.name, ctx.call.kind = query.name, activity_kind(query)
     checks = checks_of(ctx.registry, ctx.declared)
     given = checks.of_query(query).prepare(ctx, {"params": params})
     service = desk.service
     return run_query(service.graph, service.untrusted, ctx, query, given["params"])
+
+
+def query_by_name(
+    service: GraphService, ctx: GraphContext, name: str, params: Mapping[str, object]
+) -> QueryAnswer | str | None:
+    """Run any stored query on a context that is open, exposed or not: for ``App.query``."""
+    query = ctx.registry.queries.get(name)
+    if query is None or is_hidden(ctx, query):
+        known = [each for each, found in ctx.registry.queries.items() if not is_hidden(ctx, found)]
+        raise NotFoundError(
+            f"there is no stored query {name!r}{near_name(name, known)}", query=name
+        )
+    with recording(ctx, name, activity_kind(query)) as inner:
+        checks = checks_of(ctx.registry, ctx.declared)
+        given = checks.of_query(query).prepare(inner, {"params": params})
+        return run_query(service.graph, service.untrusted, inner, query, given["params"])
 
 
 STORED_QUERY_LIST: Final = Builtin(

@@ -388,7 +388,7 @@ def first_handles(
     asked = limit
     while True:
         stored = index.find_all(db, found)
-        seen = [each for each in found if each in stored and lens.see(stored[each].state)]
+        seen = [each for each in found if each in stored and lens.apply(stored[each].state)]
         if len(seen) >= limit or len(found) < asked:
             return seen[:limit]
         asked *= 4

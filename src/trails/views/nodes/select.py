@@ -99,7 +99,7 @@ class Selector:
         self._loaded: dict[str, Values | None] = {}
         self._lens = lens
         self._read: _Read = index.state if lens is None else self._see
-        self._blurred = {} if lens is None else lens.blurred
+        self._blurred = {} if lens is None else lens.partly_hidden
         self._compiler = Compiler(schema, special, self._load, self._blurred)
 
     # --- the three questions -----------------------------------------------------
@@ -526,7 +526,7 @@ class Selector:
     def _see(self, handle: str, doc: bytes) -> NodeState | None:
         """A row's node; None when it is out of sight."""
         state = self._index.state(handle, doc)
-        return state if self._lens is None else self._lens.see(state)
+        return state if self._lens is None else self._lens.apply(state)
 
     def _load(self, handle: str) -> Values | None:
         if handle not in self._loaded:
@@ -535,7 +535,7 @@ class Selector:
             found = self._index.find(self._db, handle)
             state = None if found is None else found.state
             if state is not None and self._lens is not None:
-                state = self._lens.see(state)
+                state = self._lens.apply(state)
             self._loaded[handle] = None if state is None else state.values
         return self._loaded[handle]
 
