@@ -1,12 +1,9 @@
-"""Ancestry: how commits follow from each other.
+"""Ancestry: how commits follow from each other, and which branches contain them.
 
-A commit's statements are a step from its *first* parent, so states are reached along
-first parents: back by undoing, forward by doing. What a merge has to look at are all
-the commits of one side that the other has not.
-
-Containment: which branches have a commit behind them.
-
-What may be seen of the past follows from the branches that contain it.
+A commit's statements are a step from its *first* parent, so states are reached along first parents:
+back by undoing, forward by doing. A merge looks at all the commits of one side that the other does
+not have. What an actor may see of the past follows from the branches that contain it
+(``Containment``).
 """
 
 from __future__ import annotations
@@ -298,7 +295,7 @@ class Containment:
 
 
 class Descent:
-    """Goes down from the heads of all branches, and tells which commits may be seen.
+    """Goes down from the heads of all branches, and says which commits may be seen.
 
     Commits are asked about from the newest to the oldest, so each is passed once.
     """

@@ -1,10 +1,8 @@
 """Folding: take a view from one commit to another, by doing and undoing what the log holds.
 
-Fold the log into a new node file: every branch in one pass, each commit once.
-
-Branches form a tree along first parents. Its trunk is folded into the root; where a
-branch leaves it, the branch gets a layer at the moment at which the trunk is there, so
-nothing is undone and nothing folded twice, however many branches there are.
+``Refold`` fills a new node file in one pass: branches form a tree along first parents, whose trunk
+is folded into the root. Where a branch leaves it, the branch gets a layer when the fold is there,
+so nothing is undone and no commit is folded twice, however many branches there are.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ class Folding:
     def walk_nodes(self, nodes: NodeIndex, path: Path, seq: int | None = None) -> None:
         """Take a node index along a path, in the transaction that is open.
 
-        ``seq`` stands for the commits where the path is not the index's own history.
+        ``seq`` replaces that of the commits if the path is not the index's own history.
         """
         for _ in self.walk_parts(nodes, path, _BATCH, seq):
             pass
@@ -286,7 +284,7 @@ class Refold:
         """Let the states that leave others at a commit have layers of their own."""
         digest = Schema().digest if commit == GENESIS else self._ancestry.commit(commit).schema
         for name, origin in plan.forks.get(commit, ()):
-            file.layers.stand(file.db, name, indexes[origin].layer.number)
+            file.layers.fork(file.db, name, indexes[origin].layer.number)
             indexes[name] = nodes = NodeIndex(file, name)
             nodes.follow(self._compiled(digest).schema)
 

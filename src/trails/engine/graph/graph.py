@@ -1,8 +1,9 @@
-"""A Graph: one log, the lines that follow it, and the lock that makes writers take turns.
+"""Graph: one log, the views that follow it, and the lock that makes writers take turns.
 
-Opening catches the views up with the log; a view that is missing, damaged or
-of another history is rebuilt. Reading code asks for a view and gets one that
-has reached the head of its line.
+Opening brings the views to the heads of the log; one that is missing, damaged or of another history
+is rebuilt. Views are treated alike (``views.base``); ``nodes`` and ``stores`` are handles for
+writes, which are checked in the node index, and for SPARQL. A reader gets a view that has reached
+the head of its branch. ``engine.graph.open`` makes graphs.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from trails.views.nodes.index import NodeIndex
 from trails.views.quads.view import QuadsView
 
 TEMPORARY: Final = "tmp"
-"""The folder of a graph with what nobody needs after the process that made it."""
+"""The folder of a graph for files that are useless after the process that made them."""
 Step = Literal["before_append", "after_append", "mid_apply", "after_apply", "before_acknowledge"]
 """Moments of a write at which a process may die; tests stop there."""
 
@@ -68,15 +69,15 @@ def ignore(what: object) -> None:
 
 
 def everybody(actor: Actor) -> bool:
-    """Where nobody's credential can end."""
+    """Where credentials never end."""
     del actor
     return True
 
 
-def _gone(line: Checkout) -> NotFoundError:
+def _gone(checkout: Checkout) -> NotFoundError:
     return NotFoundError(
-        f"branch {line.name!r} was deleted; its commits can still be read as snapshots",
-        branch=line.name,
+        f"branch {checkout.name!r} was deleted; its commits can still be read as snapshots",
+        branch=checkout.name,
     )
 
 
@@ -89,15 +90,15 @@ class Graph:
     """One versioned knowledge graph, in a folder or in memory."""
 
     write_seconds: float = 0.0
-    """How long one write of an actor with a credential may keep others waiting; 0 is no limit."""
+    """Seconds that a write of an actor with a credential may keep others waiting; 0: no limit."""
     most_branches: int = 0
-    """How many branches such an actor may have; 0 is no limit."""
+    """How many branches such an actor may have; 0: no limit."""
     allow_bypass: bool = False
     """Whether a write may skip validation, if it asks for that."""
     keep_keys_days: int = KEEP_DAYS
     """For how long idempotency keys are kept."""
     branch_makers: dict[str, str] | None = None
-    """Branch → who made it, once somebody asked."""
+    """Branch → who made it, once that was needed."""
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class Graph:
         self.folder = folder
         self.on_step: Callable[[Step], None] = ignore
         self.is_current: Callable[[Actor], bool] = everybody
-        """Whether a caller's credential is still good; whoever serves the graph knows."""
+        """Whether a caller's credential is still good; set by the server."""
         self.feed = Feed()
         self.progress = progress
         self._writers = FairQueue(1)
@@ -130,7 +131,7 @@ class Graph:
         self._owner: int | None = None
         self._retry_at = 0.0
         self._compiled: dict[str, CompiledSchema] = {}
-        self._lines: dict[str, Checkout] = {}
+        self._checkouts: dict[str, Checkout] = {}
         self.glimpsed: dict[tuple[str, str], tuple[int, int]] = {}
         """Commit and types that are seen → statements added and removed that are."""
         self.edge_ends: dict[str, tuple[str, ...]] = {}
@@ -153,7 +154,7 @@ class Graph:
             for make in views:
                 self.views.append(view := make(self))
                 opened.callback(view.close)
-            self._lines[MAIN] = self.main
+            self._checkouts[MAIN] = self.main
             # A log that has lost commits can't say how to get to where an index is.
             if self.loss is None or not self.file.frozen:
                 self.catch_up()
@@ -180,7 +181,7 @@ class Graph:
     @cached_property
     def main(self) -> Checkout:
         """The branch that every graph has."""
-        return self._add_line(MAIN, self.log_head(MAIN))
+        return self._make_checkout(MAIN, self.log_head(MAIN))
 
     @property
     def status(self) -> Status:
@@ -237,53 +238,53 @@ class Graph:
 
     def line(self, branch: str) -> Checkout:
         """A branch; on its first use here its index is made or brought up."""
-        found = self._lines.get(branch)
+        found = self._checkouts.get(branch)
         if found is not None and not found.fixed:
             return found
         head = self.log.head(branch) if not branch.startswith(SNAPSHOT) else None
         if head is None:
             raise unknown_branch(branch, {MAIN, *self.log.branches()})
         with self.writing():
-            return self._lines.get(branch) or self.bring_line(self._add_line(branch, head))
+            return self._checkouts.get(branch) or self.bring_line(self._make_checkout(branch, head))
 
     def has_line(self, name: str) -> bool:
-        """Whether a line is in use, so that asking for it waits for nothing."""
-        return name in self._lines
+        """Whether it is in use, so that getting it waits for nothing."""
+        return name in self._checkouts
 
     def add_branch(self, name: str, near: Checkout | None) -> Checkout:
         """A branch that the log has got; called with the writer's lock."""
         head = self.log_head(name)
-        line = self._add_line(name, head)
-        if line.folder is not None:
-            shutil.rmtree(line.folder, ignore_errors=True)  # of a namesake that is gone
-        return self._begin_with(line, near)
+        checkout = self._make_checkout(name, head)
+        if checkout.folder is not None:
+            shutil.rmtree(checkout.folder, ignore_errors=True)  # of a namesake that is gone
+        return self._begin_with(checkout, near)
 
     def add_snapshot(self, name: str, head: Head) -> Checkout:
         """The graph as of a commit; called with the writer's lock."""
-        return self._begin_with(self._add_line(name, head), None)
+        return self._begin_with(self._make_checkout(name, head), None)
 
-    def _begin_with(self, line: Checkout, near: Checkout | None) -> Checkout:
+    def _begin_with(self, checkout: Checkout, near: Checkout | None) -> Checkout:
         for view in self.views:
-            view.fork(line, line.head, near)
-        self._lines[line.name] = line
-        return line
+            view.fork(checkout, checkout.head, near)
+        self._checkouts[checkout.name] = checkout
+        return checkout
 
     @property
     def checkouts(self) -> Mapping[str, Checkout]:
         """The branches and snapshots in use, by name; it changes with them."""
-        return self._lines
+        return self._checkouts
 
     @property
     def lines(self) -> dict[str, Checkout]:
-        """The lines in use, by name."""
-        return dict(self._lines)
+        """A copy of them, to iterate over."""
+        return dict(self._checkouts)
 
-    def _add_line(self, name: str, head: Head) -> Checkout:
-        line = Checkout(self.file, name, self._line_folder(name), head)
-        line.use(self.compiled(head.schema))
-        return line
+    def _make_checkout(self, name: str, head: Head) -> Checkout:
+        checkout = Checkout(self.file, name, self._folder_of(name), head)
+        checkout.use(self.compiled(head.schema))
+        return checkout
 
-    def _line_folder(self, name: str) -> Path | None:
+    def _folder_of(self, name: str) -> Path | None:
         if self.folder is None:
             return None
         if name.startswith(SNAPSHOT):
@@ -316,15 +317,15 @@ class Graph:
                 self.blocking.add(actor, held)
             self._writers.release(actor)
 
-    def prepare(self, line: Checkout, *, settled: bool = True) -> None:
-        """Make a line ready to be written, or moved; called with the writer's lock."""
+    def prepare(self, checkout: Checkout, *, settled: bool = True) -> None:
+        """Make a checkout ready to be written, or moved; called with the writer's lock."""
         self.check_writable()
         if not all(view.ready for view in self.views):
             self.catch_up()
-        if self._lines.get(line.name) is not line:
-            raise _gone(line)
-        self.bring_line(line)
-        if line is self.main and settled:
+        if self._checkouts.get(checkout.name) is not checkout:
+            raise _gone(checkout)
+        self.bring_line(checkout)
+        if checkout is self.main and settled:
             self.nodes.settle_now_or_later()
 
     # --- views follow the log ------------------------------------------------------
@@ -334,13 +335,13 @@ class Graph:
         for view in self.views:
             view.check()
         self._forget_deleted()
-        lines = [line for line in list(self._lines.values()) if not line.fixed]
-        heads = {line: self.log_head(line.name) for line in lines}
+        checkouts = [checkout for checkout in list(self._checkouts.values()) if not checkout.fixed]
+        heads = {checkout: self.log_head(checkout.name) for checkout in checkouts}
         for view in self.views:
-            for line, head in heads.items():
-                view.follow(line, head)
-        for line, head in heads.items():
-            self._show(line, head)
+            for checkout, head in heads.items():
+                view.follow(checkout, head)
+        for checkout, head in heads.items():
+            self._show(checkout, head)
 
     def _forget_deleted(self) -> None:
         """Drop branches of which the log knows nothing any more."""
@@ -350,21 +351,21 @@ class Graph:
         if gone:
             self.forget_lines(gone)
 
-    def bring_line(self, line: Checkout) -> Checkout:
+    def bring_line(self, checkout: Checkout) -> Checkout:
         """Bring a branch to its head in every view; called with the writer's lock."""
-        head = self.log_head(line.name)
+        head = self.log_head(checkout.name)
         for view in self.views:
-            view.follow(line, head)
-        self._lines[line.name] = line
-        self._show(line, head)
-        return line
+            view.follow(checkout, head)
+        self._checkouts[checkout.name] = checkout
+        self._show(checkout, head)
+        return checkout
 
-    def _show(self, line: Checkout, head: Head) -> None:
-        """Let readers see a head; one that a view could not follow at once was not told yet."""
-        before, line.head = line.head, head
+    def _show(self, checkout: Checkout, head: Head) -> None:
+        """Let readers see a head, and publish the change if that was not done yet."""
+        before, checkout.head = checkout.head, head
         if before.commit != head.commit:
-            change = BranchChange(line.name)
-            self.feed.tell(self.tracing.complete(change, line, before.commit, head.commit))
+            change = BranchChange(checkout.name)
+            self.feed.tell(self.tracing.complete(change, checkout, before.commit, head.commit))
 
     def schema_at(self, commit: str) -> str:
         """The digest of the schema with which a commit is read."""
@@ -377,17 +378,17 @@ class Graph:
         for name in names:
             if name == MAIN:
                 continue
-            self._lines.pop(name, None)
-            folder = self._line_folder(name)
+            self._checkouts.pop(name, None)
+            folder = self._folder_of(name)
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def forward(self, line: Checkout, source: Checkout) -> None:
+    def forward(self, checkout: Checkout, source: Checkout) -> None:
         """Let a branch, whose head the log has moved, be where another one is."""
-        head = self.log_head(line.name)
+        head = self.log_head(checkout.name)
         for view in self.views:
-            view.forward(line, head, source)
-        line.head = head
+            view.forward(checkout, head, source)
+        checkout.head = head
 
     def rebuild(self) -> None:
         """Make all views anew from the log; each is replaced when its successor is complete."""
@@ -401,28 +402,28 @@ class Graph:
         """The branches that may have files of their own, each brought to its head."""
         for name, head in self.log.branches().items():
             if self._may_have_files(name):
-                yield self._lines.get(name) or self.bring_line(self._add_line(name, head))
+                yield self._checkouts.get(name) or self.bring_line(self._make_checkout(name, head))
 
     # --- reading ---------------------------------------------------------------------
 
-    def reading_nodes(self, line: Checkout, read: Callable[[NodeIndex], T]) -> T:
-        """Read from a line's node index."""
-        self._see_to(line)
-        return self._reading(line, lambda: self.file, lambda _: read(line.nodes))
+    def reading_nodes(self, checkout: Checkout, read: Callable[[NodeIndex], T]) -> T:
+        """Read from a checkout's node index."""
+        self._ensure_usable(checkout)
+        return self._reading(checkout, lambda: self.file, lambda _: read(checkout.nodes))
 
-    def reading_quads(self, line: Checkout, read: Callable[[QuadsView], T]) -> T:
-        """Read from a line's quads view."""
-        self._see_to(line)
-        if line is not self.main and self.stores.opened(line) is None:
-            found = self.stores.read_main(line, read)
+    def reading_quads(self, checkout: Checkout, read: Callable[[QuadsView], T]) -> T:
+        """Read from a checkout's quads view."""
+        self._ensure_usable(checkout)
+        if checkout is not self.main and self.stores.opened(checkout) is None:
+            found = self.stores.read_main(checkout, read)
             if found is not None:
                 return found[0]
-        return self._reading(line, lambda: self.stores.of(line), read)
+        return self._reading(checkout, lambda: self.stores.of(checkout), read)
 
-    def reading_store(self, line: Checkout, read: Callable[[QuadsView], T]) -> T:
-        """Read from a line's own store, which stays open meanwhile."""
-        self._see_to(line)
-        return self._reading(line, lambda: self.stores.of(line), read)
+    def reading_store(self, checkout: Checkout, read: Callable[[QuadsView], T]) -> T:
+        """Read from a checkout's own store, which stays open meanwhile."""
+        self._ensure_usable(checkout)
+        return self._reading(checkout, lambda: self.stores.of(checkout), read)
 
     def with_stores(self) -> list[str]:
         """Main, and the branches that have a store of their own, those of near commits together."""
@@ -434,28 +435,28 @@ class Graph:
         return [MAIN, *(name for _, name in sorted(found))]
 
     def _may_have_files(self, name: str) -> bool:
-        folder = self._line_folder(name)
-        return name in self._lines or (folder is not None and folder.is_dir())
+        folder = self._folder_of(name)
+        return name in self._checkouts or (folder is not None and folder.is_dir())
 
-    def _see_to(self, line: Checkout) -> None:
-        """A snapshot that had to make room is made again; a branch that was deleted is gone."""
-        if line is self.main or self._lines.get(line.name) is line:
+    def _ensure_usable(self, checkout: Checkout) -> None:
+        """Make a snapshot again that was dropped; refuse a branch that was deleted."""
+        if checkout is self.main or self._checkouts.get(checkout.name) is checkout:
             return
-        if not line.fixed:
-            raise _gone(line)
+        if not checkout.fixed:
+            raise _gone(checkout)
         with self.writing():
-            if self._lines.get(line.name) is None:
-                self._begin_with(line, None)
+            if self._checkouts.get(checkout.name) is None:
+                self._begin_with(checkout, None)
 
-    def _reading(self, line: Checkout, view_of: Callable[[], V], read: Callable[[V], T]) -> T:
+    def _reading(self, checkout: Checkout, view_of: Callable[[], V], read: Callable[[V], T]) -> T:
         """Read from a view that is whole; one that turns out to be damaged is rebuilt first."""
         mine = self._owner == threading.get_ident()
         attempts = 1 if mine else _READ_ATTEMPTS
         while True:
             attempts -= 1
             view = view_of()
-            if not mine and (line is self.main or view is self.file):
-                self._bring_up(line, view)
+            if not mine and (checkout is self.main or view is self.file):
+                self._bring_up(checkout, view)
             try:
                 with view.reading():
                     if view.whole or mine:
@@ -466,8 +467,8 @@ class Graph:
             if not attempts:
                 raise StorageError("a view is being rebuilt again and again; run 'trails verify'")
 
-    def _bring_up(self, line: Checkout, view: Readable) -> None:
-        """See to it that a view can be read.
+    def _bring_up(self, checkout: Checkout, view: Readable) -> None:
+        """Make sure that a view can be read.
 
         One that only lags, because the disk refused it a commit, is read as it is when it
         still can't follow: the visible head lags with it.
@@ -478,8 +479,8 @@ class Graph:
             with self.writing():
                 self.catch_up()
         elif (
-            line is self.main
-            and line.head.seq < self.log_head(MAIN).seq
+            checkout is self.main
+            and checkout.head.seq < self.log_head(MAIN).seq
             and monotonic() >= self._retry_at
         ):
             # A writer at work is not waited for: its commit is not acknowledged yet.

@@ -156,7 +156,7 @@ class NodeIndexes:
                 checkout.use(compiled(head.schema))
             return
         if not nodes.known:
-            self._stand(checkout, head)
+            self._put_layer(checkout, head)
             return
         at = nodes.position.commit
         checkout.use(compiled(self._ancestry.schema_at(at)))
@@ -176,7 +176,7 @@ class NodeIndexes:
             self._into_root(head)
         else:
             self.drop([checkout.name])
-            self._stand(checkout, head)
+            self._put_layer(checkout, head)
         checkout.use(self._folding.compiled(head.schema))
 
     def land(self, ref: Checkout, commit: Commit, payload: Payload) -> None:
@@ -189,14 +189,14 @@ class NodeIndexes:
     def fork(self, ref: Checkout, head: Head, source: Checkout | None) -> None:
         """Give a branch or snapshot a layer of its own."""
         if not (ref.fixed and ref.nodes.known):
-            self._stand(ref, head, source)
+            self._put_layer(ref, head, source)
 
-    def _stand(self, checkout: Checkout, head: Head, near: Checkout | None = None) -> None:
+    def _put_layer(self, checkout: Checkout, head: Head, near: Checkout | None = None) -> None:
         """Put a layer above the nearest state, and change it into the wanted one."""
         base = near if near is not None else self._nearest(head.commit)
         at = base.nodes.position.commit
         with self.file.turns.exclusive(), self.file.step():
-            self.file.layers.stand(self.file.db, checkout.name, base.nodes.layer.number)
+            self.file.layers.fork(self.file.db, checkout.name, base.nodes.layer.number)
             checkout.use(self._folding.compiled(self._ancestry.schema_at(at)))
             self._folding.walk_nodes(checkout.nodes, self._ancestry.path(at, head.commit))
             self.file.layers.sweep(self.file.db)
@@ -239,7 +239,7 @@ class NodeIndexes:
 
     def forward(self, ref: Checkout, head: Head, source: Checkout) -> None:
         """Put a branch above another one; ``main`` goes back to the root soon after."""
-        self._stand(ref, head, near=source)
+        self._put_layer(ref, head, near=source)
         if ref is not self._main:
             return
         depth = len(self.file.layers.lineage(ref.nodes.layer.number))

@@ -112,7 +112,7 @@ def _open_file(graph: Graph) -> NodeFile:
 
 
 def _is_usable(graph: Graph, file: NodeFile) -> bool:
-    """Whether an index that can't be changed has all that there is to read."""
+    """Whether an index that can't be changed has everything that the log has."""
     layers = file.layers
     if graph.loss is not None:
         return MAIN in layers.refs and all(

@@ -108,7 +108,7 @@ class Settling:
                     break  # the root has to go back, which is rare, and done at once
                 for commits in _grouped(path.redo):
                     if not self._follow(start, commits):
-                        break  # somebody else has moved the root or main
+                        break  # another thread has moved the root or main
                     start = self._root()
             if not self._ended:
                 with self._writing(ACTOR):
@@ -131,7 +131,7 @@ class Settling:
     def _step(
         self, start: Position, commit: Commit, part: Callable[[NodeIndex], None], *, done: bool
     ) -> bool:
-        """Do one part; False, and nothing done, when somebody else has moved the root or main."""
+        """Do one part; False, and nothing done, when another thread has moved the root or main."""
         with self._writing(ACTOR):
             if self._ended or self._root() != start or self._main.layer.number == ROOT:
                 return False

@@ -1,8 +1,8 @@
-"""Stores: the quads views of a graph's lines.
+"""Stores: the quads views of a graph's checkouts, for SPARQL.
 
-That of ``main`` is always open and follows every commit. Another line's is made of it by
-hard links when somebody first asks, follows when it is asked again, and is closed when
-nobody does any more, or too many are open.
+The store of ``main`` is always open and follows every commit. That of another checkout is made of
+it by hard links on its first query, follows at the next ones, and is closed when it is idle or too
+many are open.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trails.views.quads.view import BULK, QuadsView
 _OPEN: Final = 16
 """Stores that are open beside that of ``main``; each has some twenty files open."""
 _IDLE: Final = 5.0
-"""Seconds after which a store is closed that nobody asks: it takes some five megabytes, and most
+"""Seconds after which an idle store is closed: it takes some five megabytes, and most
 are asked once, for a copy that the sandbox works on."""
 _SNAPSHOTS: Final = 24
 """Stores of snapshots on disk, open ones included."""
@@ -92,50 +92,50 @@ class Stores:
         assert quads is not None  # noqa: S101 - opened with the graph
         return quads
 
-    def _of(self, line: Checkout) -> _Store:
-        found = self._stores.get(line)
-        return self._stores.setdefault(line, _Store()) if found is None else found
+    def _of(self, checkout: Checkout) -> _Store:
+        found = self._stores.get(checkout)
+        return self._stores.setdefault(checkout, _Store()) if found is None else found
 
-    def opened(self, line: Checkout) -> QuadsView | None:
+    def opened(self, checkout: Checkout) -> QuadsView | None:
         """A checkout's store, where it is open."""
-        found = self._stores.get(line)
+        found = self._stores.get(checkout)
         return None if found is None else found.quads
 
-    def exists(self, line: Checkout) -> bool:
+    def exists(self, checkout: Checkout) -> bool:
         """Whether a checkout has a store of its own."""
-        folder = _folder(line)
-        return self.opened(line) is not None or (folder is not None and folder.is_dir())
+        folder = _folder(checkout)
+        return self.opened(checkout) is not None or (folder is not None and folder.is_dir())
 
-    def of(self, line: Checkout) -> QuadsView:
-        """A line's store at the head that readers see, made on its first use."""
-        if line is self._main:
+    def of(self, checkout: Checkout) -> QuadsView:
+        """A checkout's store at the head that readers see, made on its first use."""
+        if checkout is self._main:
             return self.main()
-        store = self._of(line)
+        store = self._of(checkout)
         with store.lock:
-            found = self._use(line, store)
+            found = self._use(checkout, store)
             if self._read_only:
-                store.quads = found = self._followed(found, line.head)
+                store.quads = found = self._followed(found, checkout.head)
             else:
-                self._bring(line, found, line.head)
+                self._bring(checkout, found, checkout.head)
         self._close_surplus(store)
         self._look_later()
-        if line.fixed and line.folder is not None:
-            self._drop_idle(line.folder.parent)
+        if checkout.fixed and checkout.folder is not None:
+            self._drop_idle(checkout.folder.parent)
         return found
 
-    def _use(self, line: Checkout, store: _Store) -> QuadsView:
+    def _use(self, checkout: Checkout, store: _Store) -> QuadsView:
         """A store that is open from now on; called with its lock."""
         if store.quads is None:
-            store.quads = self._open(_folder(line))
+            store.quads = self._open(_folder(checkout))
         store.used = monotonic()
         return store.quads
 
-    def read_main(self, line: Checkout, read: Callable[[QuadsView], T]) -> tuple[T] | None:
+    def read_main(self, checkout: Checkout, read: Callable[[QuadsView], T]) -> tuple[T] | None:
         """Read from main's store, where main is at the same commit; None where it is not.
 
         A branch that was just made needs no store of its own yet.
         """
-        quads, wanted = self.main(), line.head.commit
+        quads, wanted = self.main(), checkout.head.commit
         if quads.position.commit != wanted or quads.damaged or not quads.whole:
             return None
         with suppress(CorruptionError), quads.reading():
@@ -225,7 +225,7 @@ class Stores:
         self._follow(memory, head)
         return memory
 
-    def _bring(self, line: Checkout, quads: QuadsView, head: Head) -> None:
+    def _bring(self, checkout: Checkout, quads: QuadsView, head: Head) -> None:
         """Bring a store to a head, from wherever it is."""
         if quads.position.commit == head.commit and quads.whole and not quads.damaged:
             return
@@ -236,7 +236,7 @@ class Stores:
         else:
             why = self._try_to_follow(quads, head)
         if why:
-            self._rebuild(line, quads, head, why)
+            self._rebuild(checkout, quads, head, why)
         quads.whole = True
 
     def _try_to_follow(self, quads: QuadsView, head: Head) -> str:
@@ -250,11 +250,11 @@ class Stores:
             return "is damaged"
         return ""
 
-    def _rebuild(self, line: Checkout, quads: QuadsView, head: Head, why: str) -> None:
+    def _rebuild(self, checkout: Checkout, quads: QuadsView, head: Head, why: str) -> None:
         """Make a store anew beside the one that is there, which stays if that can't be done."""
-        name = "the quads view" if line is self._main else f"the quads view of {line.name}"
+        name = "the quads view" if checkout is self._main else f"the quads view of {checkout.name}"
         self._progress(f"{name} {why}; rebuilding it from the log")
-        start = None if line is self._main or self.main().damaged else self.main()
+        start = None if checkout is self._main or self.main().damaged else self.main()
         with left_as_it_was(name, why):
             quads.rebuild(lambda fresh: self._follow(fresh, head), start)
 
@@ -283,18 +283,20 @@ class Stores:
     def rebuild(self, refs: Iterable[Checkout]) -> None:
         """Make the stores that exist anew from the log, that of ``main`` first."""
         self._rebuild(self._main, self.main(), self._main.head, "is to be rebuilt")
-        for line in refs:
-            if line is not self._main and self.exists(line):
-                store = self._of(line)
+        for checkout in refs:
+            if checkout is not self._main and self.exists(checkout):
+                store = self._of(checkout)
                 with store.lock:
-                    self._rebuild(line, self._use(line, store), line.head, "is to be rebuilt")
+                    self._rebuild(
+                        checkout, self._use(checkout, store), checkout.head, "is to be rebuilt"
+                    )
 
     def drop(self, names: Sequence[str]) -> None:
         """Close the stores of checkouts that are gone; the graph removes their folders."""
-        for line in [each for each in list(self._stores) if each.name in names]:
-            if line is not self._main:
-                self._close(self._stores[line])
-                del self._stores[line]
+        for checkout in [each for each in list(self._stores) if each.name in names]:
+            if checkout is not self._main:
+                self._close(self._stores[checkout])
+                del self._stores[checkout]
 
     def _close(self, store: _Store) -> None:
         """Close a store; a reader who holds it asks for another."""
@@ -308,8 +310,10 @@ class Stores:
         """Stores beside that of ``main`` that are open and have files, longest unused first."""
         found = [
             store
-            for line, store in list(self._stores.items())
-            if store.quads is not None and line.folder is not None and line is not self._main
+            for checkout, store in list(self._stores.items())
+            if store.quads is not None
+            and checkout.folder is not None
+            and checkout is not self._main
         ]
         return sorted(found, key=lambda store: store.used)
 
@@ -327,7 +331,7 @@ class Stores:
                 store.lock.release()
 
     def _look_later(self) -> None:
-        """See to it that stores are closed when nobody asks them any more."""
+        """Close idle stores after a while."""
         with self._timer_lock:
             if self._timer is None and not self._ended and self._others():
                 self._timer = threading.Timer(_IDLE / 2, self._close_idle)
@@ -335,7 +339,7 @@ class Stores:
                 self._timer.start()
 
     def _close_idle(self) -> None:
-        """Let go of the stores that nobody asks any more."""
+        """Close idle stores."""
         since = monotonic() - _IDLE
         for store in self._others():
             if store.used < since and store.quads is not None and not store.quads.read:
@@ -359,9 +363,9 @@ class Stores:
     def _drop_idle(self, snapshots: Path) -> None:
         """Keep few stores of snapshots on disk: what they share with others grows apart."""
         in_use = {
-            line.name.removeprefix(SNAPSHOT)
-            for line, store in list(self._stores.items())
-            if line.fixed and store.quads is not None
+            checkout.name.removeprefix(SNAPSHOT)
+            for checkout, store in list(self._stores.items())
+            if checkout.fixed and store.quads is not None
         }
         used: dict[Path, float] = {}
         for folder in snapshots.glob("*"):
@@ -373,5 +377,5 @@ class Stores:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _folder(line: Checkout) -> Path | None:
-    return None if line.folder is None else line.folder / "quads"
+def _folder(checkout: Checkout) -> Path | None:
+    return None if checkout.folder is None else checkout.folder / "quads"

@@ -243,7 +243,7 @@ def _build(graph: Graph, name: str, head: Head) -> None:
             return
         base, path = graph.nodes.path_to(head)
         with file.turns.exclusive(), file.transaction():
-            file.layers.stand(file.db, UNFINISHED + name, base.nodes.layer.number)
+            file.layers.fork(file.db, UNFINISHED + name, base.nodes.layer.number)
             nodes.follow(graph.compiled(graph.schema_at(base.nodes.position.commit)).schema)
     try:
         with closing(graph.folding.walk_parts(nodes, path, AT_ONCE)) as parts:
