@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--step")
     parser.add_argument("--change", type=int)
     given = parser.parse_args()
-    graphs._ignore = _die_at(given.step)
+    graphs.ignore = _die_at(given.step)
     changes = count(1)
 
     def change() -> None:
