@@ -1,7 +1,7 @@
-"""Read type annotations into ValueTypes.
+"""Convert type annotations to ValueTypes.
 
-Names that are not defined yet are forward references: a type is known by its
-name, so nothing has to be resolved before the registry is built.
+A name that is not defined yet is a forward reference: a type is known by its name, so nothing
+has to be resolved before the registry is built.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""``@capability``, ``@meta_capability``, ``@policy``: mark functions as callable.
+"""Decorators of functions: ``@capability``, ``@meta_capability``, ``@policy``, ``@policy_rule``.
 
-The signature becomes the input shape, the return annotation the output shape,
-the docstring the description. Nothing is registered here.
-
-``@policy_rule``: declare the rules that ``@policy`` names.
-
-A rule is a function of the context and of those arguments that it names. Only ``True``
-permits: a rule that forgets to return denies. Nothing is registered here.
+The signature becomes the input shape, the return annotation the output shape, the docstring the
+description. A policy rule is a function of the context and of the arguments that it names; only
+``True`` permits, so a rule that forgets to return denies. Nothing is registered here.
 """
 
 from __future__ import annotations
@@ -105,7 +101,7 @@ def meta_capability(
 
 
 def policy(name: str) -> Callable[[F], F]:
-    """Mark a capability as judged by a named policy rule; put it below ``@capability``."""
+    """Check the calls of a capability by a named policy rule; put it below ``@capability``."""
 
     def mark(function: F) -> F:
         if hasattr(function, MARK):
@@ -133,8 +129,8 @@ def _cost(identifier: str, given: Mapping[str, float]) -> dict[str, float]:
         number = type(amount) in {int, float}  # True is no number here
         if not _MEASURE.fullmatch(name) or not number or not 0 <= amount < inf:
             raise DeclarationError(
-                f"{identifier}: cost={{{name!r}: {amount!r}}} is no estimate; name the measure in "
-                "lower-case letters and give a number, like cost={'seconds': 2}"
+                f"{identifier}: cost={{{name!r}: {amount!r}}} is not an estimate; name the measure "
+                "in lower-case letters and give a number, like cost={'seconds': 2}"
             )
     return dict(given)
 
@@ -161,9 +157,7 @@ def _mark(
         )
     description = inspect.cleandoc(function.__doc__ or "")
     if not description:
-        raise DeclarationError(
-            f"{identifier}: add a docstring; it is all that an agent knows of the capability"
-        )
+        raise DeclarationError(f"{identifier}: add a docstring; agents choose capabilities by it")
     parameters, output = _read_signature(function, identifier, scope)
     draft = CapabilityDescriptor(
         id=identifier,
@@ -233,13 +227,13 @@ def _read_parameter(
     )
     default = parameter.default
     if isinstance(default, Predicate):
-        said = default
+        given = default
     elif default is inspect.Parameter.empty:
         # A list must be given as well, unless a default says otherwise.
-        said = Predicate(required=not value_type.nullable if value_type.kind != LIST else None)
+        given = Predicate(required=not value_type.nullable if value_type.kind != LIST else None)
     else:
-        said = Predicate(default=UNSET if default is None else default, required=False)
-    return describe(identifier, parameter.name, value_type, said, stored=False)
+        given = Predicate(default=UNSET if default is None else default, required=False)
+    return describe(identifier, parameter.name, value_type, given, stored=False)
 
 
 R = TypeVar("R", bound=Callable[..., bool | str])
@@ -264,7 +258,7 @@ def policy_rule(name: str) -> Callable[[R], R]:
         if hasattr(function, RULE):
             raise DeclarationError(f"{function.__name__} is declared as a rule twice; use one name")
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-            raise DeclarationError(f"rule {name!r}: write 'def'; what it returns decides at once")
+            raise DeclarationError(f"rule {name!r}: rules can't be async; write 'def'")
         setattr(function, RULE, _read(name, function))
         return function
 

@@ -1,6 +1,6 @@
-"""``Context``: what a capability is handed, as the authoring layer knows it.
+"""``Context``: what a capability receives.
 
-Protocols only; the engine implements them, so that user classes know no engine.
+Protocols only. The engine implements them, so user classes do not depend on the engine.
 """
 
 from __future__ import annotations

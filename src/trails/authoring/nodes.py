@@ -1,8 +1,8 @@
-"""Node and Edge: what an instance of a declared type can do.
+"""``Node`` and ``Edge``: the methods of an instance of a declared type.
 
-An instance keeps what was loaded beside its attributes, so that saving writes
-the fields that changed and nothing else. A reference read from the graph is an
-instance that knows its id and loads the rest when a field is first asked for.
+An instance keeps the loaded values beside its attributes, so saving writes only the fields that
+changed. A reference read from the graph is an instance that knows its id and loads the rest when
+a field is first read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class WriteOutcome:
-    """What became of a write: shared by all instances it touched; None while it is open."""
+    """The outcome of a write, shared by all its instances; None while it is open."""
 
     __slots__ = ("landed",)
 
@@ -37,7 +37,7 @@ class WriteOutcome:
 
 
 class State(msgspec.Struct, eq=False):
-    """What an instance remembers beside its attributes."""
+    """The state of an instance beside its attributes."""
 
     id: str | None = None
     handle: str | None = None
@@ -54,7 +54,7 @@ class State(msgspec.Struct, eq=False):
         values: Mapping[str, object] | None,
         outcome: WriteOutcome | None = None,
     ) -> None:
-        """Note what is in the graph; should the write of ``outcome`` fail, it never was."""
+        """Record the stored values; they are dropped if the write of ``outcome`` fails."""
         if outcome is not None and self._outcome is not outcome:
             self._earlier = (self.stored, self.loaded)
         self._outcome, self._stored, self._loaded = outcome, stored, values
@@ -126,7 +126,7 @@ class Node:
             object.__setattr__(self, name, value)
 
     def __eq__(self, other: object) -> bool:
-        """Two instances are equal when they stand for one node."""
+        """Two instances are equal if they are the same node."""
         if not isinstance(other, type(self)):
             return NotImplemented
         return self is other or (self.handle is not None and self.handle == other.handle)
@@ -205,7 +205,7 @@ class Node:
         """Delete the node; refused while others refer to it, unless ``cascade`` is true.
 
         Cascading deletes edges at the node, empties references that may be empty, and
-        deletes nodes that can't stand without it, and so on.
+        deletes nodes that require it, and so on.
         """
         return ctx.kg.delete(
             self,
@@ -272,7 +272,7 @@ def derived_id(node: Node) -> str | None:
 
 
 def state_of(node: Node) -> State:
-    """What an instance remembers beside its attributes."""
+    """The state of an instance beside its attributes."""
     state: State = node.__dict__[_STATE]
     return state
 
@@ -302,21 +302,21 @@ def _set_fields(node: Node, ctx: Context, values: Mapping[str, object]) -> None:
 
 
 def blank(cls: type[N], ctx: Context, identifier: str, handle: str) -> N:
-    """An instance that stands for a stored node, with nothing loaded yet."""
+    """An instance of a stored node, with nothing loaded yet."""
     node = cls.__new__(cls)
     node.__dict__[_STATE] = State(identifier, handle, ctx, _stored=True)
     return node
 
 
 def loaded(cls: type[N], ctx: Context, identifier: str, values: Mapping[str, object]) -> N:
-    """An instance that stands for a stored node; its values become fields when one is read."""
+    """An instance of a stored node; its fields are set when one is first read."""
     node = cls.__new__(cls)
     node.__dict__[_STATE] = State(identifier, None, ctx, True, values)
     return node
 
 
 def unfold(node: Node) -> bool:
-    """Turn the values that an instance was read with into its fields; False if it has none."""
+    """Set the fields from the values that were read; False if there are none."""
     state = state_of(node)
     if state.loaded is None or state.ctx is None:
         return False
@@ -326,6 +326,6 @@ def unfold(node: Node) -> bool:
 
 
 def is_unfolded(node: Node) -> bool:
-    """Whether the fields of an instance are set; until then none can have been changed."""
+    """Whether the fields of an instance are set; before that none can have changed."""
     fields = type(node).__trails__.fields
     return not fields or fields[0].name in node.__dict__

@@ -1,4 +1,8 @@
-"""``predicate()``: the constraints of one field, checked when declared."""
+"""``predicate()``: declare a field and its constraints, which are checked at declaration.
+
+Which constraints exist, what they accept and which kinds they fit is in
+``model/constraints.py``; here are the arguments and the checks that compare several of them.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +19,14 @@ from trails.model.types import JSON, LIST, OBJECT, REF, PredicateDescriptor, Val
 
 
 class Unset:
-    """No default was given; None would be a default."""
+    """The marker for no default, because None is a default."""
 
 
 UNSET: Final = Unset()
 
 
 class Predicate(msgspec.Struct, frozen=True):
-    """What ``predicate(...)`` was told; becomes a descriptor when its class is decorated."""
+    """The arguments of ``predicate(...)``; becomes a descriptor when its class is decorated."""
 
     default: object = UNSET
     required: bool | None = None
@@ -92,35 +96,35 @@ def predicate(  # noqa: PLR0913 - one argument a constraint is the interface
 
 
 def describe(
-    owner: str, name: str, value_type: ValueType, said: Predicate, *, stored: bool
+    owner: str, name: str, value_type: ValueType, given: Predicate, *, stored: bool
 ) -> PredicateDescriptor:
-    """Check what a predicate says against its type and make the descriptor.
+    """Check the arguments of a predicate against its type and make the descriptor.
 
     ``stored`` is true for fields that live in the graph, where the kinds are fewer.
     """
     where = f"{owner}.{name}"
     check_field_name(owner, name)
-    check_term(where, said.iri)
-    _check_arguments(where, said)
-    value_type = _settle_type(where, value_type, said, stored=stored)
+    check_term(where, given.iri)
+    _check_arguments(where, given)
+    value_type = _settle_type(where, value_type, given, stored=stored)
     scalar = value_type.scalar
     many = value_type.kind == LIST
-    _check_constraints(where, scalar, said, many=many)
-    min_count, max_count = _settle_counts(where, value_type, said)
-    limits = {rule.code: _plain_limit(where, rule, scalar, said) for rule in RULES}
+    _check_constraints(where, scalar, given, many=many)
+    min_count, max_count = _settle_counts(where, value_type, given)
+    limits = {rule.code: _plain_limit(where, rule, scalar, given) for rule in RULES}
     field = PredicateDescriptor(
         name=name,
         type=msgspec.structs.replace(value_type, nullable=min_count == 0 and not many),
-        iri=said.iri or name,
-        description=said.description,
+        iri=given.iri or name,
+        description=given.description,
         min_count=min_count,
         max_count=max_count,
         **limits,  # type: ignore[arg-type]
-        key=said.key,
-        unique=said.unique,
-        label=said.label,
-        search=said.search,
-        default=_plain_default(where, value_type, said.default),
+        key=given.key,
+        unique=given.unique,
+        label=given.label,
+        search=given.search,
+        default=_plain_default(where, value_type, given.default),
         declared_in=owner,
     )
     _check_default(where, field, stored=stored)
@@ -130,16 +134,16 @@ def describe(
 _COUNTS: Final = ("min_count", "max_count", "dimension")
 _ARGUMENTS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "count": ((int,), "a whole number"),
-    "pattern": ((str,), "a text"),
+    "pattern": ((str,), "a string"),
     "values": ((list, tuple, set, frozenset), "a list of values"),
 }
 
 
-def _check_arguments(where: str, said: Predicate) -> None:
-    """Catch what a type checker would, for those who have none."""
+def _check_arguments(where: str, given: Predicate) -> None:
+    """Check argument types, for users without a type checker."""
     limits = [(rule.code, rule.limit) for rule in RULES]
     for name, limit in (*dict.fromkeys(_COUNTS, "count").items(), *limits):
-        value = getattr(said, name)
+        value = getattr(given, name)
         if value is None or limit not in _ARGUMENTS:
             continue
         types, expected = _ARGUMENTS[limit]
@@ -148,7 +152,7 @@ def _check_arguments(where: str, said: Predicate) -> None:
 
 
 def _check_default(where: str, field: PredicateDescriptor, *, stored: bool) -> None:
-    """A default is a value like any other; a broken one would fail far from here."""
+    """Check the default now: an invalid one would fail far from its declaration."""
     if field.default is None:
         return
     errors: list[FieldError] = []
@@ -158,7 +162,7 @@ def _check_default(where: str, field: PredicateDescriptor, *, stored: bool) -> N
         raise DeclarationError(f"{where}: {errors[0].message}; give a default that is legal")
 
 
-def _settle_type(where: str, value_type: ValueType, said: Predicate, *, stored: bool) -> ValueType:
+def _settle_type(where: str, value_type: ValueType, given: Predicate, *, stored: bool) -> ValueType:
     scalar = value_type.scalar
     if stored and scalar.kind == OBJECT:
         # A node type named as a field's type is a reference to it.
@@ -173,89 +177,87 @@ def _settle_type(where: str, value_type: ValueType, said: Predicate, *, stored: 
             "or use one list of scalars"
         )
     if scalar.kind == "Vector":
-        dimension = said.dimension or scalar.dimension
+        dimension = given.dimension or scalar.dimension
         if value_type.kind == LIST or (stored and not dimension):
             raise DeclarationError(
                 f"{where}: a vector needs one dimension and can't be in a list; "
                 "write Vector(384) or predicate(dimension=384)"
             )
         scalar = msgspec.structs.replace(scalar, dimension=dimension)
-    elif said.dimension is not None:
+    elif given.dimension is not None:
         raise DeclarationError(f"{where}: dimension belongs to Vector fields; remove it")
     if scalar.dimension is not None and not 1 <= scalar.dimension <= 65_536:
         raise DeclarationError(f"{where}: a vector's dimension is between 1 and 65536")
     if value_type.kind != LIST:
         return scalar
     if stored and value_type.nullable:
-        raise DeclarationError(
-            f"{where}: an empty list already means that there is nothing; drop '| None'"
-        )
+        raise DeclarationError(f"{where}: an empty list already means no values; drop '| None'")
     return msgspec.structs.replace(value_type, item=scalar)
 
 
-def _settle_counts(where: str, value_type: ValueType, said: Predicate) -> tuple[int, int | None]:
+def _settle_counts(where: str, value_type: ValueType, given: Predicate) -> tuple[int, int | None]:
     if value_type.kind == LIST:
-        low = said.min_count if said.min_count is not None else int(bool(said.required))
-        if low < 0 or (said.max_count is not None and said.max_count < max(low, 1)):
+        low = given.min_count if given.min_count is not None else int(bool(given.required))
+        if low < 0 or (given.max_count is not None and given.max_count < max(low, 1)):
             raise DeclarationError(
-                f"{where}: min_count={low}, max_count={said.max_count} leaves no legal number "
+                f"{where}: min_count={low}, max_count={given.max_count} leaves no legal number "
                 "of values; use 0 <= min_count <= max_count and max_count >= 1"
             )
-        return low, said.max_count
-    if said.min_count not in {None, 0, 1} or said.max_count not in {None, 1}:
+        return low, given.max_count
+    if given.min_count not in {None, 0, 1} or given.max_count not in {None, 1}:
         raise DeclarationError(
             f"{where}: min_count and max_count above 1 need a list; write list[...] as the type"
         )
-    if said.required is not None:
-        required = said.required
-    elif said.min_count is not None:
-        required = bool(said.min_count)
+    if given.required is not None:
+        required = given.required
+    elif given.min_count is not None:
+        required = bool(given.min_count)
     else:
-        # With a default too: it fills a gap when the node is made, and none may come later.
+        # With a default too: it fills a gap when the node is created, and no gap may come later.
         required = not value_type.nullable
-    if said.key and (not required or said.default is not UNSET):
+    if given.key and (not required or given.default is not UNSET):
         raise DeclarationError(f"{where}: a key is always required; drop '| None' and the default")
     if required and value_type.nullable:
         raise DeclarationError(f"{where}: it is required but typed '| None'; choose one of the two")
     return int(required), 1
 
 
-def _check_constraints(where: str, scalar: ValueType, said: Predicate, *, many: bool) -> None:
+def _check_constraints(where: str, scalar: ValueType, given: Predicate, *, many: bool) -> None:
     row = scalar.row
     for rule in RULES:
-        if getattr(said, rule.code) is not None and (row is None or not rule.fits(row)):
+        if getattr(given, rule.code) is not None and (row is None or not rule.fits(row)):
             raise DeclarationError(
                 f"{where}: {rule.code} does not apply to {scalar.kind}; "
                 "remove it or change the type"
             )
     for name, flag, fits in (
-        ("key", said.key, row is not None and row.sort_key is not None and not many),
-        ("unique", said.unique, scalar.kind != "Vector" and not many),
-        ("label", said.label, row is not None and not many and scalar.kind != "Vector"),
-        ("search", said.search, scalar.kind == "String"),
+        ("key", given.key, row is not None and row.sort_key is not None and not many),
+        ("unique", given.unique, scalar.kind != "Vector" and not many),
+        ("label", given.label, row is not None and not many and scalar.kind != "Vector"),
+        ("search", given.search, scalar.kind == "String"),
     ):
         if flag and not fits:
             raise DeclarationError(
                 f"{where}: {name}=True does not apply to {'a list of ' if many else ''}"
                 f"{scalar.kind}; remove it"
             )
-    low, high = said.min_length, said.max_length
+    low, high = given.min_length, given.max_length
     if (low is not None and low < 0) or (high is not None and high < (low or 0)):
         raise DeclarationError(
             f"{where}: min_length={low}, max_length={high} leaves no legal length"
         )
-    if said.pattern is not None:
+    if given.pattern is not None:
         try:
-            check_pattern(said.pattern)
+            check_pattern(given.pattern)
         except DeclarationError as error:
             raise DeclarationError(f"{where}: {error.message}") from None
-    if said.one_of is not None and not said.one_of:
+    if given.one_of is not None and not given.one_of:
         raise DeclarationError(f"{where}: one_of=[] leaves no legal value; list at least one")
-    if said.min_value is not None and said.max_value is not None:
-        limits = [_coerced(where, "limits", scalar, v) for v in (said.min_value, said.max_value)]
+    if given.min_value is not None and given.max_value is not None:
+        limits = [_coerced(where, "limits", scalar, v) for v in (given.min_value, given.max_value)]
         if limits[0] > limits[1]:  # type: ignore[operator]
             raise DeclarationError(
-                f"{where}: min_value={said.min_value!r} is above max_value={said.max_value!r}"
+                f"{where}: min_value={given.min_value!r} is above max_value={given.max_value!r}"
             )
 
 
@@ -271,8 +273,8 @@ def _coerced(where: str, what: str, scalar: ValueType, value: object) -> object:
         ) from None
 
 
-def _plain_limit(where: str, rule: Rule, scalar: ValueType, said: Predicate) -> object:
-    limit = getattr(said, rule.code)
+def _plain_limit(where: str, rule: Rule, scalar: ValueType, given: Predicate) -> object:
+    limit = getattr(given, rule.code)
     if rule.limit == "value":
         return _plain(where, rule.code, scalar, limit)
     return _plain_all(where, rule.code, scalar, limit) if rule.limit == "values" else limit

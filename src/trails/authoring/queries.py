@@ -1,4 +1,4 @@
-"""Selections as a user writes them: ``where(owner__name="Ann")``, ``Q``, pages."""
+"""Selections in Python: ``where(owner__name="Ann")``, ``Q`` and pages."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class Q:
         return made
 
     def __and__(self, other: Q) -> Q:
-        """Both hold."""
+        """Both conditions."""
         return Q._of(_join("and", self.tree, other.tree))
 
     def __or__(self, other: Q) -> Q:
-        """At least one holds."""
+        """At least one of the conditions."""
         return Q._of(_join("or", self.tree, other.tree))
 
     def __invert__(self) -> Q:
-        """It does not hold."""
+        """The negated condition."""
         return Q._of(Group("not", (self.tree,)))
 
 
 def _join(op: Literal["and", "or"], left: Condition | Group, right: Condition | Group) -> Group:
-    """Join two trees; what is joined one by one in a loop stays flat."""
+    """Join two trees; conditions joined one by one in a loop stay flat."""
     parts: list[Condition | Group] = []
     for tree in (left, right):
         same = isinstance(tree, Group) and tree.op == op
@@ -72,7 +72,7 @@ class Page(msgspec.Struct, Generic[N], frozen=True):
 
 
 class Query(Generic[N]):
-    """A selection of one type's instances; every method gives a new one.
+    """A selection of instances of one type; every method returns a new one.
 
     Without a context it is a plan: ``fetch(ctx)`` runs it.
     """
@@ -99,7 +99,7 @@ class Query(Generic[N]):
         return self._selection
 
     def where(self, *parts: Q, **conditions: object) -> Self:
-        """Keep what also meets these conditions."""
+        """Add conditions."""
         if not parts and not conditions:
             return self
         tree = Q(*parts, **conditions).tree
@@ -108,7 +108,7 @@ class Query(Generic[N]):
         return self._with(where=tree)
 
     def exclude(self, *parts: Q, **conditions: object) -> Self:
-        """Drop what meets these conditions."""
+        """Exclude instances that meet these conditions."""
         return self.where(~Q(*parts, **conditions))
 
     def order_by(self, *fields: str) -> Self:
@@ -122,12 +122,12 @@ class Query(Generic[N]):
         return self._with(limit=_natural("limit", count))
 
     def _at_most(self, count: int) -> Self:
-        """A limit that does not widen the one that is set."""
+        """Lower the limit if the current one is higher."""
         given = self._selection.limit
         return self.limit(count if given is None else min(count, given))
 
     def offset(self, count: int) -> Self:
-        """Skip this many; the cost grows with the number, a cursor's does not."""
+        """Skip this many; the cost grows with the number, unlike a cursor's."""
         return self._with(offset=_natural("offset", count))
 
     def fetch(self, ctx: Context | None = None) -> list[N]:
@@ -173,7 +173,7 @@ class Query(Generic[N]):
         return Page(cast(tuple[N, ...], tuple(map(ctx.hydrate, found.rows))), found.next)
 
     def count(self, ctx: Context | None = None) -> int:
-        """How many there are, whatever the limit."""
+        """The number of matches, ignoring the limit."""
         return (ctx or self._bound()).kg.count(
             msgspec.structs.replace(self._selection, order=(), limit=None, offset=0, after=None)
         )
@@ -187,7 +187,7 @@ class Query(Generic[N]):
         return next(iter(self._at_most(1).fetch(ctx)), None)
 
     def get(self, ctx: Context | None = None) -> N:
-        """The only one; NotFoundError for none, QueryError for several."""
+        """The only match; NotFoundError for none, QueryError for several."""
         found = self._at_most(2).fetch(ctx or self._bound())
         if not found:
             raise NotFoundError(f"no {self._selection.type} meets these conditions")

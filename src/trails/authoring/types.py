@@ -1,9 +1,8 @@
-"""The decorators for classes: ``@node_type``, ``@edge_type``, ``@shape``.
+"""``@node_type``, ``@edge_type``, ``@shape``: declare classes.
 
-Each reads the annotations, checks everything that can be checked without the
-other types, and leaves a descriptor on the class.
-
-Shape: a structured value that capabilities take and return.
+Each decorator reads the annotations, checks what can be checked without the other types, and
+stores a descriptor on the class. A ``Shape`` is a structured value that capabilities take and
+return.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from trails.model.types import (
 
 
 class Shape:
-    """Base of shapes; constraints are checked where a value crosses a capability's border."""
+    """Base of shapes; constraints are checked when a capability takes or returns a value."""
 
     __trails__: ClassVar[ShapeDescriptor]
 
@@ -55,7 +54,7 @@ class Shape:
         return type(other) is type(self) and vars(self) == vars(other)
 
     def __hash__(self) -> int:
-        """Shapes are mutable values; identity is all that is stable."""
+        """By identity, because shapes are mutable."""
         return id(self)
 
     def __repr__(self) -> str:
@@ -294,16 +293,18 @@ def _declared_fields(
     fields: dict[str, PredicateDescriptor] = {}
     annotations = inspect.get_annotations(source)
     for name, annotation in annotations.items():
-        said = vars(source).get(name, _PLAIN)
+        given = vars(source).get(name, _PLAIN)
         if name.startswith("_") or str(annotation).startswith(("ClassVar", "typing.ClassVar")):
             continue
         where = f"{source.__name__}.{name}"
-        if not isinstance(said, Predicate):
-            said = Predicate(default=said)
+        if not isinstance(given, Predicate):
+            given = Predicate(default=given)
         if name in _RESERVED:
             raise DeclarationError(f"{where}: {name!r} is a name that every node has; rename it")
         evaluated = evaluate(annotation, source.__module__, scope, where)
-        fields[name] = describe(owner, name, read_value_type(evaluated, where), said, stored=stored)
+        fields[name] = describe(
+            owner, name, read_value_type(evaluated, where), given, stored=stored
+        )
     for name, value in vars(source).items():
         if isinstance(value, Predicate) and name not in annotations:
             raise DeclarationError(
@@ -391,7 +392,7 @@ def _end_name(cls: type, side: str, end: object) -> str:
 
 
 class _NoDefault:
-    """Hides what a plain base class has under a field's name.
+    """Hides an attribute of a plain base class that has a field's name.
 
     Without it a field that is not loaded yet would be read from that class.
     """

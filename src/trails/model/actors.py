@@ -1,13 +1,9 @@
-"""Who makes a request, and what its credential permits at most.
+"""Actors, their credentials and their tokens.
 
-Secret: a text that must not be shown anywhere, and how to notice one that stands in others.
-
-Tokens as people see them: whose they are and what they permit, never what they are.
-
-What lasts ends with the credential that began it.
-
-A stream, an answer or an upload is begun once and goes on, so whoever began it is asked about
-again, every second, by whoever keeps such things going.
+An ``Actor`` is who makes a request, with the most that its credential permits. A ``Secret``
+holds a token that must not be shown; this module also finds tokens that were put into other
+texts by mistake. A ``TokenRecord`` is what people see of a token. Long work (streams,
+uploads) ends with the credential that began it, which is checked again every second.
 """
 
 from __future__ import annotations
@@ -26,29 +22,29 @@ _LONGEST: Final = 256
 
 
 class Actor(msgspec.Struct, frozen=True, cache_hash=True):
-    """A resolved caller; surfaces hand it on, and never a token."""
+    """An authenticated caller. Surfaces pass this on, never a token."""
 
     name: str
     scopes: frozenset[Scope] = frozenset({"runtime"})
     groups: frozenset[str] = frozenset()
     credential: str = ""
-    """The id of the credential that it came with, never the credential; empty where it had none."""
+    """The id of the credential, never the credential itself; empty without one."""
 
 
 LOCAL: Final = Actor("local")
-"""Whoever sits at this machine."""
+"""The user of this machine."""
 
 OPERATOR: Final = Actor("local", frozenset(SCOPES), credential="operator")
-"""Whoever may read the project's own files: the command line, on the machine that they are on."""
+"""The operator: a user who can read the project's files, through the command line."""
 
 
 def is_limited(actor: Actor | None) -> bool:
-    """Whether quotas are for it: without a credential all callers have the same name."""
+    """Whether quotas apply: without a credential all callers have the same name."""
     return actor is not None and actor.credential not in {"", OPERATOR.credential}
 
 
 def checked_actor(actor: str) -> str:
-    """An actor's name, if it can be one."""
+    """The name, if it is a legal actor name."""
     if not actor or len(actor) > _LONGEST or not actor.isprintable():
         raise TrailsError(f"{actor[:_LONGEST]!r} can't be an actor: 1 to 256 printable characters")
     return actor
@@ -59,58 +55,58 @@ MISPLACED: Final = (
     "The request was rejected. Send the token in the Authorization header, or over stdio in the "
     "client info. If anyone else may have seen it, revoke it."
 )
-"""The error of a request that has a token where it does not belong."""
+"""The error for a request with a token outside the Authorization header."""
 BEGINNING: Final = b"trails_"
 _TOKEN: Final = re.compile(rb"trails_[0-9a-f]{12}_[A-Za-z0-9_-]{43}")
 _WHOLE: Final = re.compile(r"trails_[0-9a-f]{12}_([A-Za-z0-9_-]{43})")
 _LEAST: Final = 16
-"""Characters of a token that is looked for by its text: a shorter one may stand anywhere."""
+"""Shorter tokens are not searched for by their text: they could occur anywhere."""
 
 
 class Secret:
-    """A token on its way to whoever checks it: it can be passed on, and shows itself to nobody."""
+    """A token on its way to verification. It can be passed on, but not printed or pickled."""
 
     __slots__ = ("_spelled", "_text", "of_project")
 
     def __init__(self, text: str) -> None:
         self._text = text
         self.of_project: Final = _WHOLE.fullmatch(text) is not None
-        """Whether it has the form of a project's token."""
+        """Whether it has the format of a project token."""
         self._spelled: tuple[bytes, ...] | None = None
 
     def reveal(self) -> str:
-        """The text itself; for comparing and hashing alone."""
+        """The text itself, for comparing and hashing only."""
         return self._text
 
-    def stands_in(self, data: bytes) -> bool:
-        """Whether it is there as it is, or as JSON spells it; one that is short is never found.
+    def occurs_in(self, data: bytes) -> bool:
+        """Whether the data contains it, plain or in a JSON spelling; short tokens are never found.
 
-        Of a project's token the secret part is enough: with the id, which lists show, it is one.
+        For a project token, the secret part counts: with the id, which lists show, it is complete.
         """
         if self._spelled is None:
             self._spelled = _spell(self._text) if len(self._text) >= _LEAST else ()
         return any(each in data for each in self._spelled)
 
     def __repr__(self) -> str:
-        """Nothing of it, not even its length."""
+        """Reveal nothing, not even the length."""
         return "Secret(…)"
 
     __str__ = __repr__
 
     def __reduce__(self) -> Never:
-        """Refuse to be written anywhere."""
+        """Refuse to be pickled."""
         raise TypeError("a secret can't be pickled or copied")
 
 
 def holds_token(data: bytes, presented: Secret | None = None) -> bool:
-    """Whether a token of a project stands somewhere in it, or the one that came with it."""
+    """Whether the data contains a project token, or the one that was presented."""
     if BEGINNING in data and _TOKEN.search(data) is not None:
         return True
-    return presented is not None and presented.stands_in(data)
+    return presented is not None and presented.occurs_in(data)
 
 
 def may_hide(data: bytes, presented: Secret | None = None) -> bool:
-    """Whether JSON may spell a token in another way; of a project's it can only be by number."""
+    """Whether escapes may hide a token; in a project token only numeric escapes can."""
     return (b"\\u" if presented is None or presented.of_project else b"\\") in data
 
 
@@ -127,10 +123,10 @@ TokenState = Literal["valid", "expired", "revoked"]
 
 
 class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a token."""
+    """A token's metadata."""
 
     id: str
-    """Names it, opens nothing."""
+    """Identifies the token; grants nothing."""
     actor: str
     groups: tuple[str, ...] = ()
     scopes: tuple[Scope, ...] = ("runtime",)
@@ -139,45 +135,45 @@ class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
     revoked: datetime | None = None
 
     def state(self, now: datetime) -> TokenState:
-        """Whether it is good at some time, or why not."""
+        """``valid`` at a time, or why not."""
         if self.revoked is not None:
             return "revoked"
         return "expired" if self.expires is not None and self.expires <= now else "valid"
 
 
 class TokenRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A token that is asked for."""
+    """A token to be created."""
 
     actor: str
     groups: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ("runtime",)
     expires: str | None = None
-    """A duration (``30d``) or a time; never if it is None."""
+    """A duration (``30d``) or a time; None: it does not expire."""
 
 
 class IssuedToken(msgspec.Struct, frozen=True):
-    """A new token: the only time that it can be shown."""
+    """A new token, with the secret, which is shown only once."""
 
     record: TokenRecord
     token: Secret
 
 
 IsCurrent = Callable[[Actor], bool]
-"""Whether an actor that was resolved some time ago would be resolved again."""
+"""Whether an actor's credential is still valid."""
 
 
 class Lasting(Protocol):
-    """Something that goes on for its actors."""
+    """Long work for actors: streams, watches, uploads."""
 
     def actors(self) -> set[Actor]:
-        """For whom."""
+        """The actors that it runs for."""
 
     def end_those_of(self, actors: set[Actor]) -> None:
-        """Stop it for some of them."""
+        """Stop it for these actors."""
 
 
 def end_stale(kind: Lasting, is_current: IsCurrent) -> None:
-    """Stop what goes on for actors that are not current any more."""
+    """Stop work for actors whose credential has ended."""
     stale = {actor for actor in kind.actors() if not is_current(actor)}
     if stale:
         kind.end_those_of(stale)

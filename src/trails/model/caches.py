@@ -1,7 +1,4 @@
-"""Kept: the last few things that were made, each under what it was made from.
-
-Latest: what was made for each of many, as long as it is what would be made now.
-"""
+"""``LRUCache`` keeps the last values by key; ``VersionedCache`` keeps one version of each value."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ V = TypeVar("V")
 
 
 class LRUCache(Generic[K, V]):
-    """For what takes long to make and can be shared, such as classes made from a schema."""
+    """Values that are costly to make and can be shared, such as classes made from a schema."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -22,7 +19,7 @@ class LRUCache(Generic[K, V]):
         self._lock = threading.Lock()
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """What was made for a key, or is made now; what was used longest ago is let go."""
+        """The cached value of a key, or a new one; the least recently used value is dropped."""
         with self._lock:
             found = self._made.pop(key) if key in self._made else make()
             self._made[key] = found
@@ -32,14 +29,14 @@ class LRUCache(Generic[K, V]):
 
 
 class VersionedCache(Generic[K, V]):
-    """For what depends on a version that never comes back: older ones are not kept."""
+    """Values that depend on a version which only moves forward; older versions are dropped."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._made: dict[K, tuple[object, V]] = {}
 
     def get(self, key: K, version: object, make: Callable[[], V]) -> V:
-        """What was made for a key in this version, or is made now."""
+        """The cached value of a key at this version, or a new one."""
         found = self._made.get(key)
         if found is None or found[0] != version:
             if len(self._made) >= self._most and key not in self._made:

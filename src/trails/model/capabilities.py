@@ -1,15 +1,9 @@
-"""Descriptors of what can be called.
+"""Descriptors of what can be called: capabilities, policy rules, stored queries, tools.
 
-``CapabilityDescriptor`` is the one authoritative record: every surface is a
-projection of its fourteen fields. ``MetaFacts`` adds what operations on the
-application itself carry.
-
-Policy rules: declared functions that judge the arguments of a call.
-
-A tool: what a surface shows of a built-in, a capability or a stored query.
-
-All populations become the same record, so that listing and calling never ask
-which one a name belongs to.
+``CapabilityDescriptor`` is the one authoritative record: every surface is a projection of its
+fields. ``MetaFacts`` adds what operations on the application itself carry. A ``PolicyRule``
+checks the arguments of a call. Built-ins, capabilities and stored queries all become a
+``Tool``, so that listing and calling never ask which of them a name belongs to.
 """
 
 from __future__ import annotations
@@ -26,11 +20,11 @@ from trails.model.types import PredicateDescriptor, ValueType
 Scope = Literal["runtime", "builder", "dev"]
 SCOPES: tuple[Scope, ...] = ("runtime", "builder", "dev")
 NO_EFFECTS: Final = "none"
-"""What a capability that only reads declares as its side effects."""
+"""The declared side effects of a capability that only reads."""
 
 
 class CapabilityDescriptor(msgspec.Struct, frozen=True):
-    """What can be called, by whom it is trusted, and what it costs and changes."""
+    """A callable: its shapes, its trust, its costs and its side effects."""
 
     id: str
     version: str
@@ -49,7 +43,7 @@ class CapabilityDescriptor(msgspec.Struct, frozen=True):
 
     @property
     def reads_only(self) -> bool:
-        """Whether it says that it changes nothing, here or elsewhere."""
+        """Whether it declares that it changes nothing, here or elsewhere."""
         return self.side_effects == (NO_EFFECTS,)
 
 
@@ -102,7 +96,7 @@ class StoredQuery(msgspec.Struct, frozen=True):
     mutation: bool = False
     """Whether it changes the graph; else it reads."""
     expose: bool = True
-    """Whether agents are offered it as a tool."""
+    """Whether it is listed as a tool for agents."""
     columns: tuple[str, ...] = ()
     """The variables of a row, in order; empty where they are not spelled out."""
     source: str = ""
@@ -115,20 +109,20 @@ class StoredQuery(msgspec.Struct, frozen=True):
 
 
 class PolicyRule(msgspec.Struct, frozen=True, eq=False):
-    """A named judgement, and which arguments of a call it wants to see."""
+    """A named check of a call, and the arguments that it needs."""
 
     name: str
     judge: Callable[..., object]
-    """Takes the context, and arguments by name; gives True, or why not."""
+    """Takes the context and arguments by name; returns True, or the reason for refusal."""
     required: tuple[str, ...] = ()
-    """Arguments that every capability which names the rule must have."""
+    """Arguments that every capability with this rule must have."""
     optional: tuple[str, ...] = ()
-    """Arguments that it looks at where a capability has them."""
+    """Arguments that it receives if the capability has them."""
     every: bool = False
-    """Whether it is handed all arguments."""
+    """Whether it receives all arguments."""
 
     def select(self, arguments: Mapping[str, object]) -> Mapping[str, object]:
-        """What it is handed of the arguments of a call."""
+        """The arguments of a call that it receives."""
         if self.every:
             return arguments
         wanted = (*self.required, *self.optional)
@@ -152,7 +146,7 @@ Action = Literal[
 
 
 class Hints(msgspec.Struct, frozen=True):
-    """What a call may do to the world; every hint is said, none is left to a default."""
+    """MCP hints on what a call may do; each is explicit, because clients' defaults differ."""
 
     read_only: bool
     destructive: bool
@@ -161,24 +155,24 @@ class Hints(msgspec.Struct, frozen=True):
 
     @property
     def repeatable(self) -> bool:
-        """Whether a call may be made again when nobody knows what came of it."""
+        """Whether a call may be repeated when its outcome is unknown."""
         return self.read_only or self.idempotent
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """A name that can be called, with everything that a caller needs to call it well."""
+    """A callable as clients see it: name, description, schemas, hints."""
 
     name: str
     title: str
     description: str
     input_schema: Mapping[str, object]
     output_schema: Mapping[str, object] | None = None
-    """Always of an object; None where a result has no fixed form."""
+    """Always an object schema; None where the result has no fixed form."""
     hints: Hints
     meta: MetaFacts | None = None
-    """None for everything that is about data and not about the application."""
+    """None for callables that work on data rather than on the application."""
     action: Action | None = None
-    """What a policy is asked about; None for what anybody may do."""
+    """The action that policies decide on; None: every actor may call it."""
 
     @property
     def kind(self) -> Kind:
@@ -187,7 +181,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def scope(self) -> Scope:
-        """What a credential must permit."""
+        """The scope that a credential must have."""
         return "runtime" if self.meta is None else self.meta.scope
 
 
@@ -195,5 +189,5 @@ class ToolList(msgspec.Struct, frozen=True):
     """The tools that an actor may use, in name order."""
 
     version: str
-    """Changes whenever the tools do; what is encoded from them is kept under it."""
+    """Changes whenever the tools do; encoded lists are cached by it."""
     tools: tuple[Tool, ...]

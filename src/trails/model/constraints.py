@@ -62,7 +62,9 @@ def _translate_escape(pattern: str, at: int, *, in_class: bool) -> tuple[str, in
     if char in _SYNTAX or (char == "-" and in_class):
         return "\\" + char, at + 2
     if not char.isalnum():
-        raise _Refused(f"\\{char} is no escape in JSON Schema; write {char} without the backslash")
+        raise _Refused(
+            f"\\{char} is not an escape in JSON Schema; write {char} without the backslash"
+        )
     raise _Refused(f"\\{char} is not one of \\d \\w \\s \\b \\n \\r \\t \\f \\v \\xHH \\uHHHH")
 
 
@@ -110,7 +112,7 @@ def check_pattern(pattern: str) -> None:
 
 @lru_cache(maxsize=4096)
 def compile_pattern(pattern: str) -> Callable[[str], bool]:
-    """Compile to a function that tells whether the pattern occurs in a text."""
+    """Compile to a function that returns whether the pattern occurs in a text."""
     import re2  # noqa: PLC0415 - native library, loaded when a pattern is first used
 
     try:
@@ -344,7 +346,7 @@ class PartsError(KindError):
         self.errors = errors
 
     def below(self, path: str) -> list[FieldError]:
-        """The same errors, seen from outside."""
+        """The same errors, with paths relative to the outer value."""
         return [
             msgspec.structs.replace(each, field=path + each.field, message=path + each.message)
             for each in self.errors

@@ -1,8 +1,7 @@
-"""Decisions: whether an actor may do something to a resource, on a branch.
+"""Authorization as values: the question, the decision, and what a policy check reports.
 
-The question has one form everywhere, and whoever can answer it is a Judge.
-
-What is told about policies: what is wrong with them, and why they decide as they do.
+``Judge`` is the interface that decides whether an actor may perform an action on a resource
+and a branch. ``trails.policies`` implements it; nothing here evaluates a policy.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ ResourceKind = Literal["Server", "Graph", "Type", "Field", "Query", "Capability"
 
 
 class Resource(msgspec.Struct, frozen=True, cache_hash=True):
-    """What something is done to; a field is ``Type.field``."""
+    """The object of an action; a field is ``Type.field``."""
 
     kind: ResourceKind
     id: str
@@ -30,26 +29,26 @@ SERVER: Final = Resource("Server", "trails")
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """An answer with its reasons."""
+    """Allowed or not, with the reasons."""
 
     allowed: bool
     policies: tuple[str, ...] = ()
     """The policies that decided; none where none applied."""
     errors: tuple[str, ...] = ()
-    """What went wrong on the way: then nothing is allowed."""
+    """Evaluation errors; with any, the decision is to deny."""
 
 
 class Judge(Protocol):
-    """Answers for one graph, or for the server."""
+    """Decides for one graph, or for the server."""
 
     @property
     def version(self) -> str:
-        """Changes whenever an answer may."""
+        """Changes whenever a decision may change."""
         ...
 
     @property
     def current(self) -> Judge:
-        """Who decides now: a judge whose answers never change."""
+        """The judge at this version; its decisions never change."""
         ...
 
     def allows(
@@ -65,51 +64,51 @@ class Judge(Protocol):
         ...
 
     def alike(self, actor: Actor, branches: Collection[str]) -> Mapping[str, str]:
-        """Each branch, with one of them on which all is decided alike for this actor."""
+        """Each branch, mapped to a branch with the same decisions for this actor."""
         ...
 
 
-class _Everything:
+class _AllowAll:
     """Allows everything."""
 
     version = "everything"
 
     @property
     def current(self) -> Judge:
-        """It stays so."""
+        """Itself: its decisions never change."""
         return self
 
     def allows(
         self, actor: Actor, action: Action, resource: Resource, branch: str = "", target: str = ""
     ) -> bool:
-        """Yes."""
+        """Always true."""
         del actor, action, resource, branch, target
         return True
 
     def allows_somewhere(
         self, actor: Actor, action: Action, resource: Resource, branches: Collection[str]
     ) -> bool:
-        """Yes."""
+        """Always true."""
         del actor, action, resource, branches
         return True
 
     def alike(self, actor: Actor, branches: Collection[str]) -> Mapping[str, str]:
-        """All are."""
+        """All branches have the same decisions."""
         del actor
         return dict.fromkeys(branches, next(iter(branches), ""))
 
 
-EVERYTHING: Final[Judge] = _Everything()
+ALLOW_ALL: Final[Judge] = _AllowAll()
 """Local development: nothing is configured, so nothing is denied."""
 
 
 class PolicyProblem(msgspec.Struct, frozen=True):
-    """A mistake in a policy, with where it is and what to do."""
+    """A mistake in a policy: where it is and how to correct it."""
 
     file: str
     line: int
     policy: str
-    """Its ``@id``, or its place among the policies of its file."""
+    """Its ``@id``, or its number in the file."""
     message: str
 
     def __str__(self) -> str:
@@ -119,7 +118,7 @@ class PolicyProblem(msgspec.Struct, frozen=True):
 
 
 class PolicyVerdict(msgspec.Struct, frozen=True):
-    """What one policy says about a request, and why."""
+    """The effect of one policy on a request, and why."""
 
     policy: str
     file: str
@@ -128,9 +127,9 @@ class PolicyVerdict(msgspec.Struct, frozen=True):
     """``permit`` or ``forbid``."""
     applies: bool
     missing: tuple[str, ...] = ()
-    """What keeps it from applying."""
+    """The conditions that do not hold."""
     attributes: Mapping[str, object] = {}
-    """What its conditions look at, with the values that it has in this request."""
+    """The attributes that its conditions use, with their values in this request."""
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -139,57 +138,57 @@ class Explanation(msgspec.Struct, frozen=True):
     allowed: bool
     reason: str
     decided_by: tuple[str, ...]
-    """The policies that decided; none where nothing permits."""
+    """The policies that decided; empty where none permits."""
     policies: tuple[PolicyVerdict, ...]
-    """Those about this action: what applies first, then what nearly does."""
+    """The policies for this action: those that apply first, then near misses."""
     errors: tuple[str, ...] = ()
 
 
 class PolicyCheck(msgspec.Struct, frozen=True):
-    """How the policies of one graph, or of the server, are."""
+    """The state of the policies of one graph, or of the server."""
 
     subject: str
     mode: str
-    """What holds there: ``open``, ``read only``, ``closed`` (of the server) or ``policies``."""
+    """The mode: ``open``, ``read only``, ``closed`` (of the server) or ``policies``."""
     files: tuple[str, ...] = ()
     permits: int = 0
     forbids: int = 0
     problems: tuple[PolicyProblem, ...] = ()
     notes: tuple[str, ...] = ()
-    """What is allowed, and may not be meant."""
+    """Permissions that may be unintended."""
 
 
 class PolicyActor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Somebody who asks."""
+    """The actor of a question."""
 
     actor: str
     groups: tuple[str, ...] = ()
     scopes: tuple[Scope, ...] = ("runtime",)
 
     def resolved(self) -> Actor:
-        """As requests have it."""
+        """The actor as requests carry it."""
         return Actor(self.actor, frozenset(self.scopes), frozenset(self.groups))
 
 
 class PolicyQuestion(PolicyActor, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What somebody asks for."""
+    """A question to the policies."""
 
     action: Action
     resource: str = ""
-    """``Type::Person``, or an id that only one thing has; the graph itself if empty."""
+    """``Type::Person``, or an unambiguous id; empty: the graph itself."""
     branch: str = "main"
     target: str = ""
 
 
 class PolicyCase(PolicyQuestion, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A question with the answer that is wanted."""
+    """A question with the expected answer."""
 
     expect: Literal["allow", "deny"]
     name: str = ""
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """The name, or a summary of the question."""
         groups = f" in {', '.join(self.groups)}" if self.groups else ""
         on = f" {self.resource}" if self.resource else ""
         return self.name or f"{self.actor}{groups}: {self.action}{on} on {self.branch}"
@@ -202,7 +201,7 @@ class PolicyCases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PolicyResult(msgspec.Struct, frozen=True):
-    """What became of a case."""
+    """The outcome of a case."""
 
     case: str
     passed: bool
@@ -211,7 +210,7 @@ class PolicyResult(msgspec.Struct, frozen=True):
 
 
 class MatrixRow(msgspec.Struct, frozen=True):
-    """A tool, and whether each actor may use it: ``yes``, ``no``, or ``scope`` if that lacks."""
+    """A tool, and whether each actor may use it: ``yes``, ``no``, or ``scope`` (scope missing)."""
 
     tool: str
     cells: tuple[str, ...]

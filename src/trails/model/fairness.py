@@ -1,15 +1,9 @@
-"""A queue for a few places, in which actors take turns.
+"""Fair use of shared resources: a queue, meters, and threads for large bodies.
 
-Requests of one actor wait in the order of their arrival, and actors are served in turn: one that
-queues a hundred times delays the others by one place, not by a hundred.
-
-Meters: how much each of many names has used in the last minute.
-
-What was used is kept by the second, so a meter needs the same room for a name however much
-it does, and nothing for one that rests for a minute. Any sixty seconds count, not those
-of a clock's minute: nobody gets twice as much around the turn of one.
-
-Large bodies: read in a thread, one at a time for each actor, so that nobody else waits.
+``FairQueue``: requests of one actor wait in order and actors take turns, so an actor that
+queues a hundred times delays the others by one place. ``Meter``: usage per name over the last
+sixty seconds, counted by the second; a name that is idle for a minute costs no memory.
+``LargeBodies``: large request bodies are parsed in a thread, one at a time per actor.
 """
 
 from __future__ import annotations
@@ -27,38 +21,38 @@ from typing import Final, TypeVar
 
 import msgspec
 
-ANYBODY: Final = ""
-"""The name of what is done for no actor in particular."""
+NO_ACTOR: Final = ""
+"""The name for work that belongs to no actor."""
 
 
-def _nobody(actor: str) -> bool:
+def _no_actor(actor: str) -> bool:
     del actor
     return False
 
 
 class FairQueue:
-    """Some places, of which one actor may have a number at a time; safe in threads."""
+    """A number of slots, limited per actor. Thread-safe."""
 
     def __init__(
-        self, places: int, per_actor: int = 0, is_heavy: Callable[[str], bool] = _nobody
+        self, places: int, per_actor: int = 0, is_heavy: Callable[[str], bool] = _no_actor
     ) -> None:
-        """``per_actor`` 0 is no limit.
+        """``per_actor``: slots per actor; 0 means no limit.
 
-        ``is_heavy`` says who has used much lately. All of those together may have every place
-        but one, so that the others never wait behind them alone.
+        ``is_heavy``: whether an actor has used much lately. Heavy actors together may take all
+        slots but one, so that the others do not wait only for them.
         """
         self._free = places
         self._per_actor = per_actor
         self._is_heavy = is_heavy
         self._for_heavy = max(1, places - 1)
         self._heavy: Counter[str] = Counter()
-        """Places that were taken by those who had used much."""
+        """Slots taken by heavy actors."""
         self._lock = threading.Lock()
         self._taken: Counter[str] = Counter()
         self._waiting: OrderedDict[str, deque[threading.Lock]] = OrderedDict()
 
-    def acquire(self, actor: str = ANYBODY, timeout: float = -1) -> bool:
-        """Take a place, within so many seconds; below zero is for ever."""
+    def acquire(self, actor: str = NO_ACTOR, timeout: float = -1) -> bool:
+        """Take a slot within ``timeout`` seconds; negative: wait without limit."""
         with self._lock:
             if self._free and actor not in self._waiting and self._may(actor):
                 self._take(actor)
@@ -73,19 +67,19 @@ class FairQueue:
         with self._lock:
             queue = self._waiting.get(actor)
             if queue is None or gate not in queue:
-                return True  # it was given the place at the last moment
+                return True  # the slot was handed over just before the timeout
             queue.remove(gate)
             if not queue:
                 del self._waiting[actor]
             return False
 
     def has_others(self, actor: str) -> bool:
-        """Whether somebody other than an actor waits."""
+        """Whether another actor is waiting."""
         with self._lock:
             return any(each != actor for each in self._waiting)
 
-    def release(self, actor: str = ANYBODY) -> None:
-        """Give a place back: to the next actor in turn that may have one."""
+    def release(self, actor: str = NO_ACTOR) -> None:
+        """Release a slot, to the next actor in turn that may have one."""
         with self._lock:
             self._free += 1
             for taken in (self._taken, self._heavy):
@@ -122,22 +116,22 @@ class FairQueue:
 
 
 Clock = Callable[[], float]
-"""Seconds that only go forward."""
+"""A monotonic clock, in seconds."""
 _MINUTE: Final = 60
 _FEW: Final = 1024
-"""Names that are kept without looking for those that rest."""
+"""Up to this many names, idle ones are not searched for."""
 
 
 class Excess(msgspec.Struct, frozen=True):
-    """A limit that is reached."""
+    """A limit that was reached."""
 
     used: float
     retry_after: int
-    """Seconds after which there is more."""
+    """Seconds until the next request can succeed."""
 
 
 class _Minute:
-    """What one name used, by the second."""
+    """The usage of one name, by the second."""
 
     __slots__ = ("_parts", "total")
 
@@ -155,15 +149,15 @@ class _Minute:
         self.total += amount
 
     def forget(self, now: float) -> None:
-        """Drop what is over a minute old."""
+        """Drop usage older than a minute."""
         parts, gone = self._parts, int(now) - _MINUTE
         while parts and parts[0][0] < gone:
             self.total -= parts.popleft()[1]
         if not parts:
-            self.total = 0.0  # what rounding has left
+            self.total = 0.0  # the rest is rounding error
 
     def wait(self, now: float, limit: float) -> int:
-        """Seconds until less than the limit is used."""
+        """Seconds until usage falls below the limit."""
         left = self.total
         for second, amount in self._parts:
             left -= amount
@@ -173,10 +167,10 @@ class _Minute:
 
 
 class Meter:
-    """What every name used of one thing, and whether that is too much; safe in threads."""
+    """Usage per name in the last minute, against a limit. Thread-safe."""
 
     def __init__(self, limit: float, clock: Clock = monotonic) -> None:
-        """``limit`` is what a name may use in a minute; 0 is no limit, and nothing is kept."""
+        """``limit``: allowed usage per name and minute; 0: no limit, and nothing is recorded."""
         self.limit = limit
         self._clock = clock
         self._minutes: dict[str, _Minute] = {}
@@ -184,24 +178,24 @@ class Meter:
         self._crowd = _FEW
 
     def __len__(self) -> int:
-        """How many names something is kept of."""
+        """The number of names with recorded usage."""
         return len(self._minutes)
 
     def excess(self, name: str) -> Excess | None:
-        """Whether a name has used up what it may use."""
+        """The excess of a name that has reached the limit, or None."""
         if not self.limit:
             return None
         with self._lock:
             return self._excess(name, self._clock())
 
     def add(self, name: str, amount: float) -> None:
-        """Count what was used."""
+        """Record usage."""
         if self.limit and amount > 0:
             with self._lock:
                 self._add(name, self._clock(), amount)
 
     def take(self, name: str) -> Excess | None:
-        """Use one, unless that is too much: then nothing is counted."""
+        """Record one use, unless the limit is reached."""
         if not self.limit:
             return None
         with self._lock:
@@ -229,7 +223,7 @@ class Meter:
         minute.add(now, amount)
 
     def _sweep(self, now: float) -> None:
-        """Let go of names that rest; seldom, so that it costs each call next to nothing."""
+        """Drop idle names; done rarely, so the cost per call is negligible."""
         for minute in self._minutes.values():
             minute.forget(now)
         self._minutes = {name: each for name, each in self._minutes.items() if each.total}
@@ -238,30 +232,30 @@ class Meter:
 
 T = TypeVar("T")
 LARGE: Final = 256 << 10
-"""Bytes of a body that is not read on the event loop."""
+"""Bytes above which a body is not parsed on the event loop."""
 _MANY: Final = 4096
-"""Arrays and objects in a body that is as good as a large one."""
+"""Arrays and objects above which a body counts as large."""
 _THREADS: Final = 2
 
 
 def is_large(body: bytes) -> bool:
-    """Whether reading a body takes long enough that others would notice."""
+    """Whether parsing a body on the event loop would delay other requests noticeably."""
     size = len(body)
     return size > LARGE or (size > 2 * _MANY and body.count(b"[") + body.count(b"{") > _MANY)
 
 
 class LargeBodies:
-    """Whose turn it is."""
+    """Parses large bodies in threads, one at a time per actor."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_THREADS, "trails-bodies")
         self._turns: dict[str, deque[asyncio.Future[None]]] = {}
-        """Those who wait, by actor; there is an entry while one of the actor's bodies is read."""
+        """Waiting calls by actor; an actor has an entry while one of its bodies is parsed."""
 
     async def run(self, actor: str, work: Callable[..., T], *arguments: object) -> T:
-        """Do some work in a thread when it is the actor's turn.
+        """Run ``work`` in a thread when it is the actor's turn.
 
-        A thread can't be stopped: if nobody waits for it any more, the turn lasts until it ends.
+        A thread can't be stopped: if the caller is cancelled, the turn lasts until the work ends.
         """
         await self._begin(actor)
         loop = asyncio.get_running_loop()
@@ -271,7 +265,7 @@ class LargeBodies:
         except asyncio.CancelledError:
             running.add_done_callback(lambda _: loop.call_soon_threadsafe(self._end, actor))
             raise
-        except BaseException:
+        except BaseException:  # whatever the work raised: the turn ends, the caller gets it
             self._end(actor)
             raise
         self._end(actor)
@@ -288,7 +282,7 @@ class LargeBodies:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._end(actor)  # it was given the turn, and leaves
+                self._end(actor)  # the turn was handed over, but the caller is gone
             raise
 
     def _end(self, actor: str) -> None:
@@ -306,10 +300,10 @@ _running: Final[list[None]] = []
 
 
 def _uncollected(work: Callable[..., T], *arguments: object) -> T:
-    """Do some work without looking for garbage.
+    """Run ``work`` with the garbage collector off.
 
-    Values of JSON make no cycles, and every look at some hundred thousand new ones, and at all
-    that there are, would keep everybody waiting for most of the time that they take to make.
+    JSON values have no cycles. Collections while hundreds of thousands of them are made would
+    take most of the time and block every thread.
     """
     with _collecting:
         _running.append(None)

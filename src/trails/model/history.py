@@ -1,11 +1,7 @@
-"""What the log holds: commits, deltas, activities.
+"""Commits, deltas, activities, branches, differences and merges, as values.
 
-A delta is two sets of RDF statements, removed and added, as N-Quads text in
-the engine's canonical form: opaque here, readable with any RDF tool.
-
-What history says: branches, pages of commits, and differences per node and field.
-
-What a merge says: its outcome, and every conflict with both sides and what caused it.
+A delta is two sets of RDF statements, removed and added, as N-Quads text in the engine's
+canonical form: opaque here, readable with any RDF tool.
 """
 
 from __future__ import annotations
@@ -40,9 +36,9 @@ class Commit(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
     activity: str | None = None
     idempotency_key: str | None = None
-    """Only of commits from before keys had a table of their own; part of their digest."""
+    """Only in commits from before keys had their own table; part of their digest."""
     nonce: str = ""
-    """Random, so that what a commit holds can't be guessed from its id; empty in old ones."""
+    """Random, so that the content can't be guessed from the id; empty in old commits."""
 
     @property
     def first_parent(self) -> str:
@@ -50,12 +46,12 @@ class Commit(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.parents[0] if self.parents else GENESIS
 
     def public(self) -> Commit:
-        """The commit without what only the log needs: its nonce, and a key that is its actor's."""
+        """The commit without its nonce and its actor's idempotency key, which stay in the log."""
         return msgspec.structs.replace(self, idempotency_key=None, nonce="")
 
 
 class CommitDraft(msgspec.Struct, frozen=True):
-    """A commit before the log has given it a place and a digest."""
+    """A commit before the log has assigned its position and digest."""
 
     branch: str
     actor: str
@@ -68,21 +64,21 @@ class CommitDraft(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A change of a branch that is not a commit: made, moved forward, or deleted."""
+    """A change of a branch other than a commit: created, fast-forwarded or deleted."""
 
     branch: str
     action: Literal["create", "fast_forward", "delete"]
     commit: str
-    """Where the branch is afterwards; of a deletion, where it was."""
+    """The head afterwards; for a deletion, the last head."""
     before: str
     actor: str
     time: str
     after: int = 0
-    """The place of the newest commit when this happened."""
+    """The position of the newest commit at that time."""
 
 
 class Head(msgspec.Struct, frozen=True):
-    """Where a branch is: the last commit, its place in the log and its schema."""
+    """The head of a branch: the last commit, its position in the log and its schema."""
 
     commit: str
     seq: int
@@ -90,7 +86,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Position(msgspec.Struct, frozen=True):
-    """How far a view has followed the log: a commit, and its place."""
+    """How far a view has followed the log: a commit and its position."""
 
     seq: int
     commit: str
@@ -107,7 +103,7 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One call, or several that were refused alike: who, what, when, with which outcome."""
+    """One call, or several with the same refusal: who, what, when, outcome."""
 
     id: str
     actor: str
@@ -118,7 +114,7 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str = "runtime"
     detail: str = ""
     calls: int = 1
-    """Of several, ``started`` is when the first of them was and ``ended`` when the last was."""
+    """For several, ``started`` is the first start and ``ended`` the last end."""
 
 
 class ActivityArchive(msgspec.Struct, frozen=True):
@@ -126,7 +122,7 @@ class ActivityArchive(msgspec.Struct, frozen=True):
 
     first: int
     last: int
-    """Places in the stream of activities."""
+    """Positions in the stream of activities."""
     count: int
     name: str
     sha: str
@@ -138,7 +134,7 @@ class ActivityArchive(msgspec.Struct, frozen=True):
 def chain_digest(
     parent_digests: tuple[str, ...], draft: CommitDraft, payload: str, counts: str
 ) -> str:
-    """The digest of a commit: of its content and of everything before it."""
+    """The digest of a commit: of its content and of its history."""
     content = msgspec.to_builtins(draft)
     if not draft.nonce:
         del content["nonce"]  # as it was digested before there were nonces
@@ -146,7 +142,7 @@ def chain_digest(
 
 
 def commit_id(digest: str) -> str:
-    """Short enough to be read aloud to an agent, long enough never to meet another."""
+    """Short enough to be read, long enough to be unique."""
     return digest[:32]
 
 
@@ -200,7 +196,7 @@ class BranchPage(msgspec.Struct, frozen=True):
 
 
 class FieldChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A field before and after; of a set, what went and what came."""
+    """A field before and after; for a set, the removed and the added members."""
 
     field: str
     before: object = None
@@ -218,10 +214,10 @@ class NodeChange(msgspec.Struct, frozen=True):
 
 
 class CommitFilter(msgspec.Struct, frozen=True):
-    """Which commits to list; everything, where nothing is said."""
+    """Which commits to list; all by default."""
 
     branch: str | None = None
-    """A branch, or a commit: what lies behind it."""
+    """A branch or commit, whose history is listed."""
     actor: str | None = None
     node: str | None = None
     """A node's handle or IRI."""
@@ -235,7 +231,7 @@ class CommitPage(msgspec.Struct, frozen=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """What is different between two states, node by node and field by field."""
+    """The differences between two states, per node and field."""
 
     start: str
     end: str
@@ -248,7 +244,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class CommitDetail(msgspec.Struct, frozen=True):
-    """A commit and what it changed, seen from its first parent."""
+    """A commit and what it changed, compared with its first parent."""
 
     commit: Commit
     difference: Difference
@@ -271,7 +267,7 @@ Take = Literal["ours", "theirs", "value"]
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """A place where two sides do not fit together; ``id`` is what a resolution names."""
+    """A conflict between two sides; resolutions refer to it by ``id``."""
 
     id: str
     kind: ConflictKind
@@ -284,11 +280,11 @@ class Conflict(msgspec.Struct, frozen=True):
     theirs_commits: tuple[str, ...]
     message: str
     takes: tuple[Take, ...] = ("ours", "theirs")
-    """The resolutions that settle it."""
+    """The resolutions that resolve it."""
 
 
 class Resolution(msgspec.Struct, frozen=True):
-    """How a conflict is settled: with our side, with theirs, or with another value."""
+    """How to resolve a conflict: with our side, with theirs, or with another value."""
 
     take: Take
     value: object = None
@@ -301,22 +297,22 @@ class MergeRequest(msgspec.Struct, frozen=True):
     target: str = "main"
     message: str = ""
     resolutions: Mapping[str, Resolution] = {}
-    """Conflict id → how to settle it."""
+    """Conflict id → its resolution."""
     dry_run: bool = False
     expected_head: str | None = None
     idempotency_key: str | None = None
     resolve_all: Side | None = None
-    """The side that settles every conflict without a resolution of its own, where it can."""
+    """The side to take for every conflict without its own resolution, where possible."""
 
 
 class MergeResult(msgspec.Struct, frozen=True):
-    """How a merge went. With conflicts, and on a dry run, nothing was written."""
+    """The outcome of a merge. With conflicts, and on a dry run, nothing was written."""
 
     outcome: Outcome
     source: str
     target: str
     commit: str | None
-    """Where the target is now; of a dry run, where it would be moved to, if that is known."""
+    """The target's head; on a dry run, the head it would have, if known."""
     bases: tuple[str, ...] = ()
     created: int = 0
     updated: int = 0
@@ -324,8 +320,8 @@ class MergeResult(msgspec.Struct, frozen=True):
     conflicts: tuple[Conflict, ...] = ()
     dry_run: bool = False
     suggested: Mapping[str, Side] = {}
-    """With conflicts: resolutions that settle all of them, and what settling them brings about."""
+    """With conflicts: resolutions that resolve all of them, including follow-up conflicts."""
     unused: tuple[str, ...] = ()
     """Resolutions of conflicts that did not arise."""
     replayed: bool = False
-    """The idempotency key was known: this is the first outcome, nothing was done now."""
+    """The idempotency key was known: this is the first outcome; nothing was done now."""

@@ -1,13 +1,10 @@
 """IRIs: their grammar, and how nodes, types and fields are named.
 
-An instance is ``<base>/<Type>/<id>``; classes and fields live in
-``<base>/schema#``. The grammar is the part of RFC 3986/3987 that every RDF
-engine and every ``format: uri`` or ``format: iri`` checker agrees on (no IP
-literals in brackets), so one pattern serves schema and coercer.
-
-Ids of nodes without a key: UUIDv7, so that creation order is index order.
-
-Canonical bytes and their digests: equal content, equal digest, in any process.
+A node is ``<base>/<Type>/<id>``; classes and fields are in ``<base>/schema#``. The grammar is
+the part of RFC 3986 and 3987 that every RDF engine and every ``format: uri`` or ``format: iri``
+checker agrees on (no IP literals in brackets), so one pattern serves schema and coercer. Nodes
+without a key get a UUIDv7, so that creation order is index order. Digests are made from
+canonical bytes: equal content has an equal digest in any process.
 """
 
 from __future__ import annotations
@@ -66,12 +63,12 @@ def encode_id(identifier: str) -> str:
     """An id as one IRI path segment."""
     if _is_plain(identifier):
         return identifier
-    # Half a surrogate pair gets a segment that no id has: it names nothing, and harms nothing.
+    # A lone surrogate gets a segment that no id has, so it names nothing.
     return quote(identifier, safe="", errors="surrogatepass")
 
 
 def decode_id(segment: str) -> str:
-    """The id that a path segment stands for."""
+    """The id in a path segment."""
     return unquote(segment, errors="strict")
 
 
@@ -108,7 +105,7 @@ class Names:
         """The base of relative IRIs in SPARQL: ``<Task/t1>`` is an instance."""
         self.vocabulary = self.base + "/schema#"
         self.prefixes = {"": self.vocabulary, **COMMON_PREFIXES}
-        """What SPARQL texts need not declare."""
+        """Prefixes that SPARQL texts may use without declaring them."""
 
     def node(self, type_name: str, identifier: str) -> str:
         """The IRI of an instance."""
@@ -119,7 +116,7 @@ class Names:
         return name if ":" in name else self.vocabulary + name
 
     def parse_node(self, iri: str) -> tuple[str, str] | None:
-        """``(type, id)`` of an instance's IRI or MCP handle, in whichever place, or None."""
+        """``(type, id)`` of an instance's IRI or MCP handle, on any branch or commit, or None."""
         for prefix in (self.nodes, HANDLE_PREFIX, *_place_prefix(iri)):
             if iri.startswith(prefix):
                 type_name, slash, segment = iri[len(prefix) :].partition("/")
@@ -132,7 +129,7 @@ class Names:
 
 
 _RANDOM: Final = 4096
-"""Random bytes that are drawn at once: a draw is a system call, and costs more than the rest."""
+"""Random bytes drawn at once: a draw is a system call, and the most costly part."""
 _DIGITS: Final = 16
 """Hexadecimal digits of an id that are random, but for two bits of the first."""
 _VARIANT: Final = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
@@ -159,7 +156,7 @@ def uuid7() -> str:
 
 
 def _forget_random() -> None:
-    """A child would draw what its parent draws."""
+    """Drop the drawn bytes after a fork: parent and child would use the same."""
     global _random, _lock
     _random, _lock = "", threading.Lock()
 

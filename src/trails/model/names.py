@@ -1,7 +1,6 @@
-"""Which names may be declared, and how one name is spelled on each surface.
+"""Which names may be declared, and how one name is written on each surface.
 
-Pure grammar: refusing here, when something is declared, keeps every later
-surface free of escaping rules.
+Pure grammar. Names are checked when they are declared, so no surface needs escaping rules.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def check_term(where: str, iri: str) -> None:
         raise DeclarationError(f"{where}: iri={iri!r} says what type a node has; choose another")
     if iri and not _TERM.fullmatch(iri) and not re.fullmatch(IRI_PATTERN[1:-1], iri):
         raise DeclarationError(
-            f"{where}: iri={iri!r} is no IRI; write an absolute one, like "
+            f"{where}: iri={iri!r} is not an IRI; write an absolute one, like "
             "'https://schema.org/name', or leave it out"
         )
 
@@ -200,7 +199,7 @@ def meta_id_of_tool(tool: str) -> str:
 
 
 def suggest(name: str, known: Collection[str]) -> str:
-    """What to write instead of an unknown name: the nearest one, or all there are."""
+    """A hint for an unknown name: the nearest known name, or all of them."""
     near = get_close_matches(name, known, n=1)
     near = near or [each for each in known if each.casefold() == name.casefold()]
     return f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"

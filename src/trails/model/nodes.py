@@ -1,11 +1,8 @@
-"""A node as a value: its type, its id, its fields.
+"""A node as a value, and a selection of nodes: conditions, order and page.
 
-A *handle* is ``Type/id`` with the id percent-encoded: the part of a node's IRI
-that follows the base. References between nodes are stored as handles.
-
-What to read: a tree of conditions, an order, a page.
-
-Values only; the engine compiles them, the authoring layer builds them.
+A *handle* is ``Type/id`` with the id percent-encoded: the part of a node's IRI after the
+base. References between nodes are stored as handles. Selections are values only: the
+authoring layer builds them, the views compile them.
 """
 
 from __future__ import annotations
@@ -18,9 +15,9 @@ import msgspec
 from trails.model.iris import decode_id, encode_id
 
 MAX_NODE: Final = 8_000_000
-"""Bytes that the values of a node may take, each in its longest form."""
+"""The most bytes that the values of a node may take, each in its longest form."""
 LARGE_NODE: Final = MAX_NODE // 6
-"""Bytes of JSON up to which no form can be longer than that."""
+"""Bytes of JSON below which no form can exceed ``MAX_NODE``."""
 
 
 def make_handle(type_name: str, identifier: str) -> str:
@@ -64,7 +61,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Conditions joined by and, or; or one negated."""
+    """Conditions joined by AND or OR, or one negated."""
 
     op: Literal["and", "or", "not"]
     parts: tuple[Condition | Group, ...]

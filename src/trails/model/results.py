@@ -1,15 +1,8 @@
-"""What comes of a request: a result in JSON, or a failure of a known kind.
+"""Results of requests: a JSON result, a query answer, or a failure with a known code.
 
-Surfaces translate both; they decide nothing. A result is encoded once, here,
-and its bytes are handed on as they are.
-
-What a query answers.
-
-Why a graph is open for reading only.
-
-Outages: what is said of a graph that is not served.
-
-The reasons name declarations and policies, which are not for everybody to know.
+Surfaces translate these and decide nothing. A result is encoded once, and its bytes are passed
+on unchanged. The reasons why a graph is not served or is read-only name declarations and
+policies, so only actors who may work on the graph see them.
 """
 
 from __future__ import annotations
@@ -42,7 +35,7 @@ class Success(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """What went wrong, said so that the caller can act on it."""
+    """An error that the caller can act on."""
 
     kind: FailureKind
     code: str
@@ -57,7 +50,7 @@ Outcome = Success | Failure
 
 
 class QueryAnswer(msgspec.Struct, frozen=True):
-    """The result of a query: of SELECT, rows by variable; of ASK, a truth value.
+    """The result of a query: rows by variable for SELECT, a boolean for ASK.
 
     CONSTRUCT and DESCRIBE give rows of subject, predicate, object.
     """
@@ -66,19 +59,19 @@ class QueryAnswer(msgspec.Struct, frozen=True):
     rows: tuple[Mapping[str, object], ...]
     truth: bool | None = None
     truncated: str | None = None
-    """Which limit cut the rows off, if one did."""
+    """The limit that cut off the rows, if any."""
     notice: str | None = None
-    """What that means, and what to do about it; and which names of the query there are not."""
+    """What was cut off and how to continue; names in the query that do not exist."""
 
     def with_notice(self, notice: str | None) -> QueryAnswer:
-        """The same with one notice more."""
+        """The same answer with one more notice."""
         if notice is None:
             return self
-        told = notice if self.notice is None else f"{self.notice}; {notice}"
-        return msgspec.structs.replace(self, notice=told)
+        notices = notice if self.notice is None else f"{self.notice}; {notice}"
+        return msgspec.structs.replace(self, notice=notices)
 
     def __bool__(self) -> bool:
-        """The truth of ASK; for the others whether there are rows."""
+        """The answer of ASK; for other forms, whether there are rows."""
         return bool(self.rows) if self.truth is None else self.truth
 
     def __iter__(self) -> Iterator[Mapping[str, object]]:
@@ -91,7 +84,7 @@ class QueryAnswer(msgspec.Struct, frozen=True):
 
 
 Status = Literal["ok", "read_only", "behind"]
-"""Whether a graph is written and read, only read, or has lost data and is only read."""
+"""Whether a graph is read-write, read-only, or read-only because it has lost data."""
 
 
 _ERRORS: Final[Mapping[str, type[ReadOnlyError]]] = {
@@ -102,13 +95,13 @@ _ERRORS: Final[Mapping[str, type[ReadOnlyError]]] = {
 
 
 class ReadOnly(msgspec.Struct, frozen=True):
-    """A cause, in a sentence that says what to do."""
+    """Why a graph is read-only, in a sentence that says what to do."""
 
     cause: Literal["behind", "requested", "storage"]
     reason: str
 
     def error(self) -> ReadOnlyError:
-        """What a write is refused with."""
+        """The error for a write."""
         return _ERRORS[self.cause](f"nothing was written: {self.reason}", cause=self.cause)
 
 
@@ -120,7 +113,7 @@ REQUESTED: Final = ReadOnly(
 
 
 def unwritable(why: str) -> ReadOnly:
-    """The disk refuses to be written."""
+    """The disk can't be written."""
     return ReadOnly(
         "storage",
         f"the project is open read-only, because its disk can't be written ({why}); make it "
@@ -130,7 +123,7 @@ def unwritable(why: str) -> ReadOnly:
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """A commit that a file names."""
+    """A commit that a file refers to."""
 
     where: str
     """The file, in words."""
@@ -139,7 +132,7 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Commits that other files name and the log does not have."""
+    """Commits that other files refer to and the log does not have."""
 
     last_seq: int
     """Where the log ends."""
@@ -152,7 +145,7 @@ class Loss(msgspec.Struct, frozen=True):
         return tuple(sorted(found.values(), key=lambda each: each.seq))
 
     def describe(self, graph: str) -> str:
-        """What is missing, what proves it, and what to do."""
+        """What is missing, the evidence, and what to do."""
         missing = self.missing
         first, last = missing[0], missing[-1]
         which = f"commit {first.seq} ({first.commit})"
@@ -167,8 +160,8 @@ class Loss(msgspec.Struct, frozen=True):
         )
 
 
-def tell_outage(graph: str, failure: Failure, actor: Actor) -> Failure:
-    """Why a graph is not served: all of it to whoever works on it, else only that it is so."""
+def describe_outage(graph: str, failure: Failure, actor: Actor) -> Failure:
+    """Why a graph is not served; the reasons only for actors who may work on it."""
     if not actor.credential or actor == OPERATOR:
         return failure
     message = f"graph {graph!r} is not served now; the server's log has the reasons"

@@ -1,17 +1,12 @@
-"""SPARQL text as tokens: what it is, what it costs at most, whether it reaches outside.
+"""SPARQL text as tokens: its form, the limits on it, and whether it reaches outside the graph.
 
-The tokenizer knows the lexical grammar of SPARQL exactly and refuses what is outside of
-it. That matters for more than manners: the engine's parser backtracks, so a text that two
-readers cut differently can hide a keyword in what one of them takes for a string. Where
-the engine itself could read a ``<`` in two ways, the text is refused.
+The tokenizer knows the lexical grammar of SPARQL exactly and refuses everything else. This is a
+security boundary: the engine's parser backtracks, so a text that two readers split differently
+can hide a keyword in what one of them takes for a string. Where the engine could read a ``<``
+in two ways, the text is refused. Everything here takes linear time and runs nothing.
 
-Everything here takes time linear in the text. Nothing here runs anything.
-
-SPARQL Update text: which operations it has, in order.
-
-A graph's data is its default graph; there are no named graphs to write to, to read from
-or to manage. So INSERT DATA, DELETE DATA, DELETE WHERE and DELETE/INSERT … WHERE are
-allowed, and what names or manages graphs is refused with what to use instead.
+A graph has only a default graph. So updates may use INSERT DATA, DELETE DATA, DELETE WHERE and
+DELETE/INSERT … WHERE; operations on named graphs are refused with what to use instead.
 """
 
 from __future__ import annotations
@@ -55,7 +50,7 @@ def _tokens(*, ascii_only: bool) -> re.Pattern[str]:
     char = f"{letter}0-9{beyond}-"
     local = rf"(?:[{char}:]|%[0-9A-Fa-f]{{2}}|\\[_~.\-!$&'()*+,;=/?#@%])"
     # The engine ends a local name before its second dot, so `:a.b.SERVICE` is `:a.b`, `.` and
-    # a keyword; it is cut there, although the standard would go on.
+    # a keyword; it is split there, although the standard would continue.
     # Every repetition is possessive or can't overlap what follows it: no text is read twice.
     pattern = rf"""
     (?P<space>(?:[ \t\r\n]++|\#[^\n\r]*+)++)
@@ -77,7 +72,7 @@ def _tokens(*, ascii_only: bool) -> re.Pattern[str]:
     return re.compile(pattern, re.VERBOSE)
 
 
-# A run of letters without a colon is no name, but words: `true.SERVICE` is three tokens.
+# A run of letters without a colon is not a name but words: `true.SERVICE` is three tokens.
 _PIECE = re.compile(r"(?P<word>[A-Za-z][A-Za-z0-9_]*)|(?P<number>[0-9]+)|(?P<other>[.-])")
 _ABSOLUTE = re.compile(r"<[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -103,7 +98,7 @@ class Token(msgspec.Struct, frozen=True, gc=False):
 
 
 def tokenize(text: str) -> list[Token]:
-    """Cut text into tokens, in one pass."""
+    """Split text into tokens, in one pass."""
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_TEXT:
         raise _too_much(f"{size} bytes", f"{MAX_TEXT // 1024} KiB ({MAX_TEXT} bytes)", "shorten it")
@@ -166,7 +161,7 @@ def _check_code_points(string: str) -> None:
     for escape in re.findall(r"\\(?:\\|u(.{4})|U(.{8}))", string):
         code = int("".join(escape) or "0", 16)
         if 0xD800 <= code <= 0xDFFF or code > 0x10FFFF:
-            raise QueryError(f"\\u{code:04X} in {shorten(string)} is no character; leave it out")
+            raise QueryError(f"\\u{code:04X} in {shorten(string)} is not a character; remove it")
 
 
 def _words_of(run: str) -> Iterator[Token]:
@@ -175,7 +170,7 @@ def _words_of(run: str) -> Iterator[Token]:
         found = _PIECE.match(run, at)
         if found is None:
             raise QueryError(
-                f"{shorten(run)} is no SPARQL word; a name needs a prefix and a colon, "
+                f"{shorten(run)} is not a SPARQL keyword; a name needs a prefix and a colon, "
                 "as in ':name'"
             )
         yield Token(str(found.lastgroup), found.group())
@@ -188,7 +183,7 @@ def _nest(token: Token, nesting: list[str]) -> None:
         if (depth := len(nesting)) > MAX_DEPTH:
             raise _too_much(f"{depth} levels or more", f"{MAX_DEPTH} levels", "flatten it")
     elif token.kind == "close" and (not nesting or nesting.pop() != _PAIRS[token.text]):
-        raise QueryError(f"{token.text!r} closes nothing that is open; check the brackets")
+        raise QueryError(f"{token.text!r} has no matching opening bracket; check the brackets")
 
 
 def _unreadable(text: str, at: int) -> str:
@@ -213,7 +208,7 @@ def significant(tokens: Iterable[Token]) -> list[Token]:
 
 
 def text_of(tokens: Iterable[Token]) -> str:
-    """The text that tokens were cut from."""
+    """The text of tokens."""
     return "".join(token.text for token in tokens)
 
 
@@ -265,7 +260,7 @@ def refuse_network(read: list[Token]) -> None:
                 "choose another prefix if this is the prefix of a name"
             )
         if token.kind == "word" and "LOAD" in token.text.upper():
-            raise QueryError("LOAD fetches from elsewhere and is not available; use load")
+            raise QueryError("LOAD fetches from other servers and is not available; use load")
 
 
 _CLAUSES: Final = frozenset(
@@ -323,7 +318,7 @@ class _Costs:
             self._skipped -= 1
         elif self._groups:
             around, joined = self._groups.pop()
-            # A group that only brackets is planned together with what it stands in.
+            # A group that only adds braces is planned together with its parent.
             self._here = around + (self._here if joined else 0)
             self._note_patterns()
 
@@ -374,7 +369,7 @@ _PROLOGUE: Final = {
 
 
 def skip_prologue(read: list[Token], at: int = 0) -> int:
-    """Where the text goes on after PREFIX, BASE and VERSION; ``read`` has no space in it."""
+    """The index after PREFIX, BASE and VERSION; ``read`` has no whitespace tokens."""
     while at < len(read) and read[at].kind == "word":
         kinds = _PROLOGUE.get(read[at].text.upper())
         if kinds is None:
@@ -398,7 +393,7 @@ def query_form(tokens: list[Token]) -> str:
     if form in QUERIES:
         return form
     if form in UPDATES:
-        raise QueryError(f"{form} changes data, and a query reads; write with graph_mutate")
+        raise QueryError(f"{form} changes data, and queries are read-only; use graph_mutate")
     raise QueryError("this is not a SPARQL query: it has no SELECT, ASK, CONSTRUCT or DESCRIBE")
 
 
@@ -442,7 +437,7 @@ def update_form(tokens: list[Token]) -> tuple[UpdateOperation, ...]:
         operations.append(operation)
     if not operations:
         raise QueryError(
-            "there is nothing to write here; write INSERT DATA, DELETE DATA, DELETE WHERE or "
+            "the update is empty; write INSERT DATA, DELETE DATA, DELETE WHERE or "
             "DELETE … INSERT … WHERE"
         )
     return tuple(operations)
@@ -505,7 +500,7 @@ class _Reader:
         )
 
     def _place(self) -> int:
-        """Where in the text the next token is."""
+        """The position of the next token in the text."""
         return self._places[self._at] if self._at < len(self._read) else len(self._tokens)
 
     def _word(self) -> str:

@@ -1,8 +1,8 @@
 """Which classes and fields a SPARQL text names, and which of them do not exist.
 
-A light reading of the token stream: it knows where a triple's verb and the
-object of ``a`` stand, through property paths, blank nodes, subqueries and
-templates. It accepts anything; whether the text is SPARQL is the parser's to say.
+A light parse of the token stream: it finds the verb of each triple and the object of ``a``
+through property paths, blank nodes, subqueries and templates. It accepts any text; the
+engine's parser decides whether the text is SPARQL.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WORDS_OF_ROLE: Final = {"class": "class", "predicate": "field", "term": "class 
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A token that means something, and its line."""
+    """A significant token and its line."""
 
     kind: str
     text: str
@@ -37,7 +37,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Named(msgspec.Struct, frozen=True):
-    """A class, field or other term that a text names."""
+    """A class, field or other term in a text."""
 
     role: Role
     iri: str
@@ -160,7 +160,7 @@ class TermScan:
             self.prefixes[name.text.removesuffix(":")] = iri.text[1:-1]
 
     def _template(self) -> None:
-        """What CONSTRUCT builds need not be in the graph."""
+        """Skip a CONSTRUCT template: its terms need not be in the graph."""
         if self._peek("{"):
             self._at += 1
             before = len(self.named)
@@ -185,7 +185,7 @@ class TermScan:
     # --- patterns -----------------------------------------------------------------------
 
     def _group(self) -> None:
-        """The inside of braces: triples and everything that can stand between them."""
+        """The inside of braces: triples and everything allowed between them."""
         place = "subject"
         while (piece := self._next()) is not None and piece.text != "}":
             if piece.text == "{":
@@ -205,7 +205,7 @@ class TermScan:
                 if piece.text == "(":
                     self._flat(")")
         elif word in {"FILTER", "BIND", "HAVING"}:
-            # A function may stand before the parenthesis; a pattern is the group's to read.
+            # A function may precede the parenthesis; a pattern is read by the group.
             while (piece := self._next()) is not None:
                 if piece.text == "(":
                     self._flat(")")
@@ -306,18 +306,18 @@ class Vocabulary:
 
     def unknown(self, named: list[Named]) -> Iterator[tuple[Named, str]]:
         """Each term of this graph's vocabulary that does not exist, and what to write instead."""
-        told: set[tuple[Role, str]] = set()
+        reported: set[tuple[Role, str]] = set()
         for each in named:
             known = self._known(each.role)
             ours = self.own if each.role == "term" else self.names.nodes
             if not each.iri.startswith(ours) or each.iri in known:
                 continue
-            if (each.role, each.iri) not in told:
-                told.add((each.role, each.iri))
+            if (each.role, each.iri) not in reported:
+                reported.add((each.role, each.iri))
                 yield each, self._explain(each, known)
 
     def foreign(self, named: list[Named]) -> Iterator[str]:
-        """Say of each class and predicate of another vocabulary that this graph does not use it."""
+        """Notices for classes and predicates of other vocabularies that this graph does not use."""
         for each in dict.fromkeys(named):
             known = self._known(each.role)
             ours = each.iri.startswith(self.names.nodes)

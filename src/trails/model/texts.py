@@ -1,15 +1,9 @@
-"""Values that are written as text, in a query string or on a command line.
+"""Texts as values, and values as texts: parameters, messages, and the size of JSON.
 
-What can't be read stays text, so that the check of whoever takes it says what is expected.
-
-Small pieces of English for messages: counts and articles.
-
-Why a text is not JSON, in words that its sender understands.
-
-How much there is in a JSON text, found on its bytes before anybody builds values of it.
-
-A few bytes of text can become many objects, and a decoder does nothing else until it is done. So
-a large text is measured first, block by block: others have their turn between two blocks.
+A parameter from a query string or command line that can't be read stays text, so that
+validation reports what is expected. ``count`` and ``with_article`` build English messages. A
+large JSON text is measured on its bytes, block by block, before it is decoded: a few bytes can
+become many objects, and a decoder blocks the event loop until it is done.
 """
 
 from __future__ import annotations
@@ -51,7 +45,7 @@ def _value(wanted: ValueType, text: str) -> object:
 
 
 def read_json(text: str) -> object:
-    """What a text means as JSON, or the text."""
+    """The JSON value of a text, or the text itself."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -75,17 +69,17 @@ def with_article(noun: str) -> str:
 
 _CUT: Final = "Input data was truncated"
 _HALF: Final = (
-    "a text in it has half of a surrogate pair (an escape from \\ud800 to \\udfff on its own), "
-    "which is no character"
+    "a string in it has half of a surrogate pair (an escape from \\ud800 to \\udfff on its own), "
+    "which is not a character"
 )
 
 
-def tell_fault(body: bytes | str, error: msgspec.DecodeError) -> str:
-    """What the decoder found; for it, half of a pair near the end is a text that was cut off."""
-    told = str(error)
-    if "surrogate pair" in told or (told == _CUT and _is_whole(body)):
+def describe_json_error(body: bytes | str, error: msgspec.DecodeError) -> str:
+    """The decoder's message; it reports a lone surrogate near the end as a truncated text."""
+    message = str(error)
+    if "surrogate pair" in message or (message == _CUT and _is_whole(body)):
         return _HALF
-    return told
+    return message
 
 
 def _is_whole(body: bytes | str) -> bool:
@@ -99,7 +93,7 @@ def _is_whole(body: bytes | str) -> bool:
 MAX_DEPTH: Final = 100
 """How deep arrays and objects may nest; the parsers of the MCP SDK give up between 200 and 255."""
 MAX_VALUES: Final = 500_000
-"""Of a large text: decoding more takes too long to do in one go."""
+"""The most values of a large text: decoding more at once takes too long."""
 MAX_PARTS: Final = 100_000
 """Arrays, objects and members of objects, which cost more than other values."""
 TOO_DEEP: Final = f"arrays and objects nest deeper than {MAX_DEPTH} levels"
@@ -112,11 +106,11 @@ _STEPS: Final = {**dict.fromkeys(b"[{", 1), **dict.fromkeys(b"]}", -1)}
 
 
 class JsonTooLargeError(ValueError):
-    """A text of more values than are decoded in one go."""
+    """A text with too many values to decode at once."""
 
 
 def scan_json(body: bytes) -> int:
-    """Refuse a text that is too deep (ValueError) or of too many values (JsonTooLargeError).
+    """Refuse a text that nests too deeply (ValueError) or has too many values (JsonTooLargeError).
 
     Returns how many arrays, objects and members it has. Whether it is JSON is left to the
     decoder.
@@ -141,7 +135,7 @@ def scan_json(body: bytes) -> int:
 
 
 def _without_texts(body: bytes) -> Iterator[bytes]:
-    """The blocks of a JSON text without what is between quotes."""
+    """The blocks of a JSON text without its strings."""
     at, size, is_inside = 0, len(body), False
     while at < size:
         end = min(at + _BLOCK, size)
@@ -161,6 +155,6 @@ def _without_texts(body: bytes) -> Iterator[bytes]:
 
 
 def _skip_text(body: bytes, at: int, end: int) -> int:
-    """Where a text is interrupted: by a quote, the end, or an escape that is not whole."""
+    """The end of a string in a block: a quote, the block's end, or a split escape."""
     found = _TEXT.match(body, at, end)
     return at if found is None else found.end()

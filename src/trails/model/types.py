@@ -1,8 +1,8 @@
 """Descriptors of what a graph may hold: fields, node types, edge types, shapes.
 
-A descriptor is plain data: it is stored content-addressed in the log, compared
-on open, and read by every projection. Types name each other by name, so a
-forward reference is nothing special here.
+A descriptor is plain data: it is stored by content in the log, compared when the graph is
+opened, and read by every projection. Types refer to each other by name, so forward references
+need no special case.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OBJECT = "Object"
 JSON = "Json"
 MAP = "Map"
 _LABELS = ("label", "title", "name")
-"""What people call the field that names a thing."""
+"""Usual names of the field that names an instance."""
 
 
 class ValueType(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,7 +48,7 @@ class ValueType(msgspec.Struct, frozen=True, omit_defaults=True):
         return KINDS.get(self.kind)
 
     def __str__(self) -> str:
-        """As a reader would write it: ``List[Ref[Person]]``."""
+        """For readers: ``List[Ref[Person]]``."""
         inner = self.item or self.target or self.dimension
         return f"{self.kind}[{inner}]" if inner is not None else self.kind
 
@@ -137,7 +137,7 @@ class TypeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True, dict=True)
 
     @cached_property
     def composed(self) -> tuple[tuple[str, bool, bool], ...]:
-        """(name, many, a reference) of the fields whose values are not just values."""
+        """(name, many, is a reference) of the fields that hold sets or references."""
         shapes = ((each.name, each.many, each.target is not None) for each in self.fields)
         return tuple(shape for shape in shapes if shape[1] or shape[2])
 

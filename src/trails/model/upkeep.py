@@ -1,9 +1,4 @@
-"""What upkeep of a graph did: cleaned, compacted, copied.
-
-What a check of a project or graph found.
-
-What is said about programs that speak MCP and their configuration.
-"""
+"""Results of maintenance: cleanup, compaction, backups, checks, and MCP client configuration."""
 
 from __future__ import annotations
 
@@ -23,17 +18,17 @@ KEEP_ALL: Final = Retention()
 
 
 class Cleaned(msgspec.Struct, frozen=True):
-    """What a cleanup dropped."""
+    """What a cleanup removed."""
 
     snapshots: tuple[str, ...]
     folders: tuple[str, ...]
     rows: int
     bytes: int
     activities: int = 0
-    """Those that moved into archives."""
+    """Activities that were moved into archives."""
     archives: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
-    """Scratch space of sandboxes that did not end in order."""
+    """Scratch folders of sandboxes that crashed."""
     dry_run: bool = False
 
 
@@ -45,23 +40,23 @@ class Optimized(msgspec.Struct, frozen=True):
 
 
 class Recovery(msgspec.Struct, frozen=True):
-    """What was recovered of a graph whose log had lost something."""
+    """The result of recovering a graph whose log had lost data."""
 
     graph: str
     status: Literal["sound", "recovered", "lost"]
     """Nothing was missing; everything is back; or something can't be put back."""
     restored: tuple[str, ...] = ()
-    """Commits that came back exactly as they were."""
+    """Commits that were restored exactly."""
     rebuilt: dict[str, str] = {}
-    """Branch → the commit that holds what a view had and no commit has."""
+    """Branch → the new commit with data that only a view still had."""
     lost: tuple[str, ...] = ()
-    """Commits of which nothing is left."""
+    """Commits that are lost."""
     without_history: tuple[int, int] | None = None
-    """The first and the last of the commits of which only the resulting data is back."""
+    """The first and last commit of which only the resulting data was restored."""
     log_problem: str | None = None
     """What is wrong with ``log.db``; its keys, and activities that can't be read, are not back."""
     unusable: tuple[str, ...] = ()
-    """Views that nothing could be taken from, and why."""
+    """Views that could not be used, and why."""
     copy: str | None = None
     """Where the damaged files are now; None where nothing was changed."""
     dry_run: bool = False
@@ -75,24 +70,24 @@ class BackupFile(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What one backup of a graph holds: all that was new since the one before."""
+    """The content of one backup of a graph: everything since the previous one."""
 
     format: int
     graph: str
     base_iri: str
     created: str
-    """When the graph was."""
+    """The time of the backed-up state."""
     made: str
     number: int
-    """Its place in the set, from 1."""
+    """Its number in the set, from 1."""
     previous: str
-    """The digest of the manifest before; empty for the first."""
+    """The digest of the previous manifest; empty for the first."""
     seq: int
     commit: str
-    """The newest commit, and its place in the log."""
+    """The newest commit and its position in the log."""
     heads: dict[str, str]
     ends: dict[str, int]
-    """Stream of the log → its last place."""
+    """Stream of the log → its last position."""
     files: dict[str, BackupFile]
     digest: str = ""
     """SHA-256 of this manifest without its digest."""
@@ -104,21 +99,21 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class RestoreRequest(msgspec.Struct, frozen=True):
-    """What is put back of a backup, and how."""
+    """What to restore from a backup, and how."""
 
     force: bool = False
-    """Move data that is there aside."""
+    """Move existing data aside."""
     graph: str | None = None
-    """None: all that the backup has."""
+    """None: all graphs in the backup."""
     at: str | None = None
-    """As of a commit, a place in the log or a time; None: as of the last backup."""
+    """A commit, a log position or a time; None: the last backup."""
 
 
 Status = Literal["ok", "note", "problem"]
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that was looked at: how it is and, if it is wrong, what to do."""
+    """One checked item: its state and, if something is wrong, what to do."""
 
     name: str
     status: Status
@@ -143,7 +138,7 @@ Outcome = Literal["installed", "replaced", "present", "removed", "absent", "show
 
 
 class ClientPlace(msgspec.Struct, frozen=True):
-    """A file in which a client looks for servers."""
+    """A configuration file of a client."""
 
     client: str
     title: str
@@ -153,7 +148,7 @@ class ClientPlace(msgspec.Struct, frozen=True):
 
 
 class InstallRequest(msgspec.Struct, frozen=True):
-    """Which graph goes into which client's configuration, and how it is reached there."""
+    """Which graph to add to which client's configuration, and how it is reached."""
 
     client: str
     graph: str | None = None
@@ -164,7 +159,7 @@ class InstallRequest(msgspec.Struct, frozen=True):
 
 
 class Installation(msgspec.Struct, frozen=True):
-    """What became of a request, and what the entry is."""
+    """The outcome of an installation, and the entry."""
 
     client: str
     title: str
@@ -173,12 +168,12 @@ class Installation(msgspec.Struct, frozen=True):
     scope: Scope
     file: str
     snippet: str
-    """What one would paste into the file by hand."""
+    """The text to paste into the file by hand."""
     backup: str | None = None
-    """The copy of the file as it was."""
+    """The backup copy of the file."""
     difference: str = ""
-    """How an entry that was there differed, line by line."""
+    """How an existing entry differed, line by line."""
     after: str = ""
-    """What makes the client notice."""
+    """How to make the client reload its configuration."""
     lacks: str = ""
-    """What must be added to the entry by hand, because it is not for files that others read."""
+    """What to add to the entry by hand, because other users can read the file."""

@@ -1,4 +1,4 @@
-"""Addresses: what a resource URI names, and the one grammar in which it is written.
+"""Resource URIs: one grammar, parsed into addresses and written back.
 
 ::
 
@@ -10,11 +10,9 @@
     trails://branch/{branch}/… and trails://at/{commit}/…    schema, stats and all of kg
     <base>/{Type}/{id}                                       an instance by its own IRI
 
-Pure: a text becomes a frozen value or an error that says what would be right. Whether the
-thing exists is for others to find out. A text that is no URI of this grammar is a
-ValidationError; one that names something that Trails has no word for, a NotFoundError.
-
-What can be read by URI, and what reading gives.
+Pure: a text becomes a frozen value, or an error that says what would be right. Whether the
+resource exists is checked elsewhere. A text outside the grammar is a ValidationError; a URI
+whose root Trails does not have is a NotFoundError.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ MAX_URI_BYTES: Final = 8192
 DEFAULT_LIMIT: Final = 100
 MAX_LIMIT: Final = 1000
 MAX_OFFSET: Final = 2**48
-"""More than there can be of a type."""
+"""More instances than a type can have."""
 
 Document = Literal["schema", "stats", "doctor", "branches", "prov/latest", "kg/types"]
 
@@ -48,14 +46,14 @@ _DOCUMENTS: Final[dict[tuple[str, ...], Document]] = {
     ("kg", "types"): "kg/types",
 }
 _ANYWHERE: Final = frozenset({"schema", "stats", "kg"})
-"""What a branch and the past have as well."""
+"""Roots that branches and commits have as well."""
 ROOTS: Final = (
     *("schema", "stats", "doctor", "branches", "prov/latest"),
     *("queries/…", "kg/…", "branch/…", "at/…"),
 )
-"""What can come first."""
+"""The first segments of URIs."""
 _NO_URI: Final = frozenset(' <>{}|^`"\\')
-"""Printable ASCII that stands in no URI unless it is percent-encoded."""
+"""Printable ASCII that must be percent-encoded in a URI."""
 _QUERY_SAFE: Final = "=:/@!$'()*,;?"
 _REFUSED: Final = {
     '"': "a quotation mark",
@@ -67,7 +65,7 @@ _JOINS: Final = frozenset({"and", "or", "&&", "||"})
 
 
 class ReadPoint(msgspec.Struct, frozen=True):
-    """Where to read: ``main``, a branch that is named, or the past as of a commit."""
+    """Where to read: ``main``, another branch, or the state at a commit."""
 
     branch: str | None = None
     commit: str | None = None
@@ -109,7 +107,7 @@ class ListAddress(msgspec.Struct, frozen=True):
 
     @property
     def plain(self) -> bool:
-        """Whether it stands for all instances and not for some of them."""
+        """Whether it names all instances, without a filter or page."""
         return (self.where, self.limit, self.offset, self.cursor) == (None,) * 4
 
 
@@ -125,7 +123,7 @@ Address = DocumentAddress | QueryAddress | ListAddress | InstanceAddress
 
 
 Roots = Callable[[], Sequence[str]]
-"""Those of ``ROOTS`` that somebody is told of; asked only where something is wrong."""
+"""The ``ROOTS`` that an actor may know of; called only for an error message."""
 
 
 def every_root() -> Sequence[str]:
@@ -145,8 +143,8 @@ def parse_address(uri: str, nodes: str, roots: Roots = every_root) -> Address:
         return _parse_own(uri, uri[len(nodes) :])
     if not uri.startswith(SCHEME):
         raise NotFoundError(
-            f"{shorten(uri, 200)} names nothing here; {_start_with(roots)}, and an instance's own "
-            f"IRI is {nodes}{{Type}}/{{id}}",
+            f"{shorten(uri, 200)} is not a resource of this graph; {_start_with(roots)}, "
+            f"and an instance's own IRI is {nodes}{{Type}}/{{id}}",
             uri=uri[:200],
         )
     path, question, query = uri[len(SCHEME) :].partition("?")
@@ -224,8 +222,10 @@ def _parse_local(uri: str, segments: list[str], place: ReadPoint, roots: Roots) 
 
 
 def unknown_address(uri: str, roots: Roots = every_root) -> NotFoundError:
-    """What is said of a URI that names nothing, or nothing for whoever is told of ``roots``."""
-    return NotFoundError(f"{shorten(uri, 200)} names nothing; {_start_with(roots)}", uri=uri[:200])
+    """The error for an unknown URI; it mentions only ``roots``."""
+    return NotFoundError(
+        f"{shorten(uri, 200)} is not a known resource; {_start_with(roots)}", uri=uri[:200]
+    )
 
 
 def _start_with(roots: Roots) -> str:
@@ -330,7 +330,7 @@ def _is_joined(value: str) -> bool:
 
 
 def _pairs(words: list[str]) -> Iterator[tuple[str, str]]:
-    """Each word with the two after it, which is where a condition would stand."""
+    """Each word with the two after it, where a condition could be."""
     for at, word in enumerate(words):
         yield word, " ".join(words[at + 1 : at + 3])
 
@@ -345,7 +345,7 @@ def _check_text(uri: str) -> None:
         _refuse(f"the URI is longer than {MAX_URI_BYTES} bytes; shorten it")
     if not uri.isprintable():
         _refuse(
-            f"{shorten(uri, 200)} holds a control character or one that is no character; "
+            f"{shorten(uri, 200)} contains a control character or a lone surrogate; "
             "percent-encode it"
         )
     if "#" in uri:
@@ -353,11 +353,11 @@ def _check_text(uri: str) -> None:
 
 
 def _check_characters(uri: str) -> None:
-    """After the parts, so that a mistake in one of them is told first."""
+    """Checked after the parts, so that a mistake in one of them is reported first."""
     if not _NO_URI.isdisjoint(uri):
         found = next(each for each in uri if each in _NO_URI)
         _refuse(
-            f"{found!r} can't stand in a URI; percent-encode it as {quote(found, safe='')}: "
+            f"{found!r} is not allowed in a URI; percent-encode it as {quote(found, safe='')}: "
             f"{shorten(quote(uri, safe='%:/?&=+,;@!$()*~' + chr(39)), 300)}"
         )
 
@@ -366,12 +366,12 @@ def _part(segment: str) -> str:
     """A segment of a path as text; '.' and '..' would be steps, however they are written."""
     text = _decode(segment)
     if text in {".", ".."}:
-        _refuse(f"{shorten(segment)} is a step and no name; leave it out")
+        _refuse(f"{shorten(segment)} is a path step, not a name; remove it")
     return text
 
 
 def _decode(part: str, field: str = "uri") -> str:
-    """A part of a URI as the text that it stands for."""
+    """A part of a URI, decoded."""
     if "%" not in part:
         return part
     for piece in part.split("%")[1:]:
@@ -452,7 +452,7 @@ class ResourceList(msgspec.Struct, frozen=True):
     """What an actor may read."""
 
     version: str
-    """Changes whenever the lists do; what is encoded from them is kept under it."""
+    """Changes whenever the lists do; encoded lists are cached by it."""
     resources: tuple[ListedResource, ...]
     templates: tuple[ResourceTemplate, ...]
 
@@ -466,7 +466,7 @@ class Content(msgspec.Struct, frozen=True):
 
 
 class Completions(msgspec.Struct, frozen=True):
-    """Values that may stand in a template, nearest first."""
+    """Completions for a template's variable, nearest first."""
 
     values: tuple[str, ...]
     """At most 100."""

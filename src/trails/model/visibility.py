@@ -1,15 +1,10 @@
-"""Sight: what of a graph's types one actor may read and change.
+"""What one actor may see and change of a graph's types.
 
-The engine is handed a sight and keeps to it; who has which is decided elsewhere.
-
-Lens: types and nodes with what is hidden taken out.
-
-What is left is what there would be if the hidden types and fields had never been declared.
-
-Facets: the kinds of statements that a lens can tell apart.
-
-Whether somebody sees a change follows from its facets alone, and there are no more of them
-than types and fields, however many nodes change: so changes are told by them.
+``Visibility`` names the hidden types and fields; policies decide it, and the engine applies
+it. ``SchemaFilter`` removes them from schemas and nodes: the result is what there would be if
+they had never been declared. ``ChangeKey`` says what a change is about (a type, a field, the
+type of a reference). Whether an actor sees a change depends on its key alone, and there are
+few keys however many nodes change, so changes are reported by key.
 """
 
 from __future__ import annotations
@@ -25,25 +20,25 @@ from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema, ShapeDescriptor, TypeDescriptor
 
 ENDS: Final = ("source", "target")
-"""The fields of an edge that say what it joins."""
+"""The fields of an edge that name its two nodes."""
 
 
 class ChangeKey(NamedTuple):
-    """What a statement is about: that a node is there, or one of its fields."""
+    """What a statement is about: the existence of a node, or one of its fields."""
 
     type: str
     field: str = ""
     """Empty for the node itself."""
     target: str = ""
-    """The type of what a reference leads to."""
+    """The type of the referenced node."""
     ends: tuple[str, ...] = ()
-    """The types of what an edge joins."""
+    """The types of the two nodes of an edge."""
 
 
 def change_keys_between(
     schema: Schema, before: NodeState | None, after: NodeState | None
 ) -> Iterator[ChangeKey]:
-    """In what a node changed; it was made or deleted where one of its states is None."""
+    """The keys of a node's changes; it was created or deleted if one state is None."""
     state = before if after is None else after
     if state is None:
         return
@@ -69,7 +64,7 @@ def change_keys_between(
 
 
 def type_of(handle: object) -> str:
-    """The type of the node that a reference leads to."""
+    """The type of the referenced node."""
     return str(handle).partition("/")[0]
 
 
@@ -83,27 +78,27 @@ _ENDS: Final = ("source", "target")
 
 
 class SchemaFilter(msgspec.Struct, frozen=True):
-    """What is seen of a schema and of its nodes.
+    """The visible part of a schema and of its nodes.
 
-    What identifies an instance can't be hidden by itself, since its IRI would tell it: a type
-    whose key is hidden is hidden as a whole, and so is an edge type with a hidden end.
+    The identity of an instance can't be hidden alone, because its IRI reveals it: a type whose
+    key is hidden is hidden as a whole, and so is an edge type with a hidden end.
     """
 
     schema: Schema
-    """The types that are left."""
+    """The visible types."""
     hidden: frozenset[str]
-    """The types that do not exist."""
+    """The hidden types."""
     hidden_fields: Mapping[str, frozenset[str]]
-    """What visible types do not have, fields that refer to hidden types among them."""
+    """The hidden fields of visible types, including references to hidden types."""
     partial_refs: Mapping[str, frozenset[str]]
-    """Fields by type that may refer to instances of hidden types; such values do not exist."""
+    """Fields by type that may refer to instances of hidden types; such values are removed."""
     partial_edges: frozenset[str]
-    """Edge types of which some may join instances of hidden types; such edges do not exist."""
+    """Edge types that may join instances of hidden types; such edges are removed."""
     partly_hidden: Mapping[str, frozenset[str]]
-    """Fields by type whose stored values are not for every instance what is seen of them."""
+    """Fields by type whose stored and visible values may differ."""
 
     def knows(self, handle: str) -> bool:
-        """Whether a node with this handle can exist at all, going by its type."""
+        """Whether the type of this handle is visible."""
         return handle.partition("/")[0] in self.schema.by_name
 
     def shows(self, key: ChangeKey) -> bool:
@@ -117,7 +112,7 @@ class SchemaFilter(msgspec.Struct, frozen=True):
         )
 
     def apply(self, state: NodeState) -> NodeState | None:
-        """A node without what is hidden of it; None when it does not exist."""
+        """The visible part of a node; None if the node is hidden."""
         name, values = state.type, state.values
         descriptor = self.schema.by_name.get(name)
         if descriptor is None:
@@ -126,8 +121,8 @@ class SchemaFilter(msgspec.Struct, frozen=True):
             self.knows(str(values.get(end, ""))) for end in _ENDS
         ):
             return None
-        # What is left is kept, rather than what is hidden dropped: a field that was declared
-        # after the lens was made is not seen through it.
+        # Keep known fields instead of dropping hidden ones: a field that was declared after
+        # this filter was made must not be shown.
         known, partial = descriptor.by_name, self.partial_refs.get(name, ())
         if not partial and values.keys() <= known.keys():
             return state
@@ -137,7 +132,7 @@ class SchemaFilter(msgspec.Struct, frozen=True):
         return NodeState(name, state.id, left)
 
     def _drop_hidden(self, values: dict[str, object], field: str) -> None:
-        """Take references to nodes that do not exist out of a field."""
+        """Remove references to hidden nodes from a field."""
         value = values.get(field)
         if isinstance(value, tuple):
             kept = tuple(each for each in value if self.knows(str(each)))
@@ -152,7 +147,7 @@ class SchemaFilter(msgspec.Struct, frozen=True):
 def make_schema_filter(
     schema: Schema, hidden_types: Iterable[str], hidden_fields: Mapping[str, frozenset[str]]
 ) -> SchemaFilter:
-    """The lens that hides some types and fields, and what can't be without them."""
+    """A filter that hides types and fields, and everything that depends on them."""
     hidden, partial, gone = _close(schema, hidden_types, hidden_fields)
     types = [_restrict_type(schema, each, hidden, gone) for each in schema.types]
     seen = Schema.of(
@@ -186,9 +181,9 @@ def make_schema_filter(
 def _close(
     schema: Schema, hidden_types: Iterable[str], hidden_fields: Mapping[str, frozenset[str]]
 ) -> tuple[frozenset[str], frozenset[str], dict[str, frozenset[str]]]:
-    """What is hidden with what is said to be: types, edge types in part, fields.
+    """Everything that must be hidden: types, partly hidden edge types, fields.
 
-    Hiding one thing may take others along, so it is repeated until nothing more is.
+    Hiding one thing may require hiding others, so this repeats until nothing changes.
     """
     hidden = frozenset(hidden_types) & schema.by_name.keys()
     while True:
@@ -199,7 +194,7 @@ def _close(
             and any(not hidden.isdisjoint(schema.family(end)) for end in _ends(each))
         )
         out_of_reach = hidden.union(
-            # Whether such an edge exists is not told by a reference to it.
+            # A reference must not reveal whether such an edge exists.
             *(schema.lineage(name) for name in partial)
         )
         gone = {
@@ -263,7 +258,7 @@ def _restrict_type(
 def _restrict_shapes(
     schema: Schema, hidden: frozenset[str], gone: Mapping[str, frozenset[str]]
 ) -> Iterable[ShapeDescriptor]:
-    """Rules for visible fields; those of a hidden type go to the visible ones that extend it."""
+    """Rules for visible fields; rules of a hidden type move to its visible subtypes."""
     for shape in schema.shapes:
         for target in _topmost(schema, shape.target or "", hidden):
             fields = tuple(each for each in shape.fields if each.name not in gone[target])
@@ -272,7 +267,7 @@ def _restrict_shapes(
 
 
 def _topmost(schema: Schema, name: str, hidden: frozenset[str]) -> Iterable[str]:
-    """The type if it is visible, else the visible ones nearest below it."""
+    """The type if it is visible, else its nearest visible subtypes."""
     if name not in hidden:
         yield name
         return
@@ -282,33 +277,33 @@ def _topmost(schema: Schema, name: str, hidden: frozenset[str]) -> Iterable[str]
 
 
 class Visibility(msgspec.Struct, frozen=True, dict=True):
-    """What is out of sight. Nothing is, unless it is said."""
+    """What is hidden from an actor, and what it may not change. By default nothing."""
 
     hidden: frozenset[str] = frozenset()
-    """Types that do not exist for this actor; every type where it may read nothing."""
+    """Types that the actor can't see; all types if it may read nothing."""
     hidden_fields: Mapping[str, frozenset[str]] = {}
-    """Fields of visible types that do not exist for it, inherited ones under each type."""
+    """Fields of visible types that it can't see; inherited fields are listed under each type."""
     fixed: frozenset[str] = frozenset()
-    """Types that it may not change, though it may see them."""
+    """Types that it may see but not change."""
 
     @property
     def reads_all(self) -> bool:
-        """Whether nothing is out of sight."""
+        """Whether nothing is hidden."""
         return not self.hidden and not any(self.hidden_fields.values())
 
     @cached_property
     def key(self) -> Hashable:
-        """Equal for sights that hide the same; what is made for a sight is kept under it."""
+        """Equal if the same is hidden; a cache key."""
         fields = ((name, frozenset(hidden)) for name, hidden in self.hidden_fields.items())
         return self.hidden, frozenset(fields)
 
     def filter(self, schema: Schema) -> SchemaFilter:
-        """How nodes of some types are seen; made once."""
+        """The filter for a schema; cached."""
         make = partial(make_schema_filter, schema, self.hidden, self.hidden_fields)
         return _filters.get((schema.digest, self.key), make)
 
     def restrict(self, schema: Schema) -> Schema:
-        """The types as if what is hidden had never been declared."""
+        """The schema without what is hidden."""
         return schema if self.reads_all else self.filter(schema).schema
 
 

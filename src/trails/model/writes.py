@@ -1,12 +1,8 @@
-"""What is loaded, how, and what came of it.
+"""Loads, mutations and idempotency keys, as values.
 
-What a change of the graph did.
-
-Idempotency keys: the first outcome of a write, kept so that a retry gets it again.
-
-A key belongs to one actor and one branch, and stands for one request. Sent again, the
-request is not repeated but answered with what came of it the first time; another request
-with the same key is a conflict. A write that failed leaves no key behind.
+An idempotency key belongs to one actor, one branch and one request. A repeated request is
+answered with the first outcome and not run again; another request with the same key is a
+conflict. A write that failed stores no key.
 """
 
 from __future__ import annotations
@@ -26,12 +22,12 @@ Mode = Literal["merge", "append", "overwrite"]
 
 
 class LoadLimits(msgspec.Struct, frozen=True):
-    """How much a file may be, beyond what is sent."""
+    """Limits on the decompressed size of files."""
 
     expanded: int = 16 << 30
     """Bytes of a file, decompressed."""
     ratio: int = 200
-    """Bytes for each byte of a compressed file, beyond the first 64 MiB."""
+    """The largest compression ratio beyond the first 64 MiB."""
     blank_lines: int = 100_000
 
 
@@ -43,15 +39,15 @@ class LoadRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     files: tuple[Path | IO[bytes] | Iterable[bytes], ...]
     format: str | None = None
-    """Where None, the files' names tell."""
+    """None: taken from the names of the files."""
     mode: Mode = "merge"
     type_name: str | None = None
     """For CSV: the type of the rows."""
     separator: str = "|"
-    """For CSV: what stands between the values of a list."""
+    """For CSV: the separator of list values."""
     branch: str = "main"
     source: str | None = None
-    """A branch or commit; given, ``branch`` is forked from it where it does not exist."""
+    """A branch or commit from which ``branch`` is created if it does not exist."""
     message: str = ""
     expected_head: str | None = None
     idempotency_key: str | None = None
@@ -64,12 +60,12 @@ class LoadResult(msgspec.Struct, frozen=True):
     commit: str | None
     """None when nothing changed."""
     nodes: int = 0
-    """How many nodes the files gave, edges among them."""
+    """The number of nodes in the files, including edges."""
     deleted: int = 0
     forked: bool = False
-    """Whether the branch was made for it."""
+    """Whether the branch was created for it."""
     replayed: bool = False
-    """The idempotency key was known: the commit is the earlier one, nothing was done now."""
+    """The idempotency key was known: this is the earlier commit; nothing was done now."""
 
 
 Op = Literal["create", "update", "delete", "upsert"]
@@ -90,26 +86,26 @@ class Mutation(msgspec.Struct, frozen=True):
     commit: str | None
     applied: tuple[Applied, ...] = ()
     replayed: bool = False
-    """The idempotency key was known: the commit is the earlier one, nothing was done now."""
+    """The idempotency key was known: this is the earlier commit; nothing was done now."""
 
 
 KEEP_DAYS: Final = 30
-"""For how long a key is kept, unless the settings say otherwise."""
+"""How long a key is kept, unless the settings say otherwise."""
 
 
 class KeyedOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What came of a write that was sent with a key."""
+    """The outcome of a write with a key."""
 
     branch: str
     actor: str
     key: str
     request: str
-    """A digest of what was asked for; empty where a version before digests wrote it."""
+    """A digest of the request; empty if written by a version without digests."""
     expires: str
     commit: str | None = None
-    """The commit that it made or moved the branch to; None where nothing changed."""
+    """The commit that it created or moved the branch to; None if nothing changed."""
     result: Mapping[str, object] = {}
-    """What else the operation answered, in JSON form."""
+    """The rest of the operation's result, in JSON form."""
 
 
 class RequestDigest:
@@ -121,8 +117,8 @@ class RequestDigest:
             self.add(part)
 
     def add(self, part: object) -> None:
-        """Take one more part: anything that JSON can say, and instances of node types."""
-        # Not msgspec, which refuses lone surrogates; what a request holds is checked later.
+        """Add a part: a JSON value, or one with instances of node types."""
+        # Not msgspec, which refuses lone surrogates; the request is validated later.
         text = json.dumps(part, sort_keys=True, separators=(",", ":"), default=_plain)
         self._hash.update(text.encode() + b"\n")
 
@@ -132,7 +128,7 @@ class RequestDigest:
 
 
 def _plain(value: object) -> object:
-    """What JSON has no form for, as something that it has one for."""
+    """A value without a JSON form, as one that has a form."""
     if isinstance(value, msgspec.Struct):
         return msgspec.structs.asdict(value)
     if isinstance(value, set | frozenset):
@@ -142,7 +138,7 @@ def _plain(value: object) -> object:
 
 
 def expiry(time: str, days: int) -> str:
-    """When a key that was used at a time is forgotten."""
+    """When a key that was used at ``time`` expires."""
     end = datetime.fromisoformat(time) + timedelta(days=days)
     return end.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

@@ -1,20 +1,10 @@
-"""Project a schema into a document for readers: types, fields, constraints, RDF names.
+"""Project schema, registry and nodes into documents for readers.
 
-Pure. What a field allows is the JSON Schema that calls and writes are judged by.
-
-Project the registry into a reference for readers, as Markdown.
-
-Pure: same Registry, same text. What a field or parameter allows is spelled from the
-same rule table that enforces it.
-
-Project a node into JSON-LD: expanded names, no context to fetch.
-
-Pure. A JSON-LD processor reads from the document exactly the statements that the graph
-holds of the node: every literal is spelled in its stored form beside its datatype, since
-a JSON number would lose digits. A field without a value is there too, as null or as an
-empty array, which say nothing in JSON-LD but tell a reader what could be there.
-
-Project types and tools into the words that a server is introduced with.
+Pure. The schema document and the Markdown reference state constraints from the same table that
+enforces them. A node becomes JSON-LD with expanded names and no context to fetch; a JSON-LD
+processor reads from it exactly the stored statements: every literal has its stored form and its
+datatype, because a JSON number would lose digits. A field without a value is null or an empty
+array, which JSON-LD ignores, so that readers see which fields exist.
 """
 
 from __future__ import annotations
@@ -239,7 +229,7 @@ class _TypeDocument:
 
 
 def _encoder(field: PredicateDescriptor, names: Names) -> Encode:
-    """Value → what stands for it in the document."""
+    """Value → its form in the document."""
     row = field.type.scalar.row
     if row is None:
         nodes = names.nodes
@@ -256,7 +246,7 @@ _MOST: Final = 40
 def project_instructions(
     project: str, graph: str, types: Sequence[TypeDescriptor], tools: Sequence[Tool]
 ) -> str:
-    """For a model that has never seen this server: what it is, where to begin, how errors look.
+    """Instructions for a model: what this server is, where to begin, how errors look.
 
     ``types`` and ``tools`` are those that it may see and use; nothing else is named.
     """
@@ -283,7 +273,7 @@ _BEGIN: Final[_Texts] = (
     (
         frozenset({"graph_snapshot", "schema_get"}),
         (
-            "graph_snapshot tells what there is, schema_get which fields a type has. Read "
+            "graph_snapshot lists the types, schema_get the fields of a type. Read "
             "instances at trails://kg/<Type> and trails://kg/<Type>/<id>."
         ),
     ),
@@ -315,10 +305,10 @@ _ERRORS: Final = (
 def _tell_types(types: Sequence[TypeDescriptor]) -> list[str]:
     if not types:
         return ["It shows no types."]
-    told = [f"- {each.name}: {_first_line(each.description)}" for each in types[:_MOST]]
+    listed = [f"- {each.name}: {_first_line(each.description)}" for each in types[:_MOST]]
     if len(types) > _MOST:
-        told.append(f"- and {len(types) - _MOST} more; schema_get describes them all")
-    return ["Its types:", *told]
+        listed.append(f"- and {len(types) - _MOST} more; schema_get describes them all")
+    return ["Its types:", *listed]
 
 
 def _tell_capabilities(names: Sequence[str]) -> list[str]:

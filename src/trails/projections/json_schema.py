@@ -1,9 +1,8 @@
-"""Project fields, types and a capability's input into JSON Schema (2020-12).
+"""Project fields, types and the input of a capability into JSON Schema (2020-12).
 
-A fold over two tables, the kinds and the rules, which also make the coercers:
-a value is accepted by the schema exactly when it is accepted at the call. What
-JSON Schema has no word for is told in ``description``; nothing is dropped.
-Types are written inline, without ``$ref``, since many clients follow none.
+A fold over the tables of kinds and constraints, which also make the validator: the schema
+accepts a value exactly when a call does. Rules that JSON Schema can't express are written into
+``description``. Types are inlined, without ``$ref``, because many clients do not follow it.
 """
 
 from __future__ import annotations
@@ -92,12 +91,12 @@ def _project_declared(
 ) -> Document:
     document = _project_object(descriptor.fields, declared, (*inside, descriptor.name))
     if isinstance(descriptor, TypeDescriptor):
-        _tell_stored_fields(document, descriptor.fields)
-        _tell(document, _tell_type(descriptor, declared))
-    return _tell(document, (), first=descriptor.description)
+        _describe_stored_fields(document, descriptor.fields)
+        _extend_description(document, _describe_type(descriptor, declared))
+    return _extend_description(document, (), first=descriptor.description)
 
 
-def _tell_stored_fields(document: Document, fields: Iterable[PredicateDescriptor]) -> None:
+def _describe_stored_fields(document: Document, fields: Iterable[PredicateDescriptor]) -> None:
     properties: dict[str, Document] = document["properties"]  # type: ignore[assignment]
     for field in fields:
         notes = []
@@ -113,10 +112,10 @@ def _tell_stored_fields(document: Document, fields: Iterable[PredicateDescriptor
             notes.append("Its text can be searched.")
         if field.iri not in {"", field.name}:
             notes.append(f"Its RDF predicate is {field.iri}.")
-        _tell(properties[field.name], notes)
+        _extend_description(properties[field.name], notes)
 
 
-def _tell_type(descriptor: TypeDescriptor, declared: TypeLookup) -> Iterable[str]:
+def _describe_type(descriptor: TypeDescriptor, declared: TypeLookup) -> Iterable[str]:
     for group in descriptor.unique:
         yield f"Unique together: {', '.join(group)}."
     if edge := descriptor.edge:
@@ -128,13 +127,13 @@ def _tell_type(descriptor: TypeDescriptor, declared: TypeLookup) -> Iterable[str
                 yield f"Each {end} may have at most {high}."
     if descriptor.name in declared.schema.by_name:
         for shape in declared.schema.shapes_of(descriptor.name):
-            yield from _tell_shape(shape)
+            yield from _describe_shape(shape)
 
 
-def _tell_shape(shape: ShapeDescriptor) -> Iterable[str]:
-    """The rules that a shape adds to a node type; they are judged when it is saved."""
+def _describe_shape(shape: ShapeDescriptor) -> Iterable[str]:
+    """The rules that a shape adds to a node type; they are checked on save."""
     for field in shape.fields:
-        rules = [_tell_rule(rule, limit) for rule, limit in rules_of(field)]
+        rules = [_describe_rule(rule, limit) for rule, limit in rules_of(field)]
         if field.required:
             rules.append("is required")
         if field.many and field.min_count > 1:
@@ -157,13 +156,13 @@ def _project_field(
     field: PredicateDescriptor, declared: TypeLookup, inside: tuple[str, ...]
 ) -> Document:
     document = _project_value(field.type.scalar, declared, inside)
-    _tell(document, _apply_rules(document, field))
+    _extend_description(document, _apply_rules(document, field))
     if field.many:
         document = _array_of(document, field)
     document = _with_null(document) if is_omissible(field) else _without_null(document)
     if field.default is not None:
         document["default"] = _listed(field.default)
-    return _tell(document, (), first=field.description)
+    return _extend_description(document, (), first=field.description)
 
 
 def _array_of(items: Document, field: PredicateDescriptor) -> Document:
@@ -175,17 +174,17 @@ def _array_of(items: Document, field: PredicateDescriptor) -> Document:
     return document
 
 
-def _tell_rule(rule: Rule, limit: object) -> str:
+def _describe_rule(rule: Rule, limit: object) -> str:
     return rule.phrase.format(", ".join(map(str, limit)) if isinstance(limit, tuple) else limit)
 
 
 def _apply_rules(document: Document, field: PredicateDescriptor) -> list[str]:
-    """Put the rules of a value into its schema; give those that it can't hold, in words."""
+    """Add constraints to the schema; return those that it can't express, in words."""
     notes = []
     for rule, limit in rules_of(field):
         if not _can_say(rule, document, field.type.scalar):
-            told = _tell_rule(rule, limit)
-            notes.append(f"{told[0].upper()}{told[1:]}.")
+            phrase = _describe_rule(rule, limit)
+            notes.append(f"{phrase[0].upper()}{phrase[1:]}.")
         elif rule.keyword not in document:
             document[rule.keyword] = _listed(limit)
         elif rule.tighter is not None:
@@ -196,7 +195,7 @@ def _apply_rules(document: Document, field: PredicateDescriptor) -> list[str]:
 
 
 def _can_say(rule: Rule, document: Document, value_type: ValueType) -> bool:
-    """Whether a keyword means for the JSON form what its rule means for the value."""
+    """Whether the keyword means the same for the JSON form as the rule for the value."""
     if rule.json_types:
         return document.get("type") in rule.json_types
     row = value_type.row
@@ -217,7 +216,7 @@ def _project_kind(value_type: ValueType, declared: TypeLookup, inside: tuple[str
     del declared, inside
     row = value_type.row
     if row is None:
-        raise LookupError(f"{value_type.kind} is no kind of value")
+        raise LookupError(f"{value_type.kind} is not a kind of value")
     document: Document = deepcopy(dict(row.schema))
     if value_type.dimension is not None:
         document["minItems"] = document["maxItems"] = value_type.dimension
@@ -256,7 +255,7 @@ def _project_target(
 ) -> Document:
     name = value_type.target or ""
     if name in inside:
-        # Inline, a shape that holds itself would never end.
+        # A recursive shape can't be inlined.
         return {"type": "object", "description": f"Another {name}, with the same fields."}
     descriptor = declared.shapes.get(name) or declared.schema.by_name[name]
     return _project_declared(descriptor, declared, inside)
@@ -269,7 +268,7 @@ _FORMS: Final[Mapping[str, Callable[[ValueType, TypeLookup, tuple[str, ...]], Do
     JSON: _project_json,
     MAP: _project_map,
 }
-"""The values that are no row of the kind table."""
+"""Value types that are not in the kind table."""
 
 
 # --- parts of documents ------------------------------------------------------
@@ -294,9 +293,9 @@ def _without_null(document: Document) -> Document:
     return document if "type" in document else {**document, "not": {"type": "null"}}
 
 
-def _tell(document: Document, notes: Iterable[str], *, first: str = "") -> Document:
-    """Put words around what the description says already."""
-    told = [first, str(document.pop("description", "")), *notes]
-    if any(told):
-        document["description"] = " ".join(filter(None, told))
+def _extend_description(document: Document, notes: Iterable[str], *, first: str = "") -> Document:
+    """Extend the description."""
+    texts = [first, str(document.pop("description", "")), *notes]
+    if any(texts):
+        document["description"] = " ".join(filter(None, texts))
     return document

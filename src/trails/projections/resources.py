@@ -1,8 +1,8 @@
-"""Project a schema into the list of what can be read by URI.
+"""Project a schema into the list of resources.
 
-Pure: same types, same list: first the documents that are always there, then one list a
-type, in name order. Instances are not enumerated; templates say how to reach them. The
-descriptions are for a reader that has never seen Trails.
+Pure: fixed documents first, then one list per type, in name order. Instances are not
+enumerated; URI templates say how to reach them. Descriptions assume a reader who does not know
+Trails.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _of_type(descriptor: TypeDescriptor) -> tuple[ResourceTemplate, ResourceTemp
 
 
 def _example(descriptor: TypeDescriptor) -> str:
-    """A filter that makes sense for a type, where a field has a choice of values."""
+    """An example filter for a type, if a field has a choice of values."""
     for field in descriptor.fields:
         if field.one_of and field.type.scalar.kind == "String":
             return f" (for example where={field.name}={field.one_of[0]})"
@@ -168,14 +168,14 @@ def _example(descriptor: TypeDescriptor) -> str:
 
 
 def _meaning(descriptor: TypeDescriptor) -> str:
-    """What a type is, in the first paragraph that its author wrote."""
-    told = " ".join(descriptor.description.partition("\n\n")[0].split())
-    if told and not told.endswith((".", "!", "?")):
-        told += "."
+    """The first paragraph of a type's description."""
+    text = " ".join(descriptor.description.partition("\n\n")[0].split())
+    if text and not text.endswith((".", "!", "?")):
+        text += "."
     if edge := descriptor.edge:
         source, target = with_article(edge.source), with_article(edge.target)
-        told = f"{told} Joins {source} (source) to {target} (target).".strip()
-    return f" {told}" if told else ""
+        text = f"{text} Joins {source} (source) to {target} (target).".strip()
+    return f" {text}" if text else ""
 
 
 def _others() -> Iterator[ResourceTemplate]:

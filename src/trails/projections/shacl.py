@@ -1,10 +1,9 @@
 """Project a schema into SHACL, as Turtle.
 
-Pure: same schema, same names, same text. What a node's own values can break is
-SHACL Core; uniqueness is SHACL-SPARQL, the only part of SHACL that compares
-nodes. A pattern that XPath's expressions can't say is left as a comment.
-Each shape holds what its own type declares: instances carry the classes of all
-their ancestors, so the ancestors' shapes apply to them as well.
+Pure. Constraints on a node's own values are SHACL Core; uniqueness is SHACL-SPARQL, the only
+part of SHACL that compares nodes. Constraints and patterns without a SHACL form become
+comments. Each shape holds what its own type declares: instances carry the classes of all their
+ancestors, so the ancestors' shapes apply as well.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def project_shacl(schema: Schema, names: Names) -> str:
 
 
 class _Writer:
-    """Says in SHACL's words what the descriptors of one graph say."""
+    """Translates the descriptors of one graph into SHACL."""
 
     def __init__(self, schema: Schema, names: Names) -> None:
         self._schema = schema
@@ -81,7 +80,7 @@ class _Writer:
         return _iri(name) if ":" in name else f":{name}"
 
     def shape_name(self, name: str) -> str:
-        """A shape's own name; no type is named like it, for type names have no hyphen."""
+        """A shape's own name; type names have no hyphen, so it is unique."""
         return f":{name}-shape"
 
     def _full(self, name: str) -> str:
@@ -258,7 +257,7 @@ def _pattern(pattern: str) -> tuple[str, str]:
     return "sh:pattern", _text(translated)
 
 
-# XPath's \d, \w and \s know all of Unicode, or less of it, than those of ECMA-262 do.
+# XPath's \d, \w and \s match other characters than those of ECMA-262.
 _CLASSES: Final = {
     "d": "0-9",
     "w": "A-Za-z0-9_",
@@ -326,7 +325,7 @@ def _text(value: str) -> str:
 
 
 def _visible(char: str) -> str:
-    """Characters that a reader, or another tool, might not see or keep are escaped."""
+    """Escape characters that readers or other tools might not show or keep."""
     return char if char.isprintable() else f"\\U{ord(char):08X}"
 
 

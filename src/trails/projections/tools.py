@@ -1,10 +1,7 @@
-"""Project capabilities and stored queries into tools.
+"""Project capabilities and stored queries into tools, and check their names for MCP clients.
 
-Pure: same registry, same tools. Knows nothing of actors or of how a call is made.
-
-Project stored queries into tools: parameters in ``params``, beside the control arguments.
-
-What of a registry's tools would trouble an MCP client or its user.
+Pure: knows nothing of actors or of how a call is made. A stored query takes its parameters in
+``params``, beside the control arguments.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ from trails.projections.json_schema import (
 from trails.registry.registry import Registry
 
 RESULT: Final = "result"
-"""The key under which a result that is no object is put."""
+"""The key of a result that is not an object."""
 
 BRANCH: Final = PredicateDescriptor(
     name="branch",
@@ -88,7 +85,7 @@ def spell_title(name: str) -> str:
 
 
 def is_wrapped(output: ValueType | None) -> bool:
-    """Whether a result is put into an object, because it is not surely one itself."""
+    """Whether a result is wrapped in an object, because it may not be one."""
     return output is None or output.nullable or output.kind not in {OBJECT, REF, JSON}
 
 
@@ -121,7 +118,7 @@ def _project_result(output: ValueType, declared: TypeLookup, inside: tuple[str, 
 def _project_instance(name: str, declared: TypeLookup, inside: tuple[str, ...]) -> Document:
     """An instance as results show it: with its IRI once it is stored, references as IRIs."""
     if name in inside:
-        # Inline, a shape that holds itself would never end.
+        # A recursive shape can't be inlined.
         return {"type": "object", "description": f"Another {name}, with the same fields."}
     shape = declared.shapes.get(name)
     descriptor = shape or declared.schema.by_name[name]
@@ -153,7 +150,7 @@ def _project_shown(
     if field.many:
         document = {"type": "array", "items": document}
     elif "type" in document:
-        # An instance that was never saved may lack even what is required.
+        # An instance that was never saved may lack required fields.
         document["type"] = [document["type"], "null"]
     if field.description:
         document["description"] = field.description
@@ -194,7 +191,7 @@ def project_query_input(query: StoredQuery, declared: TypeLookup) -> Document:
 
 
 def with_params(query: StoredQuery, declared: TypeLookup) -> TypeLookup:
-    """Declarations beside which the parameters of a query are a shape."""
+    """The declarations, with the parameters of a query as a shape."""
     shape = ShapeDescriptor(PARAMS, query.params)
     return _WithParams({**declared.shapes, PARAMS: shape}, declared.schema)
 
@@ -212,12 +209,12 @@ def params_field(query: StoredQuery) -> PredicateDescriptor:
 
 
 def query_controls(query: StoredQuery) -> tuple[PredicateDescriptor, ...]:
-    """The control arguments; a query that changes data can't change the past."""
+    """The control arguments; a query that changes data can't run on a snapshot."""
     return (BRANCH,) if query.mutation else (BRANCH, SNAPSHOT)
 
 
 _COMMON: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What every common client takes as it is."""
+"""Names that every common client accepts."""
 _SECRET: Final = re.compile(
     r"(^|_)(password|passwd|passphrase|secret|token|api_?key|credentials?|private_?key)($|_)"
 )
@@ -225,7 +222,7 @@ _SHOWN: Final = 5
 
 
 def examine_tools(registry: Registry) -> Iterator[Finding]:
-    """Names that some client refuses, and arguments that ask for secrets."""
+    """Report names that some clients refuse, and arguments that ask for secrets."""
     names = list(registry.tools)
     long = [name for name in names if len(name) > 64]
     dotted = [name for name in names if len(name) <= 64 and not _COMMON.fullmatch(name)]
@@ -244,7 +241,7 @@ def examine_tools(registry: Registry) -> Iterator[Finding]:
             f"{portable_name(dotted[0])!r} works as well",
         )
     if not long and not dotted:
-        yield Finding("tool names", "ok", f"{len(names)} that every common client takes")
+        yield Finding("tool names", "ok", f"{len(names)} that every common client accepts")
     for capability in (*registry.capabilities.values(), *registry.metas.values()):
         yield from _examine_arguments(capability)
 
@@ -266,7 +263,7 @@ def _examine_arguments(capability: Capability) -> Iterator[Finding]:
 
 
 def _several(names: Iterable[str]) -> str:
-    """Some names, and how many more there are."""
+    """Some names, and the number of the others."""
     names = list(names)
     shown, more = ", ".join(names[:_SHOWN]), len(names) - _SHOWN
     listed = f"{shown} and {more} more" if more > 0 else shown

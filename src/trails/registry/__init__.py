@@ -1,1 +1,1 @@
-"""Truth A: what can be called and what can be stored, as one immutable value."""
+"""The registry: what can be called and stored, as one immutable value."""

@@ -1,9 +1,7 @@
-"""RegistryCell: the one place that holds the current Registry and swaps it.
+"""``RegistryCell``: holds the current Registry and swaps it; ``collect`` finds declarations.
 
-Readers take ``current`` once and keep it; a swap is one assignment, so each
-reader sees one snapshot. Writers take turns.
-
-Collect declarations from a module or any collection of names.
+A reader takes ``current`` once and keeps it. A swap is one assignment, so each reader sees one
+snapshot. Writers take turns.
 """
 
 from __future__ import annotations
@@ -27,12 +25,12 @@ Listener = Callable[[Registry], None]
 
 
 class RegistryCell:
-    """Holds the current snapshot; registering checks, swaps and tells the listeners."""
+    """Holds the current snapshot; registering checks, swaps and notifies listeners."""
 
     def __init__(self, own: Iterable[Capability] = ()) -> None:
-        """``own``: what is there before anything is registered, and can't be replaced."""
-        # Re-entrant, so that a listener may register; held while listeners are told, so that
-        # they hear of snapshots in order.
+        """``own``: built-in declarations, which can't be replaced."""
+        # Re-entrant, so that a listener may register; held while listeners are called, so that
+        # they get snapshots in order.
         self._lock = threading.RLock()
         self._current = Registry(capabilities=own)
         self._own = frozenset((*self._current.capabilities, *self._current.metas))
@@ -128,13 +126,13 @@ class RegistryCell:
 
 
 def _unseen(items: Iterable[T], known: Iterable[T]) -> list[T]:
-    """Registering the very same thing again is no news."""
+    """Registering the same object again has no effect."""
     have = set(known)
     return [each for each in items if each not in have]
 
 
 class Declarations(msgspec.Struct, frozen=True):
-    """What was found, ready to be registered."""
+    """Declarations that can be registered."""
 
     types: tuple[type, ...]
     shapes: tuple[type, ...]
@@ -142,12 +140,12 @@ class Declarations(msgspec.Struct, frozen=True):
     rules: tuple[PolicyRule, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether there is anything."""
+        """Whether there is any declaration."""
         return bool(self.types or self.shapes or self.capabilities or self.rules)
 
 
 def collect(objects: Iterable[object]) -> Declarations:
-    """Pick the declared classes and functions out of any objects, each once."""
+    """Collect the declared classes and functions among objects, without duplicates."""
     types: dict[int, type] = {}
     shapes: dict[int, type] = {}
     capabilities: dict[int, Capability] = {}

@@ -1,14 +1,9 @@
-"""The header of a stored query: the lines at its top that start with ``#+``, as YAML.
+"""The header of a stored query: YAML in the lines at its top that start with ``#+``.
 
-Read strictly and as plain values: no tags, no anchors, no key twice. Every key
-and value knows its line, so that each mistake can be shown where it is.
-
-The keys of a stored query's header, one by one.
-
-The parameters that a stored query's header declares, as descriptors.
-
-A parameter is a type (``req_id: String``) or an object with a type and the
-constraints of ``predicate()`` that apply to an argument.
+Read strictly, as plain values: no tags, no anchors, no duplicate keys. Every key and value knows
+its line, so each mistake is reported where it is. A parameter is a type (``req_id: String``) or
+an object with a type and the constraints of ``predicate()`` that apply to an argument; it
+becomes a descriptor as fields do.
 """
 
 from __future__ import annotations
@@ -47,7 +42,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class ProblemsError(Exception):
-    """The mistakes found so far make it pointless to go on."""
+    """Reading can't continue after these mistakes."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__()
@@ -76,7 +71,7 @@ class HeaderEntry(msgspec.Struct, frozen=True):
 
 
 class QueryFile(msgspec.Struct, frozen=True):
-    """A file cut in two; ``body`` has an empty line for each of the header's."""
+    """A file in two parts; ``body`` has an empty line for each line of the header."""
 
     header: str
     body: str
@@ -153,20 +148,20 @@ def _items(
             raise ProblemsError(Problem("a key must be a word", line, path))
         inner = f"{path}.{key}" if path else key
         if key in seen:
-            raise ProblemsError(Problem("is there twice; remove one", line, inner))
+            raise ProblemsError(Problem("is declared twice; remove one", line, inner))
         seen.add(key)
         value = _entry(loader, value_node, inner)
         yield key, HeaderEntry(line, value.value)
 
 
 def _refuse_excess(header: str) -> None:
-    """What nothing here needs: depth, tags, and anchors, which let a small text be a huge one."""
+    """Refuse deep nesting, tags, and anchors, with which a small text can become huge."""
     depth = 0
     for event in yaml.parse(header, Loader=yaml.SafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
-            # Noticed on the way: the library takes seconds for some thousand levels.
+            # Checked while parsing: the library takes seconds for some thousand levels.
             line = event.start_mark.line + 1
             raise ProblemsError(Problem("the header nests too deep; flatten it", line))
         for what in ("anchor", "tag"):
@@ -184,7 +179,7 @@ def _refuse_excess(header: str) -> None:
 def unknown_keys(
     entries: Mapping[str, HeaderEntry], known: tuple[str, ...], path: str = ""
 ) -> Iterator[Problem]:
-    """A problem for each key that means nothing, with the nearest that does."""
+    """A problem for each unknown key, with the nearest known one."""
     for key, entry in entries.items():
         if key not in known:
             inner = f"{path}.{key}" if path else key
@@ -200,7 +195,7 @@ PARAM_KEYS: Final = ("type", "of", "dimension", "nullable", "default", "descript
 def read_params(
     declared: HeaderEntry, types: Iterable[str], problems: list[Problem]
 ) -> tuple[PredicateDescriptor, ...]:
-    """The descriptors of all parameters; what is wrong is added to ``problems``."""
+    """The descriptors of all parameters; mistakes are added to ``problems``."""
     entries = declared.mapping
     if entries is None:
         if declared.value is not None:
@@ -233,23 +228,23 @@ def _read_param(
     name: str, key: str, entry: HeaderEntry, types: tuple[str, ...]
 ) -> PredicateDescriptor:
     check_parameter_name("params", name)
-    said = entry.mapping
-    if said is None:
-        said = {"type": entry}
-    if wrong := tuple(unknown_keys(said, PARAM_KEYS, key)):
+    entries = entry.mapping
+    if entries is None:
+        entries = {"type": entry}
+    if wrong := tuple(unknown_keys(entries, PARAM_KEYS, key)):
         raise ProblemsError(*wrong)
-    value_type = _read_type(key, entry.line, said, types)
-    nullable = _flag(key, said, "nullable")
-    default = said["default"].plain if "default" in said else None
+    value_type = _read_type(key, entry.line, entries, types)
+    nullable = _flag(key, entries, "nullable")
+    default = entries["default"].plain if "default" in entries else None
     if default is not None and nullable:
         raise ProblemsError(
             Problem(
                 "has a default, so it is never null; drop 'nullable' or the default",
-                said["default"].line,
+                entries["default"].line,
                 key,
             )
         )
-    constraints = {rule: said[rule].plain for rule in _RULES if rule in said}
+    constraints = {rule: entries[rule].plain for rule in _RULES if rule in entries}
     required: bool | None = not nullable and default is None
     if value_type.kind == LIST and "min_count" in constraints:
         if nullable:
@@ -260,7 +255,7 @@ def _read_param(
     predicate = Predicate(
         default=UNSET if default is None else default,
         required=required,
-        description=_text(key, said, "description"),
+        description=_text(key, entries, "description"),
         **constraints,  # type: ignore[arg-type]
     )
     value_type = msgspec.structs.replace(
@@ -275,9 +270,9 @@ def _read_param(
 
 
 def _read_type(
-    key: str, line: int, said: Mapping[str, HeaderEntry], types: tuple[str, ...]
+    key: str, line: int, entries: Mapping[str, HeaderEntry], types: tuple[str, ...]
 ) -> ValueType:
-    entry = said.get("type")
+    entry = entries.get("type")
     if entry is None or entry.value is None:
         raise ProblemsError(Problem("has no type; write 'type: String'", line, key))
     item: object = None
@@ -289,7 +284,7 @@ def _read_type(
             )
         given, item = LIST, given[0]
     if given == LIST:
-        item = said["of"].plain if "of" in said else item
+        item = entries["of"].plain if "of" in entries else item
         if item is None:
             raise ProblemsError(
                 Problem("a list needs the type of its items; write [String]", entry.line, key)
@@ -297,15 +292,17 @@ def _read_type(
         inner = _scalar(key, entry.line, item, types)
         if inner.kind == "Vector":
             raise ProblemsError(Problem("a list can't hold vectors", entry.line, key))
-        if "dimension" in said:
+        if "dimension" in entries:
             raise ProblemsError(Problem("dimension belongs to Vector; remove it", entry.line, key))
         return ValueType(LIST, item=inner)
-    if "of" in said:
-        raise ProblemsError(Problem("'of' belongs to type List; remove it", said["of"].line, key))
+    if "of" in entries:
+        raise ProblemsError(
+            Problem("'of' belongs to type List; remove it", entries["of"].line, key)
+        )
     scalar = _scalar(key, entry.line, given, types)
-    dimension = said["dimension"].plain if "dimension" in said else None
+    dimension = entries["dimension"].plain if "dimension" in entries else None
     if scalar.kind != "Vector":
-        if "dimension" in said:
+        if "dimension" in entries:
             raise ProblemsError(Problem("dimension belongs to Vector; remove it", entry.line, key))
         return scalar
     if type(dimension) is not int:
@@ -324,14 +321,14 @@ def _scalar(key: str, line: int, given: object, types: tuple[str, ...]) -> Value
         if given != LIST:
             known = (*KINDS, LIST, *types)
             hint = suggest(given, known).replace("it has", "there are")
-            raise ProblemsError(Problem(f"{given[:60]!r} is no type; {hint}", line, key))
+            raise ProblemsError(Problem(f"{given[:60]!r} is not a type; {hint}", line, key))
     raise ProblemsError(
         Problem("a type is the name of a kind or node type, or a list of one", line, key)
     )
 
 
-def _flag(key: str, said: Mapping[str, HeaderEntry], name: str) -> bool:
-    entry = said.get(name)
+def _flag(key: str, entries: Mapping[str, HeaderEntry], name: str) -> bool:
+    entry = entries.get(name)
     if entry is None:
         return False
     if not isinstance(entry.value, bool):
@@ -339,12 +336,12 @@ def _flag(key: str, said: Mapping[str, HeaderEntry], name: str) -> bool:
     return entry.value
 
 
-def _text(key: str, said: Mapping[str, HeaderEntry], name: str) -> str:
-    entry = said.get(name)
+def _text(key: str, entries: Mapping[str, HeaderEntry], name: str) -> str:
+    entry = entries.get(name)
     if entry is None:
         return ""
     if not isinstance(entry.value, str):
-        raise ProblemsError(Problem(f"{name} must be a text", entry.line, key))
+        raise ProblemsError(Problem(f"{name} must be a string", entry.line, key))
     return entry.value
 
 
@@ -354,7 +351,7 @@ HEADER_KEYS: Final = ("name", "description", "params", "expose", "tool_name")
 def read_keys(
     header: Mapping[str, HeaderEntry], stem: str, types: Iterable[str], problems: list[Problem]
 ) -> StoredQuery:
-    """The query as far as its header tells; what is wrong is added to ``problems``."""
+    """The query without its text; mistakes are added to ``problems``."""
     problems += unknown_keys(header, HEADER_KEYS)
     return StoredQuery(
         name=_read_name(header, stem, problems),
@@ -387,12 +384,12 @@ def _read_name(header: Mapping[str, HeaderEntry], stem: str, problems: list[Prob
 def _read_description(header: Mapping[str, HeaderEntry], problems: list[Problem]) -> str:
     entry = header.get("description")
     if entry is None:
-        told = "is missing; say in a sentence what the query answers, for those who choose by it"
-        problems.append(Problem(told, 1, "description"))
+        message = "is missing; describe in a sentence what the query answers"
+        problems.append(Problem(message, 1, "description"))
         return ""
     if not isinstance(entry.value, str) or not entry.value.strip():
         problems.append(
-            Problem("must be a text that says what the query answers", entry.line, "description")
+            Problem("must be a string that says what the query answers", entry.line, "description")
         )
         return ""
     return entry.value.strip()
@@ -403,7 +400,7 @@ def _read_tool_name(header: Mapping[str, HeaderEntry], problems: list[Problem]) 
     if entry is None:
         return ""
     if not isinstance(entry.value, str):
-        problems.append(Problem("must be a text", entry.line, "tool_name"))
+        problems.append(Problem("must be a string", entry.line, "tool_name"))
         return ""
     try:
         check_tool_name(entry.value)

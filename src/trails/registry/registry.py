@@ -1,9 +1,8 @@
 """The Registry: an immutable snapshot of all descriptors, with a version and a digest.
 
-A request pins the snapshot it started with; registering makes a new snapshot.
-Declaration order leaves no trace: populations are kept in id order.
-
-Declared: the types and shapes of a registry as a visibility shows them.
+A request keeps the snapshot that it started with; registering makes a new one. Everything is
+in id order, so the order of declarations has no effect. ``Declared`` holds the types and
+shapes that one actor sees.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ class Registry:
         return self.capabilities.get(identifier) or self.metas.get(identifier)
 
     def rules_of(self, capability: Capability) -> tuple[PolicyRule, ...]:
-        """The rules that judge calls of a capability, in the order in which it names them."""
+        """The rules that check calls of a capability, in its order."""
         return tuple(self.rules[name] for name in capability.descriptor.policy_required)
 
     def restrict(self, permit: Callable[[Capability | StoredQuery], bool]) -> Registry:
@@ -143,7 +142,7 @@ def with_queries(registry: Registry, queries: Iterable[StoredQuery]) -> Registry
 
 
 def check_registry(registry: Registry) -> None:
-    """Raise RegistryError, naming everything that can't stand, or return."""
+    """Raise RegistryError with all conflicts, if there are any."""
     problems = [
         *_dangling_types(registry),
         *_colliding_names(registry),
@@ -183,7 +182,7 @@ def _dangling_types(registry: Registry) -> Iterable[str]:
 
 
 def _dangling_rules(registry: Registry) -> Iterable[str]:
-    """What a capability says of rules that are not there, or can't judge it."""
+    """Problems with the rules of a capability: unknown ones, or missing arguments."""
     rules = registry.rules
     for capability in (*registry.capabilities.values(), *registry.metas.values()):
         given = capability.descriptor
@@ -201,7 +200,7 @@ def _dangling_rules(registry: Registry) -> Iterable[str]:
                 if each not in names:
                     hint = suggest(each, names) if names else "it takes none"
                     yield (
-                        f"the rule {name!r} looks at {each!r}, which is no parameter of "
+                        f"the rule {name!r} looks at {each!r}, which is not a parameter of "
                         f"{given.id}; {hint}"
                     )
 
@@ -279,17 +278,17 @@ def _sorted_by(key: Callable[[T], str], items: Iterable[T]) -> Mapping[str, T]:
 
 
 _SIGHTS = 64
-"""Sights on one registry that are ready to be used."""
+"""Cached views of one registry, by visibility."""
 
 
 class Declared(msgspec.Struct, frozen=True, eq=False, weakref=True):
-    """What is left of a registry's declarations."""
+    """The visible declarations of a registry."""
 
     schema: Schema
     shapes: Mapping[str, ShapeDescriptor]
 
     def knows(self, called: Capability | StoredQuery) -> bool:
-        """Whether all types exist that a capability or query takes and gives."""
+        """Whether all types that a capability or query uses are visible."""
         if isinstance(called, StoredQuery):
             return all(self._has(field.type) for field in called.params)
         given = called.descriptor
@@ -309,7 +308,7 @@ _seen: WeakKeyDictionary[Registry, LRUCache[object, Declared]] = WeakKeyDictiona
 
 
 def visible_declarations(registry: Registry, visibility: Visibility) -> Declared:
-    """The declarations of a registry as if what is hidden had never been declared."""
+    """The declarations of a registry without what is hidden."""
     kept = _seen.get(registry)
     if kept is None:
         kept = _seen.setdefault(registry, LRUCache(_SIGHTS))
@@ -331,7 +330,7 @@ def _see(registry: Registry, visibility: Visibility) -> Declared:
             )
             for name, shape in shapes.items()
         }
-        # A shape without any field can't be given, so nothing can have it as a field.
+        # A shape without fields can't be given, so fields of its type go as well.
         found = {name: shape for name, shape in left.items() if shape.fields}
         if found.keys() == shapes.keys():
             return Declared(schema_filter.schema, found)

@@ -41,7 +41,7 @@ BROKEN: dict[str, tuple[str, str]] = {
         ":2: YAML's anchors, aliases and tags ('a') are not",
     ),
     "control_character": (f"#+ description: bell \a\n{GOOD}", "characters that YAML does not"),
-    "twice": (f"{OK}{OK}{GOOD}", ":2: description: is there twice"),
+    "twice": (f"{OK}{OK}{GOOD}", ":2: description: is declared twice"),
     "too_long_header": (f"#+ description: {'x' * 20_000}\n{GOOD}", "longer than 16 KiB"),
     "too_deep_header": (f"{OK}#+ params: {'[' * 5000}\n{GOOD}", "the header nests too deep"),
     "unknown_key": (
@@ -63,16 +63,16 @@ BROKEN: dict[str, tuple[str, str]] = {
     ),
     "no description": (f"{OK}{GOOD}", ":1: name: 'no description' can't name a tool"),
     "undescribed": (f"#+ expose: true\n{GOOD}", ":1: description: is missing"),
-    "empty_description": (f"#+ description:\n{GOOD}", ":1: description: must be a text"),
-    "blank_description": (f"#+ description: '  '\n{GOOD}", ":1: description: must be a text"),
+    "empty_description": (f"#+ description:\n{GOOD}", ":1: description: must be a string"),
+    "blank_description": (f"#+ description: '  '\n{GOOD}", ":1: description: must be a string"),
     "bad_tool_name": (f"{OK}#+ tool_name: find it!\n{GOOD}", ":2: tool_name: 'find it!' can't"),
-    "tool_number": (f"{OK}#+ tool_name: 7\n{GOOD}", ":2: tool_name: must be a text"),
+    "tool_number": (f"{OK}#+ tool_name: 7\n{GOOD}", ":2: tool_name: must be a string"),
     "expose_word": (f"{OK}#+ expose: maybe\n{GOOD}", ":2: expose: must be true or false"),
     # --- parameters
     "params_list": (with_params("[p]"), ":2: params: must be names with types"),
     "unknown_type": (
         with_params("{ p: Strin }"),
-        ":2: params.p: 'Strin' is no type; did you mean 'String'?",
+        ":2: params.p: 'Strin' is not a type; did you mean 'String'?",
     ),
     "unknown_node_type": (with_params("{ p: Tsak }"), "did you mean 'Task'?"),
     "number_as_type": (with_params("{ p: 7 }"), ":2: params.p: a type is the name of a kind"),
@@ -144,7 +144,10 @@ BROKEN: dict[str, tuple[str, str]] = {
     "choice_of_maps": (with_params("{ p: { type: String, one_of: [{a: 1}] } }"), "is not a string"),
     "yes_is_a_bool": (with_params("{ p: { type: String, one_of: [yes] } }"), "is not a string"),
     "counted_scalar": (with_params("{ p: { type: Int, max_count: 3 } }"), "above 1 need a list"),
-    "described_by_number": (with_params("{ p: { type: Int, description: 1 } }"), "must be a text"),
+    "described_by_number": (
+        with_params("{ p: { type: Int, description: 1 } }"),
+        "must be a string",
+    ),
     "unused": (
         with_params("{ p: String, q: String }"),
         ":2: params.q: is not in the query; write it there as $q",

@@ -496,5 +496,5 @@ def test_the_secret_part_of_a_token_is_a_token(tmp_path):
 
 def test_a_short_token_is_not_looked_for():
     """It may stand anywhere by chance."""
-    assert not Secret("open sesame").stands_in(b"open sesame")
-    assert Secret("open sesame, please").stands_in(b"say open sesame, please!")
+    assert not Secret("open sesame").occurs_in(b"open sesame")
+    assert Secret("open sesame, please").occurs_in(b"say open sesame, please!")

@@ -1,4 +1,4 @@
-"""``trails serve``, both ways: from a project folder to a front that runs."""
+"""``trails serve``, over HTTP and over standard streams: from a project folder to a server."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Tell = Callable[[str], None]
 class LocalServer:
     """Serves project folders of this machine.
 
-    Each way to serve imports what it needs when it begins: a client waits for the first answer.
+    Each way to serve imports only what it needs: a client waits for the first answer.
     """
 
     def serve_stdio(
         self, folder: Path, graph: str | None, tell: Tell, *, read_only: bool = False
     ) -> int:
-        """Serve one graph to the client at the standard streams; the signal that ended it, or 0."""
+        """Serve one graph on the standard streams; return the signal that ended it, or 0."""
         from trails.app.serve.relay.stdio import StdioFront  # noqa: PLC0415
 
         _show_log(tell)
@@ -61,7 +61,7 @@ class LocalServer:
         *,
         read_only: bool = False,
     ) -> int:
-        """Serve all graphs on a port; the signal that ended it."""
+        """Serve all graphs on a port; return the signal that ended it."""
         with uncollected():
             import uvloop  # noqa: PLC0415
 
@@ -102,31 +102,31 @@ class LocalServer:
 
 
 def check_alone(folder: Path) -> None:
-    """Refuse to serve read-only what another process serves: it decides what may be written."""
+    """Refuse ``--read-only`` if another process serves the folder and decides about writes."""
     owner = find_owner(folder)
     if owner is not None:
         raise LockedError(
-            f"--read-only has no effect: process {owner.pid} serves this project, and requests "
-            "go through it; end that one first, or leave the option out",
+            f"--read-only has no effect: process {owner.pid} already serves this project, and "
+            "requests go through it; stop it first, or omit the option",
             pid=owner.pid,
             reason="served",
         )
 
 
 class _TellingHandler(logging.Handler):
-    """Tells the operator what is logged."""
+    """Shows log records to the operator."""
 
     def __init__(self, tell: Tell) -> None:
         super().__init__(logging.INFO)
         self._tell = tell
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One record, with its traceback where it has one."""
+        """Show one record, with its traceback if it has one."""
         self._tell(self.format(record))
 
 
 def _show_log(tell: Tell) -> None:
-    """Show the operator what the server logs: changes of access, of tools, and failures."""
+    """Show the server's log to the operator: changes of access and tools, and failures."""
     logger = logging.getLogger("trails")
     logger.setLevel(logging.INFO)
     logger.addHandler(_TellingHandler(tell))
@@ -137,7 +137,7 @@ def _run(
     serve: Callable[[], Coroutine[object, object, None]],
     make_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> int:
-    """Run until it ends by itself or a signal comes; its number, or 0."""
+    """Run until the server ends or a signal arrives; return the signal's number, or 0."""
     set_private_umask()
     share_pools()
     with asyncio.Runner(loop_factory=make_loop) as runner:
@@ -150,7 +150,7 @@ async def _until_signal(serve: Callable[[], Coroutine[object, object, None]]) ->
     received = [0]
 
     def stop(number: int) -> None:
-        """Finish in order; a second signal does what it always does."""
+        """Stop gracefully; a second signal has its default effect."""
         received[0] = number
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(each)

@@ -1,1 +1,1 @@
-"""Rules: each value of a node, references, and what holds between nodes."""
+"""Validation: the values of a node, its references and size, and rules between nodes."""

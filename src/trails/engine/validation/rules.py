@@ -1,9 +1,8 @@
-"""Rules that look at other nodes: uniqueness, references, edges at a node; and a node's size.
+"""Rules that involve other nodes: uniqueness, references, edges at a node; and a node's size.
 
-Each is tested right after a change, on the index as it then is. What fails is
-remembered and tested again when the write ends, because a later change of the
-same write may have mended it; so a write is judged by its end, and memory is
-spent on suspects only.
+Each rule is checked right after a change, against the index at that point. A failed check is
+repeated when the write ends, because a later change of the same write may fix it. Only the
+final state counts, and only failed checks use memory.
 """
 
 from __future__ import annotations
@@ -31,22 +30,22 @@ class RuleError(FieldError, frozen=True):
     """A violation that concerns several nodes."""
 
     nodes: tuple[str, ...] = ()
-    """The handles of those that break the rule, the one whose change did so last."""
+    """The handles of the nodes that break the rule; the last one is the changed node."""
     others: tuple[str, ...] = ()
-    """The handles of further nodes that it is about."""
+    """The handles of other nodes involved."""
     edge: str = ""
-    """The edge type, where the number of edges at a node is wrong."""
+    """The edge type, if the number of edges at a node is wrong."""
 
 
 def of_node(handle: str, error: FieldError) -> RuleError:
-    """A violation of a node's own, with the node."""
+    """A violation within one node, with the node."""
     return RuleError(
         error.field, error.code, error.message, error.value, error.constraint, (handle,)
     )
 
 
 class RuleBook:
-    """What a schema says about other nodes, compiled once."""
+    """The rules of a schema that involve other nodes, compiled once."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -80,7 +79,7 @@ class RuleBook:
 
 
 class Rules:
-    """Watches the changes of one write."""
+    """Checks the changes of one write."""
 
     def __init__(
         self,
@@ -89,7 +88,7 @@ class Rules:
         db: sqlite3.Connection,
         schema_filter: SchemaFilter | None = None,
     ) -> None:
-        """``schema_filter`` is how the writer sees nodes; messages name no others."""
+        """``schema_filter``: what the writer may see; messages name no other nodes."""
         self._visible = VisibleNodes(
             nodes, db, book.schema if schema_filter is None else schema_filter.schema, schema_filter
         )
@@ -102,14 +101,14 @@ class Rules:
         self._gone: dict[str, NodeState] = {}
         self._crowded: set[tuple[str, str, str]] = set()
         self._oversized: dict[str, int] = {}
-        """How large nodes were before, which are too large now."""
+        """The previous sizes of nodes that are too large now."""
         self._known: set[str] = set()
-        """Handles seen to exist, so that a batch asks once a target; bounded."""
+        """Handles known to exist, so that a batch looks up each target once; bounded."""
 
     # --- watching ----------------------------------------------------------------------
 
     def watch(self, before: NodeState | None, after: NodeState | None) -> None:
-        """Test a change that the index already has."""
+        """Check a change that the index already has."""
         if after is None:
             if before is not None:
                 self._watch_deleted(before)
@@ -164,7 +163,7 @@ class Rules:
 
     def _watch_deleted(self, node: NodeState) -> None:
         self._known.discard(node.handle)
-        # What comes to refer to it later is told as a reference that leads nowhere.
+        # A later reference to it is reported as a dangling reference.
         if next(self.inbound(node), None) is not None:
             self._gone[node.handle] = node
         if self._schema.by_name[node.type].edge is not None:
@@ -179,7 +178,7 @@ class Rules:
                 yield holder, field
 
     def weigh(self, large: Iterable[Replacement]) -> None:
-        """Test the sizes of nodes that may be too large; what was larger before may stay so."""
+        """Check the sizes of large nodes; a node that was larger before may stay so."""
         docs = self._nodes.docs
         for change in large:
             before, after = change.before, change.after
@@ -188,7 +187,7 @@ class Rules:
                 self._oversized.setdefault(change.handle, was)
 
     def forget(self) -> None:
-        """Drop every suspicion."""
+        """Forget all failed checks."""
         for suspects in (
             self._duplicates,
             self._dangling,
@@ -201,11 +200,11 @@ class Rules:
     # --- the verdict -------------------------------------------------------------------
 
     def settle(self, errors: list[FieldError]) -> None:
-        """Test every suspect on the state at the end; add what is still wrong."""
+        """Repeat all failed checks on the final state; add the remaining violations."""
         errors.extend(self.violations())
 
     def violations(self, *, each_reference: bool = False) -> Iterator[RuleError]:
-        """Test every suspect on the state as it is now.
+        """Repeat all failed checks on the current state.
 
         ``each_reference`` reports references to what was deleted one by one, at their holders.
         """
@@ -252,7 +251,7 @@ class Rules:
         )
 
     def suggest(self, target: str, identifier: str) -> str:
-        """The end of a message about a node that does not exist: which do."""
+        """A hint for a message about a missing node: similar nodes."""
         if target not in self._visible.schema.by_name:
             return ""
         return f"; {suggest_nodes(self._visible, target, identifier)}"
@@ -301,7 +300,7 @@ def duplicate_error(
     fields: tuple[str, ...],
     newcomer: str | None = None,
 ) -> RuleError | None:
-    """Several nodes have one key in a slot; ``newcomer`` is the one that came last."""
+    """Several nodes have the same key; ``newcomer`` is the last one."""
     holders = nodes.holders(db, slot, key, _SHOWN)
     if len(holders) < 2:
         return None
@@ -322,7 +321,7 @@ def duplicate_error(
 def dangling_error(
     holder: str, field: PredicateDescriptor, handle: str, *, there: bool, hint: str = ""
 ) -> RuleError:
-    """A reference leads nowhere, or to a node of another type; ``hint`` ends the message."""
+    """A dangling reference, or one to a node of another type; ``hint`` ends the message."""
     wanted = with_article(field.target or "node")
     why = f"which is not {wanted}" if there else "which does not exist"
     return RuleError(
@@ -339,7 +338,7 @@ def dangling_error(
 def count_error(
     edge: str, side: str, handle: str, limits: tuple[int, int | None], found: int
 ) -> RuleError | None:
-    """A node has too few or too many edges of a type; None where the number is right."""
+    """A node has too few or too many edges of a type; None if the number is legal."""
     low, high = limits
     if found < low:
         least = count(low, f"{edge} edge")

@@ -1,18 +1,14 @@
-"""Check values against a type: every field, every rule, every violation at once.
+"""Check values against a type: every field, every rule, all violations at once.
 
-Compiled once a schema. What a node's own values can break is found here; what
-needs a look at other nodes is the write path's.
+Compiled once per schema. Rules that need other nodes are in ``rules.py``.
 
-How large a node may be: so large that every export of it can be loaded again.
-
-A text is one token to whatever reads a file. The RDF parser takes tokens of up to 16 MiB,
-in JSON-LD of up to 8 MiB, and also reads the log. So a node is measured by its longest form.
-
-References: which node a value means, by one rule wherever a reference is taken.
+The size of a node is limited so that every export of it can be loaded again: the RDF parser,
+which also reads the log, takes tokens of up to 16 MiB, in JSON-LD of up to 8 MiB. So a node is
+measured by its longest form.
 
 A reference is an IRI, ``trails://kg/Type/id``, ``Type/id``, or the bare key (the id) where the
-type is known. A key of a type that others extend is looked up among all of them. What has the
-form of ``Type/id``, with a type that exists, is read as that before it is read as a key.
+type is known. A key of a type that others extend is looked up among all of them. A text of the
+form ``Type/id`` with an existing type is never read as a key.
 """
 
 from __future__ import annotations
@@ -40,7 +36,7 @@ Exist = Callable[[Sequence[str]], Collection[str]]
 """Handles → those of them that exist, as the actor sees them."""
 
 _LOOKED_AT: Final = 50
-"""Ids that a wrong one is compared with."""
+"""The number of ids that a wrong one is compared with."""
 _LONGEST: Final = 200
 """Characters of the longest id that is compared with others."""
 _SHOWN: Final = 3
@@ -99,7 +95,7 @@ class References:
         return identifier
 
     def read(self, value: object, target: str) -> tuple[str, list[str]]:
-        """The id that a reference gives, and the handles that it may mean, the likeliest first."""
+        """The id in a reference, and the handles that it may mean, the most likely first."""
         family = self._families.get(target)
         if family is None:
             raise DanglingError(f"there is no {target} {shorten(value)}")
@@ -116,7 +112,7 @@ class References:
         return exact[1], [make_handle(*exact), *handles] if exact[0] in family else handles
 
     def other_type(self, value: object, target: str) -> str | None:
-        """The handle that a reference means exactly, where its type is not the one asked for."""
+        """The handle in a reference that names a type other than the expected one."""
         exact = self._parse(value)
         if exact is None or exact[0] in self._families.get(target, ()):
             return None
@@ -158,7 +154,7 @@ class References:
 
 
 class VisibleNodes(NamedTuple):
-    """The nodes of a branch as an actor sees them; what it does not see is not suggested."""
+    """The nodes of a branch that an actor sees; hidden nodes are not suggested."""
 
     nodes: NodeIndex
     db: sqlite3.Connection
@@ -167,7 +163,7 @@ class VisibleNodes(NamedTuple):
 
 
 def suggest_nodes(visible: VisibleNodes, target: str, identifier: str) -> str:
-    """The nodes of a type whose ids are nearest to one; failing that, some that there are."""
+    """The nodes of a type with the nearest ids, else some existing ones."""
     wanted = identifier[:_LONGEST]
     some: list[str] = []
     for length in dict.fromkeys((max(len(wanted) - 1, 0), 3, 1, 0)):
@@ -232,9 +228,9 @@ class Validator:
         for name, check in self._extra[type_name]:
             more: list[FieldError] = []
             check(get(name), prefix + name, more)
-            if more:  # the type's own check may have said the same
-                said = {error.message for error in errors}
-                errors.extend(error for error in more if error.message not in said)
+            if more:  # the type's own check may report the same
+                reported = {error.message for error in errors}
+                errors.extend(error for error in more if error.message not in reported)
         return values
 
     def _unknown(self, type_name: str, raw: Mapping[str, object], prefix: str) -> list[FieldError]:
@@ -270,7 +266,7 @@ def reference_coercer(references: References) -> Coerce:
 
 
 _DELETE = b"\x7f"
-"""The character that JSON writes as it is, and N-Quads in six bytes."""
+"""A character that JSON writes unescaped, and N-Quads in six bytes."""
 
 
 def field_sizes(docs: Docs, state: NodeState) -> dict[str, int]:
@@ -288,7 +284,7 @@ def size_of(docs: Docs, state: NodeState) -> int:
 
 
 def size_error(docs: Docs, state: NodeState, allowed: int = 0) -> FieldError | None:
-    """A node is larger than nodes may be, and than what was ``allowed`` before."""
+    """The error for a node above the size limit and above its previous size (``allowed``)."""
     sizes = field_sizes(docs, state)
     size = 1 + sum(sizes.values())
     if size <= max(MAX_NODE, allowed):

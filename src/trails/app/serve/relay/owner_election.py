@@ -1,4 +1,4 @@
-"""Find the owner of a folder, or become it: whichever is possible first."""
+"""Find the owner of a folder, or become it, whichever is possible first."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SHORTEST: Final = 0.01
 _LONGEST: Final = 0.25
 """Seconds between two attempts."""
 _SOON: Final = 1.0
-"""Seconds of waiting of which nobody needs to be told."""
+"""Seconds of waiting that are not reported."""
 _PATIENCE: Final = 10.0
 """Seconds that a command waits for a folder."""
 _HOPELESS: Final = {"elsewhere": 0.0, "orphaned": _PATIENCE, "unreachable": _PATIENCE}
-"""Seconds after which waiting has no use, by the reason of the lock."""
+"""Seconds after which waiting is useless, by the reason of the lock."""
 
 _T = TypeVar("_T")
 
@@ -32,12 +32,11 @@ async def attach(
     tell: Callable[[str], None],
     wait: Callable[[float, LockedError], Awaitable[None]] | None = None,
 ) -> Ownership | _T:
-    """Own a folder, or be connected to its owner.
+    """Own a folder, or connect to its owner.
 
-    While neither is possible, because another process starts, ends, or has the folder for
-    itself, ``wait`` is told after each attempt for how many seconds that has been so, and why;
-    ``tell`` reports it once. LockedError where the lock is held by a process that this one can
-    never reach.
+    While neither is possible, because another process starts, ends or uses the folder alone,
+    ``wait`` is called after each attempt with the seconds waited and the reason; ``tell`` reports
+    it once. Raises LockedError if this process can never reach the one that holds the lock.
     """
     began = monotonic()
     pause = _SHORTEST
@@ -52,7 +51,7 @@ async def attach(
             try:
                 return await connect(address)
             except OSError:
-                pass  # it is ending, or gone since its file was read
+                pass  # it is ending, or has ended since its file was read
         waited = monotonic() - began
         _check_hope(locked, waited)
         if waited > _SOON and not told:
@@ -67,8 +66,7 @@ async def attach(
 def own_or_find(folder: Path, tell: Callable[[str], None]) -> Ownership | OwnerAddress:
     """Own a folder for a while, or find the process that serves it.
 
-    A process that has just become the owner needs a moment until it serves; LockedError tells
-    of one that does not.
+    A new owner needs a moment until it serves; LockedError reports one that does not.
     """
     began = monotonic()
     while True:
@@ -85,6 +83,6 @@ def own_or_find(folder: Path, tell: Callable[[str], None]) -> Ownership | OwnerA
 
 
 def _check_hope(locked: LockedError, waited: float) -> None:
-    """Stop waiting for a lock that waiting does not free."""
+    """Stop waiting for a lock that will not be released."""
     if waited >= _HOPELESS.get(str(locked.data["reason"]), float("inf")):
         raise locked
