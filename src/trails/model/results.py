@@ -23,7 +23,7 @@ FailureKind = Literal[
     "denied",  # a rule that denies these arguments of a visible tool
     "budget",  # a quota of the actor is used up
     "semantic",  # any other error that the caller can correct
-    "internal",  # an error that the caller can't correct; data["trace_id"] finds it in the server's log
+    "internal",  # any other error; data["trace_id"] finds it in the server's log
 ]
 
 
