@@ -129,8 +129,8 @@ def _cost(identifier: str, given: Mapping[str, float]) -> dict[str, float]:
         number = type(amount) in {int, float}  # True is no number here
         if not _MEASURE.fullmatch(name) or not number or not 0 <= amount < inf:
             raise DeclarationError(
-                f"{identifier}: cost={{{name!r}: {amount!r}}} is no estimate; name the measure in "
-                "lower-case letters and give a number, like cost={'seconds': 2}"
+                f"{identifier}: cost={{{name!r}: {amount!r}}} is not an estimate; name the measure "
+                "in lower-case letters and give a number, like cost={'seconds': 2}"
             )
     return dict(given)
 
@@ -157,9 +157,7 @@ def _mark(
         )
     description = inspect.cleandoc(function.__doc__ or "")
     if not description:
-        raise DeclarationError(
-            f"{identifier}: add a docstring; it is all that an agent knows of the capability"
-        )
+        raise DeclarationError(f"{identifier}: add a docstring; agents choose capabilities by it")
     parameters, output = _read_signature(function, identifier, scope)
     draft = CapabilityDescriptor(
         id=identifier,
@@ -260,7 +258,7 @@ def policy_rule(name: str) -> Callable[[R], R]:
         if hasattr(function, RULE):
             raise DeclarationError(f"{function.__name__} is declared as a rule twice; use one name")
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-            raise DeclarationError(f"rule {name!r}: write 'def'; what it returns decides at once")
+            raise DeclarationError(f"rule {name!r}: rules can't be async; write 'def'")
         setattr(function, RULE, _read(name, function))
         return function
 

@@ -62,7 +62,9 @@ def _translate_escape(pattern: str, at: int, *, in_class: bool) -> tuple[str, in
     if char in _SYNTAX or (char == "-" and in_class):
         return "\\" + char, at + 2
     if not char.isalnum():
-        raise _Refused(f"\\{char} is no escape in JSON Schema; write {char} without the backslash")
+        raise _Refused(
+            f"\\{char} is not an escape in JSON Schema; write {char} without the backslash"
+        )
     raise _Refused(f"\\{char} is not one of \\d \\w \\s \\b \\n \\r \\t \\f \\v \\xHH \\uHHHH")
 
 

@@ -160,7 +160,7 @@ class Loss(msgspec.Struct, frozen=True):
         )
 
 
-def tell_outage(graph: str, failure: Failure, actor: Actor) -> Failure:
+def describe_outage(graph: str, failure: Failure, actor: Actor) -> Failure:
     """Why a graph is not served; the reasons only for actors who may work on it."""
     if not actor.credential or actor == OPERATOR:
         return failure

@@ -161,7 +161,7 @@ def _check_code_points(string: str) -> None:
     for escape in re.findall(r"\\(?:\\|u(.{4})|U(.{8}))", string):
         code = int("".join(escape) or "0", 16)
         if 0xD800 <= code <= 0xDFFF or code > 0x10FFFF:
-            raise QueryError(f"\\u{code:04X} in {shorten(string)} is no character; leave it out")
+            raise QueryError(f"\\u{code:04X} in {shorten(string)} is not a character; remove it")
 
 
 def _words_of(run: str) -> Iterator[Token]:
@@ -170,7 +170,7 @@ def _words_of(run: str) -> Iterator[Token]:
         found = _PIECE.match(run, at)
         if found is None:
             raise QueryError(
-                f"{shorten(run)} is no SPARQL word; a name needs a prefix and a colon, "
+                f"{shorten(run)} is not a SPARQL keyword; a name needs a prefix and a colon, "
                 "as in ':name'"
             )
         yield Token(str(found.lastgroup), found.group())
@@ -183,7 +183,7 @@ def _nest(token: Token, nesting: list[str]) -> None:
         if (depth := len(nesting)) > MAX_DEPTH:
             raise _too_much(f"{depth} levels or more", f"{MAX_DEPTH} levels", "flatten it")
     elif token.kind == "close" and (not nesting or nesting.pop() != _PAIRS[token.text]):
-        raise QueryError(f"{token.text!r} closes nothing that is open; check the brackets")
+        raise QueryError(f"{token.text!r} has no matching opening bracket; check the brackets")
 
 
 def _unreadable(text: str, at: int) -> str:
@@ -260,7 +260,7 @@ def refuse_network(read: list[Token]) -> None:
                 "choose another prefix if this is the prefix of a name"
             )
         if token.kind == "word" and "LOAD" in token.text.upper():
-            raise QueryError("LOAD fetches from elsewhere and is not available; use load")
+            raise QueryError("LOAD fetches from other servers and is not available; use load")
 
 
 _CLAUSES: Final = frozenset(
@@ -393,7 +393,7 @@ def query_form(tokens: list[Token]) -> str:
     if form in QUERIES:
         return form
     if form in UPDATES:
-        raise QueryError(f"{form} changes data, and a query reads; write with graph_mutate")
+        raise QueryError(f"{form} changes data, and queries are read-only; use graph_mutate")
     raise QueryError("this is not a SPARQL query: it has no SELECT, ASK, CONSTRUCT or DESCRIBE")
 
 
@@ -437,7 +437,7 @@ def update_form(tokens: list[Token]) -> tuple[UpdateOperation, ...]:
         operations.append(operation)
     if not operations:
         raise QueryError(
-            "there is nothing to write here; write INSERT DATA, DELETE DATA, DELETE WHERE or "
+            "the update is empty; write INSERT DATA, DELETE DATA, DELETE WHERE or "
             "DELETE … INSERT … WHERE"
         )
     return tuple(operations)

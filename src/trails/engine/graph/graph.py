@@ -30,7 +30,7 @@ from trails.log.protocol import Log
 from trails.log.recovery import schemas_of
 from trails.log.tail import read_tail
 from trails.model.actors import Actor
-from trails.model.fairness import ANYBODY, FairQueue, Meter
+from trails.model.fairness import NO_ACTOR, FairQueue, Meter
 from trails.model.history import GENESIS, Head, Position
 from trails.model.iris import Names
 from trails.model.names import branch_folder
@@ -341,7 +341,7 @@ class Graph:
     # --- one writer at a time ------------------------------------------------------
 
     @contextmanager
-    def writing(self, actor: str = ANYBODY, timeout: float = 60.0) -> Iterator[None]:
+    def writing(self, actor: str = NO_ACTOR, timeout: float = 60.0) -> Iterator[None]:
         """Hold the writer's lock; the actors who wait for it take turns."""
         me = threading.get_ident()
         if self._owner == me:

@@ -32,7 +32,13 @@ from mcp_types.jsonrpc import (
 from pydantic import ValidationError
 from starlette.types import Message, Receive
 
-from trails.model.texts import MAX_DEPTH, TOO_DEEP, JsonTooLargeError, scan_json, tell_fault
+from trails.model.texts import (
+    MAX_DEPTH,
+    TOO_DEEP,
+    JsonTooLargeError,
+    describe_json_error,
+    scan_json,
+)
 
 T = TypeVar("T")
 
@@ -236,7 +242,7 @@ def parse(body: bytes, *, is_scanned: bool = False) -> object:
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from None
     except msgspec.DecodeError as error:
-        raise ValueError(tell_fault(body, error)) from None
+        raise ValueError(describe_json_error(body, error)) from None
     if not is_scanned and may_be_deep(body) and is_deep(value):
         raise ValueError(TOO_DEEP)
     return value

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from trails.model.actors import MISPLACED, Secret, holds_token, may_hide
 from trails.model.fairness import LargeBodies, is_large
 from trails.model.scope_keys import PRESENTED
-from trails.model.texts import TOO_DEEP, JsonTooLargeError, scan_json, tell_fault
+from trails.model.texts import TOO_DEEP, JsonTooLargeError, describe_json_error, scan_json
 from trails.surfaces.rest.replies import JSON, Refused, refused
 from trails.surfaces.rest.routing import RestCall
 
@@ -71,7 +71,9 @@ def decode_object(body: bytes, presented: Secret | None = None) -> dict[str, obj
     try:
         value = msgspec.json.decode(body) if body.strip() else {}
     except msgspec.DecodeError as error:
-        raise refused("json", f"the body is not valid JSON: {tell_fault(body, error)}") from None
+        raise refused(
+            "json", f"the body is not valid JSON: {describe_json_error(body, error)}"
+        ) from None
     except UnicodeDecodeError as error:
         raise refused("json", f"the body is not valid JSON: {error}") from None
     except RecursionError:

@@ -21,7 +21,7 @@ from starlette.routing import Match, Route
 from starlette.types import Message, Receive, Scope, Send
 
 from trails.model.actors import LOCAL, Actor
-from trails.model.results import Failure, tell_outage
+from trails.model.results import Failure, describe_outage
 from trails.model.scope_keys import ACTOR, CHALLENGE
 from trails.surfaces.rest.backend import RestBackend
 from trails.surfaces.rest.replies import Refused, refuse, refused
@@ -201,5 +201,5 @@ def _found(graphs: Graphs, name: str, actor: Actor) -> RestBackend:
     if found is None:
         raise refused("not_found", f"there is no graph {name[:100]!r}")
     if isinstance(found, Failure):
-        raise Refused(tell_outage(name, found, actor))
+        raise Refused(describe_outage(name, found, actor))
     return found
