@@ -230,8 +230,8 @@ class RelaySessions:
             return
         if hello.graph is None:
             reasons = {name: each.message for name, each in self._app.quarantined.items()}
-            told = access_lines(self._app, self._authenticator)
-            await connection.send(Welcome(data={"quarantined": reasons, "access": told}))
+            access = access_lines(self._app, self._authenticator)
+            await connection.send(Welcome(data={"quarantined": reasons, "access": access}))
             await connection.receive()
             return
         found = self._graphs.get(hello.graph)
