@@ -79,7 +79,7 @@ BREAKAGES: dict[str, tuple[dict[str, str], Broken, str]] = {
     "a folder of queries outside": (
         {"trails.toml": SETTINGS.replace('"bad_queries"', '"../elsewhere"')},
         SettingsError,
-        "leads out of the project",
+        "is outside the project",
     ),
     "a file in place of the folder": (
         {"trails.toml": SETTINGS.replace('"bad_queries"', '"bad.py"')},

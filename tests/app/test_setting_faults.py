@@ -30,10 +30,10 @@ PROJECT = '[project]\nname = "acme"\n'
         ('[server]\npublic_hosts = "a"', "[server] public_hosts must be a list, in brackets, not"),
         (
             "[server]\npublic_hosts = [7]",
-            "[server] public_hosts[0] must be a text in quotes",
+            "[server] public_hosts[0] must be a string in quotes",
         ),
-        ("[server]\nhots = 1", "[server] hots is not a setting; did you mean 'host'?"),
-        ("[validation]\nx = 1", "[validation] x is not a setting; it has allow_bypass"),
+        ("[server]\nhots = 1", "[server] hots is not a known setting; did you mean 'host'?"),
+        ("[validation]\nx = 1", "[validation] x is not a known setting; it has allow_bypass"),
         (
             "[sandbox]\nseconds = nan",
             "[sandbox] seconds must be a number above 0 and at most 864",
@@ -44,7 +44,7 @@ PROJECT = '[project]\nname = "acme"\n'
         ),
         ("[graphs.main]\nmcp = 7", "[graphs.main] mcp must be a table, not 7"),
         ("[auth.oauth]\nissuer = 1", "[auth.oauth] audience is required"),
-        ("[serve]\nport = 1", "[serve] is not a setting; did you mean 'server'?"),
+        ("[serve]\nport = 1", "[serve] is not a known setting; did you mean 'server'?"),
     ],
 )
 def test_a_fault_names_key_rule_and_value(tmp_path, written, told):
@@ -69,5 +69,5 @@ def test_what_tables_and_lists_hold_is_not_shown(tmp_path):
     (tmp_path / "trails.toml").write_text(text, encoding="utf-8")
     with pytest.raises(SettingsError) as caught:
         read_settings(tmp_path)
-    assert "jwks must be a text in quotes, not a table" in caught.value.message
+    assert "jwks must be a string in quotes, not a table" in caught.value.message
     assert "private" not in caught.value.message

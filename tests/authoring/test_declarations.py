@@ -496,7 +496,7 @@ WRONG_FIELDS: dict[str, tuple[object, object, str]] = {
     "length no number": (str, predicate(min_length="3"), "whole number"),
     "count no number": (list[str], predicate(max_count=2.5), "whole number"),
     "look-around": (str, predicate(pattern="(?=a)"), "rewrite it"),
-    "pattern no text": (str, predicate(pattern=3), "must be a text"),
+    "pattern no text": (str, predicate(pattern=3), "must be a string"),
     "no choice": (str, predicate(one_of=[]), "list at least one"),
     "choice is one text": (str, predicate(one_of="abc"), "list of values"),
     "choice of another type": (int, predicate(one_of=["a"]), "value of the field's type"),

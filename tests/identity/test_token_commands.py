@@ -32,7 +32,11 @@ def test_a_new_token_is_printed_once(folder):
     code, told, _ = run(folder, "new", "--actor", "ann", "--groups", "a,b", "--group", "c")
     assert code == 0
     (token,) = [line for line in told.splitlines() if line.startswith("trails_")]
-    for word in ("ann in a, b, c, with runtime, without end", "Authorization: Bearer", "the first"):
+    for word in (
+        "ann (groups a, b, c; scopes runtime; expires never)",
+        "Authorization: Bearer",
+        "the first",
+    ):
         assert word in told
     assert "TRAILS_TOKEN" in told
     code, told, _ = run(folder, "new", "--actor", "bob", "--scopes", "dev,runtime", "--json")
@@ -51,7 +55,7 @@ def test_a_new_token_is_printed_once(folder):
 
 def test_a_list_says_what_became_of_each(folder):
     """Valid, expired or revoked."""
-    assert "no token" in run(folder, "list")[1]
+    assert "No tokens." in run(folder, "list")[1]
     token = give_token(folder)
     give_token(folder, expires="1s")
     give_token(folder)

@@ -358,9 +358,9 @@ def test_an_update_is_a_row_of_operations(text: str, forms: list[str]) -> None:
         ("; INSERT DATA {}", "INSERT or DELETE"),
         ("INSERT DATA {} ;; INSERT DATA {}", "INSERT or DELETE"),
         ("PREFIX a <b> INSERT DATA {}", "PREFIX"),
-        ("", "nothing"),
-        ("PREFIX a: <b:>", "nothing"),
-        ("# INSERT DATA {}", "nothing"),
+        ("", "is empty"),
+        ("PREFIX a: <b:>", "is empty"),
+        ("# INSERT DATA {}", "is empty"),
     ],
 )
 def test_other_updates_are_refused_with_what_to_do(text: str, says: str) -> None:

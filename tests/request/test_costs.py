@@ -211,5 +211,5 @@ def test_a_meta_capability_is_found_by_its_tool_name():
 )
 def test_what_is_no_estimate_is_refused(cost):
     """When it is declared."""
-    with pytest.raises(DeclarationError, match="is no estimate"):
+    with pytest.raises(DeclarationError, match="is not an estimate"):
         capability("a.op", cost=cost)

@@ -1,6 +1,7 @@
-"""Which credentials a project asks for: from its folder, its settings and the environment.
+"""Which credentials a project requires: from its folder, its settings and the environment.
 
-What the environment of a process gives and asks: scopes, and tokens.
+``TRAILS_MCP_SCOPES`` limits the local actor, ``TRAILS_MCP_TOKEN`` is a token that clients
+must present to this process, ``TRAILS_TOKEN`` is one that it presents to others.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from trails.request.authenticate import Authenticator, Verifier, hash_of
 
 SCOPES_VARIABLE: Final = "TRAILS_MCP_SCOPES"
 WANTED_VARIABLE: Final = "TRAILS_MCP_TOKEN"
-"""A token that this process wants from its clients."""
+"""A token that clients must present to this process."""
 TOKEN_VARIABLE: Final = "TRAILS_TOKEN"  # noqa: S105 - the name of a variable
 """A token that this process presents to others."""
 
 
 def local_actor(environment: Mapping[str, str]) -> Actor:
-    """The local actor; ``TRAILS_MCP_SCOPES`` lists what it may use, ``runtime`` if unset."""
+    """Return the local actor; ``TRAILS_MCP_SCOPES`` lists its scopes, by default ``runtime``."""
     given = [each.strip() for each in environment.get(SCOPES_VARIABLE, "").split(",")]
     named = {each for each in given if each}
     for each in sorted(named.difference(SCOPES)):
         raise SettingsError(
-            f"{SCOPES_VARIABLE} has {each!r}, which is no scope; it is a comma list of "
+            f"{SCOPES_VARIABLE} has {each!r}, which is not a scope; use a comma-separated list of "
             f"{', '.join(SCOPES)}"
         )
     if not named:
@@ -43,13 +44,13 @@ def local_actor(environment: Mapping[str, str]) -> Actor:
 
 
 def wanted_token(environment: Mapping[str, str]) -> Secret | None:
-    """The token that clients of this process must present, if there is one."""
+    """Return the token that clients of this process must present, if any."""
     token = environment.get(WANTED_VARIABLE)
     return Secret(token) if token else None
 
 
-def hello_of(graph: str, environment: Mapping[str, str]) -> Hello:
-    """What a process says of itself that serves one client on its standard streams."""
+def make_hello(graph: str, environment: Mapping[str, str]) -> Hello:
+    """Return the hello of a process that serves one client on its standard streams."""
     scopes = local_actor(environment).scopes
     token, wanted = environment.get(TOKEN_VARIABLE), wanted_token(environment)
     return Hello(
@@ -61,42 +62,42 @@ def hello_of(graph: str, environment: Mapping[str, str]) -> Hello:
 
 
 class CredentialRules(msgspec.Struct, frozen=True):
-    """What whoever comes to a project must show."""
+    """The credentials that callers of a project must present."""
 
     authenticator: Authenticator
 
     def configured(self) -> bool:
-        """Whether credentials are asked for; once they are, they are for as long as this lives."""
+        """Whether credentials are required; once true, it stays true for this process."""
         return self.authenticator.required
 
 
 def describe_access(modes: Mapping[str, Mode], *, guarded: bool) -> list[str]:
-    """Who may do what: a line for all graphs, or one for each where they differ."""
-    told = {graph: _describe(mode, guarded=guarded) for graph, mode in modes.items()}
-    if len(set(told.values())) == 1:
-        return [next(iter(told.values()))]
-    return [f"graph {graph}: {line}" for graph, line in told.items()]
+    """Describe who may do what: one line for all graphs, or one for each where they differ."""
+    lines = {graph: _describe(mode, guarded=guarded) for graph, mode in modes.items()}
+    if len(set(lines.values())) == 1:
+        return [next(iter(lines.values()))]
+    return [f"graph {graph}: {line}" for graph, line in lines.items()]
 
 
 def _describe(mode: Mode, *, guarded: bool) -> str:
     if mode == "open":
         return (
-            "open: there are no tokens and no policies, so everybody on this machine may read "
-            "and write; 'trails token new' ends that"
+            "open: there are no tokens and no policies, so every user of this machine can read "
+            "and write; run 'trails token new' to require tokens"
         )
     if mode == "read only":
         return (
             "read-only: every request needs a token (TRAILS_MCP_TOKEN, 'trails token new' or "
-            "[auth.oauth]) and there are no policies, so nobody may write; to let actors write, "
+            "[auth.oauth]) and there are no policies, so no one can write; to let actors write, "
             "add policies as in docs/how-to/access.md"
         )
     if guarded:
         return "every request needs a token, and policies decide what its actor may do"
-    return "nobody needs a token, so everybody on this machine is 'local', and policies decide"
+    return "no token is needed: all users of this machine act as 'local', and policies decide"
 
 
 def access_of(folder: Path, settings: Settings, environment: Mapping[str, str]) -> CredentialRules:
-    """The gate of a project, for a process with some environment."""
+    """Return the credential rules of a project for a process with this environment."""
     authenticator = Authenticator(
         local_actor(environment),
         wanted_token(environment),
@@ -107,7 +108,7 @@ def access_of(folder: Path, settings: Settings, environment: Mapping[str, str]) 
 
 
 def _verifier(oauth: OAuth, folder: Path) -> Verifier:
-    # Cryptography takes a while to import, and most projects have no use for it.
+    # Cryptography is slow to import, and most projects don't need it.
     from trails.identity.oauth.verifier import AccessTokenVerifier  # noqa: PLC0415
 
     return AccessTokenVerifier(oauth, folder)

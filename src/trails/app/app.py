@@ -1,7 +1,8 @@
 """App: Trails inside any Python program.
 
-``App.open(folder)`` opens a project; ``App(...)`` is a graph in memory. Either
-way ``app.context(...)`` gives what capabilities and the ORM work with.
+``App.open(folder)`` opens a project; ``App(...)`` is a graph in memory. Either way
+``app.context(...)`` gives what capabilities and the ORM work with. Settings are read by
+``settings``, a project's code by ``modules``, its policies by ``policies``.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from trails.sandbox.scratch import SCRATCH
 
 
 def silent(text: str) -> None:
-    """Tell nobody."""
+    """Discard progress messages."""
     del text
 
 
@@ -84,11 +85,11 @@ class App:
         self.serving = False
         """Whether other processes and clients use it through this one."""
         self.quarantined: dict[str, TrailsError] = {}
-        """The graphs that are not served, each with the reason."""
+        """Graphs that are not served, each with the reason."""
         self._services: dict[str, GraphService] = {}
         self._cells: dict[str, RegistryCell] = {}
         self.policies = ProjectPolicies(folder, self.settings, self._declared_now)
-        """Who decides what an actor may do."""
+        """Decides what an actor may do."""
         if folder is not None and ownership is None:
             ownership = Ownership(folder / DATA_FOLDER)
         self._ownership = ownership
@@ -120,22 +121,22 @@ class App:
     ) -> Self:
         """Open a project folder.
 
-        The declared types are compared with the stored ones. In development a difference
-        that fits the data is applied; ``apply_schema=True`` does so in production too. With
-        ``declarations=False`` the project's own code is left alone, and so are the types.
+        The declared types are compared with the stored ones. In development a difference that fits
+        the data is applied; ``apply_schema=True`` does so in production too. With
+        ``declarations=False`` the project's own code is not run, and the types stay as stored.
 
-        A graph whose module, types, stored queries or policies are broken is quarantined: using
-        it raises QuarantineError, and the other graphs serve. ``strict=True`` raises the reason
-        at once instead.
+        A graph whose module, types, stored queries or policies are broken is quarantined: using it
+        raises QuarantineError, and the other graphs work. ``strict=True`` raises the reason at
+        once instead.
 
-        ``guarded`` tells whether whoever comes must show a credential; a graph without policies
-        can then only be read.
+        ``guarded`` says whether callers must present a credential; a graph without policies is
+        then read-only.
 
-        With ``read_only``, and where the disk can't be written, data is read and no file of it is
+        With ``read_only``, or if the disk can't be written, data is only read and no file is
         changed; ``Graph.read_only`` says so.
 
-        The folder is this process's until the app is closed; ``ownership`` is that of a caller
-        that has it already.
+        This process owns the folder until the app is closed; pass ``ownership`` if the caller
+        already has it.
         """
         folder = Path(path).resolve()
         settings = read_settings(folder)
@@ -160,7 +161,7 @@ class App:
         return app
 
     def _open_graph(self, graph: str, *, strict: bool) -> None:
-        """Register what a graph declares, or put it into quarantine."""
+        """Register what a graph declares, or quarantine it."""
         try:
             found = self._collect(graph)
             declared = _registry_of(found)
@@ -176,7 +177,7 @@ class App:
         ) as reason:
             if strict:
                 raise
-            # What led here may hold values that are nobody's business.
+            # The cause may contain values that must not be shown.
             reason.__cause__ = reason.__context__ = None
             self.quarantined[graph] = reason.with_traceback(None)
 
@@ -186,7 +187,7 @@ class App:
         return discover(load_module(self.folder, self.settings.graphs[graph].app, graph))
 
     def stored_queries(self, graph: str, schema: Schema) -> tuple[StoredQuery, ...]:
-        """The queries in a graph's folder, checked against some types."""
+        """Return the queries in a graph's folder, checked against some types."""
         if self.folder is None:
             return ()
         folder = queries_folder(self.folder, self.settings.graphs[graph].queries, graph)
@@ -195,22 +196,20 @@ class App:
         return load_queries(folder, schema, self.graph(graph).names)
 
     def untrusted(self, graph: str = "main") -> Untrusted:
-        """What others' text may do on a graph; each graph has workers of its own."""
+        """Return the limits for untrusted text on a graph; each graph has its own workers."""
         return self.service(graph).untrusted
 
     def declared(self, graph: str = "main", *, queries: bool = True) -> Registry:
-        """What a project declares for a graph, without using it."""
+        """Return what a project declares for a graph, without using it."""
         registry = _registry_of(self._collect(graph))
         if not queries:
             return registry
         return with_queries(registry, self.stored_queries(graph, registry.schema))
 
     def discover(self, module: ModuleType, graph: str | None = None) -> Registry:
-        """Register everything declared in a module."""
         return self._register(discover(module), graph or next(iter(self.settings.graphs)))
 
     def register(self, *declarations: object, graph: str | None = None) -> Registry:
-        """Register declared classes and functions."""
         return self._register(collect(declarations), graph or next(iter(self.settings.graphs)))
 
     def _register(
@@ -237,34 +236,34 @@ class App:
         reason = self.quarantined.get(graph)
         if reason is not None:
             raise QuarantineError(
-                f"graph {graph!r} is not served: {reason.message}. Correct that and open the "
-                "project again; 'trails doctor' tells whether all is well",
+                f"graph {graph!r} is not served: {reason.message}. Fix that and open the "
+                "project again; 'trails doctor' checks it",
                 graph=graph,
                 reason=reason.code,
             )
         return cell
 
     def registry(self, graph: str = "main") -> Registry:
-        """The registry snapshot of a graph that is current now."""
+        """Return the current registry snapshot of a graph."""
         return self._cell(graph).current
 
     def _declared_now(self, graph: str) -> Registry:
-        """The same, for whoever asks at every request: it knows that the graph is served."""
+        """The same for each request, when the graph is known to be served."""
         return self._cells[graph].current
 
     def listen(
         self, listener: Callable[[Registry], None], graph: str = "main"
     ) -> Callable[[], None]:
-        """Be told of every new registry snapshot; the returned function stops that."""
+        """Subscribe to new registry snapshots; the returned function unsubscribes."""
         return self._cell(graph).listen(listener)
 
     def service(self, graph: str = "main") -> GraphService:
-        """A graph with all that can be asked of it, opened when first asked for."""
+        """Return a graph's service, opened on first use."""
         self._cell(graph)
         return self._service(graph)
 
     def stored_graph(self, name: str) -> Graph:
-        """The data of a graph, also of one that is not served: for upkeep."""
+        """Return a graph's data, even if the graph is not served: for maintenance."""
         return self._service(name).graph
 
     def _service(self, graph: str) -> GraphService:
@@ -281,7 +280,7 @@ class App:
         return found
 
     def _open_files(self, graph: str, folder: Path | None) -> Graph:
-        """A graph; read-only where that was asked for, and where the disk can't be written."""
+        """Open a graph; read-only if requested, or if the disk can't be written."""
         make = partial(
             open_graph,
             folder,
@@ -304,7 +303,7 @@ class App:
             refused = error
         self._progress(f"graph {graph} can't be opened for writing: {refused.message}")
         full = isinstance(refused, StorageFullError)
-        return make(read_only=unwritable("no space left" if full else "the system refuses it"))
+        return make(read_only=unwritable("no space left" if full else "write access denied"))
 
     def reopen(self, graph: str) -> Graph:
         """Open a graph again, because its disk may be writable now."""
@@ -316,14 +315,14 @@ class App:
     def _make_sandbox(self, graph: Graph) -> Sandbox:
         given = self.settings.sandbox
         budgets = self.settings.graphs[graph.name].budgets
-        scratch = None  # then it is where the system has temporary files
+        scratch = None  # the system's temporary folder is used
         if graph.folder is not None and graph.read_only is None:
             scratch = graph.folder / SCRATCH
         limits = given.limits(budgets.query_seconds_per_minute)
         return Sandbox(scratch, limits, allow_unconfined=given.allow_unconfined)
 
     def graph(self, name: str = "main") -> Graph:
-        """A graph, opened when first asked for."""
+        """Return a graph, opened on first use."""
         return self.service(name).graph
 
     def context(
@@ -333,11 +332,11 @@ class App:
         branch: str = "main",
         snapshot: str | None = None,
     ) -> GraphContext:
-        """What an actor does, it does through a context: on a branch, or at a past commit."""
+        """Return a context for an actor, on a branch or at a past commit."""
         return self.service(graph).context(actor, branch, snapshot)
 
     def versions(self, graph: str = "main", actor: str = "local") -> Versions:
-        """The history of a graph: branches, commits, differences, merges."""
+        """Return the history of a graph: branches, commits, differences, merges."""
         return self.service(graph).versions(actor)
 
     def call(
@@ -350,11 +349,11 @@ class App:
     def query(
         self, ctx: GraphContext, name: str, params: Mapping[str, object] | None = None
     ) -> QueryAnswer | str | None:
-        """Run a stored query: its answer, or the commit of one that changes (None: no change)."""
+        """Run a stored query; return its answer, or the commit of a mutation (None: no change)."""
         return query_by_name(self.service(ctx.graph), ctx, name, params or {})
 
     def ask(self, ctx: GraphContext, text: str, /, **params: object) -> QueryAnswer:
-        """Run anybody's SPARQL query, confined and within the limits of ``[sandbox]``."""
+        """Run an untrusted SPARQL query, confined and within the limits of ``[sandbox]``."""
         return self.service(ctx.graph).ask(ctx, text, params)
 
     def mutate(
@@ -383,17 +382,17 @@ class App:
         actor: str = "local",
         progress: Progress = no_progress,
     ) -> LoadResult:
-        """Load files into a branch: one commit, or none and every problem told."""
+        """Load files into a branch: one commit, or none and a report of every problem."""
         return self.service(graph).load(actor, request, progress)
 
     def export(
         self, ctx: GraphContext, format: str = "ndjson", types: Sequence[str] = ()
     ) -> Generator[bytes, None, None]:
-        """A branch or snapshot as a file, in blocks; all types, or some and what extends them."""
+        """Yield a branch or snapshot as a file in blocks; all types, or some and their subtypes."""
         return self.service(ctx.graph).export(ctx, format, types)
 
     def close(self) -> None:
-        """Close all graphs and give up the folder."""
+        """Close all graphs and release the folder."""
         for service in self._services.values():
             service.close()
         self._services.clear()
@@ -411,12 +410,11 @@ class App:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close."""
         self.close()
 
 
 def _registry_of(found: Declarations) -> Registry:
-    """Declarations by themselves, checked."""
+    """Return a registry of these declarations alone, checked."""
     return RegistryCell().register(
         types=found.types,
         shapes=found.shapes,

@@ -1,4 +1,4 @@
-"""How a project is: the machine, the sandbox, what is declared, and every graph."""
+"""``trails doctor``: examine the machine, the sandbox, the declarations and every graph."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from trails.projections.tools import examine_tools
 from trails.registry.registry import Registry, with_queries
 
 _MODES: Final = {
-    "open": "none, and no tokens: everything is allowed, on this machine",
-    "read only": "none: whoever has a token may read",
+    "open": "none, and no tokens: every user of this machine can do everything",
+    "read only": "none: every token can read",
     "policies": "they decide",
 }
 
 
 def examine_project(app: App) -> list[Report]:
-    """Everything that ``trails doctor`` looks at."""
+    """Run all checks of ``trails doctor``."""
     title = f"Project {app.settings.project.name}"
     first = next((each for each in app.settings.graphs if each not in app.quarantined), "main")
     reports = [
@@ -42,7 +42,7 @@ def examine_project(app: App) -> list[Report]:
 
 
 def examine_serving(app: App) -> list[Report]:
-    """The same while the project is served: what is declared is what was read at its start."""
+    """Run the checks while the project is served; declarations are those read at its start."""
     title = f"Project {app.settings.project.name}"
     served = [each for each in app.settings.graphs if each not in app.quarantined]
     sandbox = [_sandbox(app, served[0])] if served else []
@@ -55,7 +55,7 @@ def examine_serving(app: App) -> list[Report]:
         if reason is None:
             findings = _examine_graph(app, name)
         else:
-            fix = "correct that and start the server again"
+            fix = "fix that and restart the server"
             problem = Finding("declarations", "problem", reason.message, fix)
             findings = (problem, *examine(app.stored_graph(name), None))
         reports.append(Report(f"Graph {name}", findings))
@@ -63,7 +63,7 @@ def examine_serving(app: App) -> list[Report]:
 
 
 def examine_served(app: App, graph: str) -> Report:
-    """One graph while it is served: its tools, its sandbox and its data."""
+    """Examine one graph while it is served: its tools, its sandbox and its data."""
     common = (_settings(app), _tokens(app), *_permissions(app), _sandbox(app, graph))
     return Report(f"Graph {graph}", (*common, *_examine_graph(app, graph)))
 
@@ -89,18 +89,18 @@ def _permissions(app: App) -> list[Finding]:
 
 
 def _policies(app: App, graph: str) -> list[Finding]:
-    """How the policies of a graph are, mistake by mistake."""
+    """Examine the policies of a graph; report each mistake."""
     if app.folder is None:
         return []
-    # Cedar takes a while to import, and whoever serves a graph examines it without.
-    from trails.app.policy_inspection import PolicyDesk  # noqa: PLC0415
+    # Cedar is slow to import, and a server examines its graphs without it.
+    from trails.app.policy_inspection import PolicyInspector  # noqa: PLC0415
 
     try:
-        check = PolicyDesk(app.folder).check_one(graph)
+        check = PolicyInspector(app.folder).check_one(graph)
     except TrailsError:
-        return []  # declarations that can't stand were told already
+        return []  # broken declarations were already reported
     if check.problems:
-        fix = "correct it; until then the graph is not served"
+        fix = "fix it; until then the graph is not served"
         return [Finding("policies", "problem", str(each), fix) for each in check.problems]
     counted = f": {check.permits} permit and {check.forbids} forbid" if check.files else ""
     notes = [Finding("policies", "note", each) for each in check.notes]
@@ -108,9 +108,9 @@ def _policies(app: App, graph: str) -> list[Finding]:
 
 
 def _tokens(app: App) -> Finding:
-    """How many tokens there are, and of what use they are."""
+    """Report the number of tokens, and whether they work."""
     if app.folder is None:
-        return Finding("tokens", "ok", "none: nothing is kept")
+        return Finding("tokens", "ok", "none: nothing is stored")
     try:
         found = TokenFile(app.folder / DATA_FOLDER).list()
     except CorruptionError as error:
@@ -122,11 +122,11 @@ def _tokens(app: App) -> Finding:
     detail = ", ".join(f"{count} {state}" for state, count in states.items())
     if states["valid"]:
         return Finding("tokens", "ok", detail)
-    return Finding("tokens", "note", f"{detail}: nobody has one", "make one: trails token new")
+    return Finding("tokens", "note", f"{detail}: none is valid", "make one: trails token new")
 
 
 def _sandbox(app: App, graph: str) -> Finding:
-    """What confines untrusted text on a graph, or why nothing does."""
+    """Report how untrusted text is confined on a graph, or why it is not."""
     try:
         held = app.untrusted(graph).sandbox.confinement
     except TrailsError as error:
@@ -134,7 +134,7 @@ def _sandbox(app: App, graph: str) -> Finding:
         return Finding("sandbox", "problem", error.message, fix)
     if held.complete:
         detail = (
-            f"queries and files of others are confined: Landlock {held.landlock}, seccomp, "
+            f"untrusted queries and files are confined: Landlock {held.landlock}, seccomp, "
             f"uid {held.uid}, {held.memory >> 20:,} MiB"
         )
         return Finding("sandbox", "ok", detail)
@@ -150,11 +150,11 @@ def _sandbox(app: App, graph: str) -> Finding:
 
 
 def _declarations(app: App, graph: str) -> tuple[Schema | None, list[Finding]]:
-    """The schema that a graph declares, and what of it would put the graph into quarantine."""
+    """Report the declared schema, and what would quarantine the graph."""
     try:
         registry = app.declared(graph, queries=False)
     except TrailsError as error:
-        return None, [Finding("declarations", "problem", error.message, "correct the module")]
+        return None, [Finding("declarations", "problem", error.message, "fix the module")]
     capabilities = count(len(registry.capabilities), "capability", "capabilities")
     detail = f"{count(len(registry.types), 'type')}, {capabilities}"
     return registry.schema, [
@@ -165,15 +165,15 @@ def _declarations(app: App, graph: str) -> tuple[Schema | None, list[Finding]]:
 
 
 def _queries(app: App, graph: str, registry: Registry) -> list[Finding]:
-    """How the stored queries are, mistake by mistake, and the tools that come of it all."""
+    """Report the stored queries, with each mistake, and the resulting tools."""
     try:
         found = app.stored_queries(graph, registry.schema)
         joined = with_queries(registry, found)
     except TrailsError as error:
         problems = error.data.get("problems")
-        told = problems if isinstance(problems, list) else [error.message]
-        fix = "correct it; until then the graph is not served"
-        return [Finding("queries", "problem", each, fix) for each in told]
+        shown = problems if isinstance(problems, list) else [error.message]
+        fix = "fix it; until then the graph is not served"
+        return [Finding("queries", "problem", each, fix) for each in shown]
     mutations = sum(query.mutation for query in found)
     return [
         Finding("queries", "ok", f"{len(found)} stored, {mutations} of them change data"),

@@ -1,7 +1,4 @@
-"""Kernels: an App's graphs, as surfaces see them.
-
-The graphs of an app as they are served: each one's kernel, or why there is none.
-"""
+"""The kernels of an App's graphs, as surfaces use them; or why a graph is not served."""
 
 from __future__ import annotations
 
@@ -23,9 +20,9 @@ from trails.request.pipeline import Kernel
 def kernel_of(
     app: App, graph: str = "main", is_current: Callable[[Actor], bool] = everybody
 ) -> Kernel:
-    """The kernel of one graph; the caller closes it before the app.
+    """Return the kernel of one graph; the caller closes it before the app.
 
-    ``is_current`` says whether the credential that an actor came with is still good.
+    ``is_current`` says whether an actor's credential is still valid.
     """
     settings, service = app.settings, app.service(graph)
     service.graph.is_current = is_current
@@ -55,7 +52,7 @@ def kernel_of(
 
 
 class ServedGraphs(Mapping[str, Kernel | Failure]):
-    """Every graph by its id, opened when first asked for."""
+    """Every graph by its id, opened on first use."""
 
     def __init__(self, app: App, is_current: Callable[[Actor], bool] = everybody) -> None:
         self._app = app
@@ -63,7 +60,7 @@ class ServedGraphs(Mapping[str, Kernel | Failure]):
         self._opened: dict[str, Kernel | Failure] = {}
 
     def __getitem__(self, graph: str) -> Kernel | Failure:
-        """A graph's kernel, or why it is not served."""
+        """Return a graph's kernel, or why it is not served."""
         if graph not in self._app.settings.graphs:
             raise KeyError(graph)
         found = self._opened.get(graph)
@@ -78,20 +75,18 @@ class ServedGraphs(Mapping[str, Kernel | Failure]):
             return Failure("semantic", error.code, error.message, error.data)
 
     def __iter__(self) -> Iterator[str]:
-        """The ids."""
         return iter(self._app.settings.graphs)
 
     def __len__(self) -> int:
-        """How many."""
         return len(self._app.settings.graphs)
 
     def under_way(self) -> Counter[str]:
-        """What is under way on all graphs, by name."""
+        """Count the active calls on all graphs, by name."""
         kernels = [each for each in self._opened.values() if not isinstance(each, Failure)]
         return sum((each.under_way() for each in kernels), Counter())
 
     def close(self) -> None:
-        """Wait for what runs, and let the threads of all graphs end."""
+        """Wait for active calls, and end the threads of all graphs."""
         for kernel in self._opened.values():
             if not isinstance(kernel, Failure):
                 kernel.close()

@@ -1,4 +1,7 @@
-"""The operations of the command line: on a project folder of this machine, or on a server."""
+"""The operations of the command line, on a project folder of this machine or on a server.
+
+If another process serves the folder, it carries out the operation on request.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,8 @@ from trails.app.sessions.connection import (
     parse_address,
 )
 from trails.app.sessions.graphs import (
-    LocalDoor,
-    RemoteDoor,
+    LocalGraphClient,
+    RemoteGraphClient,
     ask_owner,
     explain_absence,
     list_graphs,
@@ -84,19 +87,19 @@ class LocalOperations(LocalServer, LocalPolicies):
         """Make a project folder."""
         return scaffold_project(folder, name)
 
-    def doctor(self, folder: Path, tell: Tell) -> list[Report]:
+    def doctor(self, folder: Path, report: Tell) -> list[Report]:
         """Examine the machine, the declarations and every graph."""
-        return _perform(folder, DOCTOR, DoctorArguments(), tell)
+        return _perform(folder, DOCTOR, DoctorArguments(), report)
 
     def verify(self, folder: Path, *, repair: bool, progress: Tell) -> list[Report]:
-        """Prove every graph; with ``repair``, rebuild views that differ and prove again."""
+        """Verify every graph; with ``repair``, rebuild views that differ and verify again."""
         return _perform(folder, VERIFY, VerifyArguments(repair), progress)
 
     def recover(
-        self, folder: Path, graph: str | None, tell: Tell, *, dry_run: bool, accept_loss: bool
+        self, folder: Path, graph: str | None, report: Tell, *, dry_run: bool, accept_loss: bool
     ) -> list[Recovery]:
         """Recover every graph of a project, or one."""
-        with _alone(folder, "recover", tell) as app:
+        with _open_exclusively(folder, "recover", report) as app:
             names = app.settings.graphs
             if graph is not None:
                 names = {(name := choose_graph(names, graph)): names[name]}
@@ -108,7 +111,7 @@ class LocalOperations(LocalServer, LocalPolicies):
                         name,
                         app.settings.base_iri(name),
                         partial(_declared, app, name),
-                        tell,
+                        report,
                         dry_run,
                         accept_loss,
                     )
@@ -118,7 +121,7 @@ class LocalOperations(LocalServer, LocalPolicies):
 
     @contextmanager
     def open(
-        self, place: ProjectLocation, graph: str | None, tell: Tell, *, declared: bool
+        self, place: ProjectLocation, graph: str | None, report: Tell, *, declared: bool
     ) -> Iterator[Session]:
         """Open one graph of a project, or of a server."""
         if place.server is not None:
@@ -127,12 +130,12 @@ class LocalOperations(LocalServer, LocalPolicies):
         settings = read_settings(place.folder)  # refuses a folder that is not a project
         graphs = settings.graphs
         set_private_umask()
-        found = own_or_find(place.folder, tell)
+        found = own_or_find(place.folder, report)
         if isinstance(found, OwnerAddress):
             try:
                 session = _remote(_address(found), choose_graph(graphs, graph))
             except UnreachableError:
-                found = Ownership(place.folder / DATA_FOLDER)  # that one has ended
+                found = Ownership(place.folder / DATA_FOLDER)  # it has ended since
             else:
                 yield session
                 return
@@ -146,38 +149,41 @@ class LocalOperations(LocalServer, LocalPolicies):
             declarations=declared or caller.actor != OPERATOR,
             ownership=found,
             guarded=caller.guarded,
-            progress=tell,
+            progress=report,
         )
-        with opened as app, LocalDoor(app, choose_graph(graphs, graph), caller.actor) as door:
-            yield GraphSession(door)
+        with (
+            opened as app,
+            LocalGraphClient(app, choose_graph(graphs, graph), caller.actor) as client,
+        ):
+            yield GraphSession(client)
 
     def cleanup(
-        self, folder: Path, graph: str | None, tell: Tell, *, keep: int, dry_run: bool
+        self, folder: Path, graph: str | None, report: Tell, *, keep: int, dry_run: bool
     ) -> dict[str, Cleaned]:
-        """Drop what nobody needs of every graph, or of one."""
-        return _perform(folder, CLEANUP, CleanupArguments(keep, dry_run, graph), tell)
+        """Remove what is no longer needed, of every graph or of one."""
+        return _perform(folder, CLEANUP, CleanupArguments(keep, dry_run, graph), report)
 
-    def optimize(self, folder: Path, graph: str | None, tell: Tell) -> dict[str, Optimized]:
+    def optimize(self, folder: Path, graph: str | None, report: Tell) -> dict[str, Optimized]:
         """Compact the files of every graph, or of one."""
-        return _perform(folder, OPTIMIZE, OptimizeArguments(graph), tell)
+        return _perform(folder, OPTIMIZE, OptimizeArguments(graph), report)
 
-    def backup(self, folder: Path, target: Path, tell: Tell) -> dict[str, Manifest | None]:
-        """Add what is new in all graphs to the backups in a folder."""
-        return _perform(folder, BACKUP, BackupArguments(str(target.resolve())), tell)
+    def backup(self, folder: Path, target: Path, report: Tell) -> dict[str, Manifest | None]:
+        """Add the changes of all graphs to the backups in a folder."""
+        return _perform(folder, BACKUP, BackupArguments(str(target.resolve())), report)
 
-    def list_backups(self, source: Path, tell: Tell, *, check: bool) -> dict[str, list[Manifest]]:
-        """What the backups in a folder hold."""
-        return list_backups(source, tell, check=check)
+    def list_backups(self, source: Path, report: Tell, *, check: bool) -> dict[str, list[Manifest]]:
+        """List the backups in a folder."""
+        return list_backups(source, report, check=check)
 
     def restore(
-        self, folder: Path, source: Path, tell: Tell, wanted: RestoreRequest
+        self, folder: Path, source: Path, report: Tell, wanted: RestoreRequest
     ) -> dict[str, Path | None]:
-        """Put back graphs of a backup."""
-        with _alone(folder, "restore", tell) as app:
-            return restore_project(app, source, tell, wanted)
+        """Restore graphs from a backup."""
+        with _open_exclusively(folder, "restore", report) as app:
+            return restore_project(app, source, report, wanted)
 
     def clients(self, folder: Path) -> list[ClientPlace]:
-        """Programs that speak MCP, and where their configuration is."""
+        """List programs that speak MCP, and their configuration files."""
         return list_clients(folder)
 
     def install_client(self, folder: Path, request: InstallRequest, *, dry: bool) -> Installation:
@@ -185,11 +191,11 @@ class LocalOperations(LocalServer, LocalPolicies):
         return install_client(folder, request, dry=dry)
 
     def uninstall_client(self, folder: Path, request: InstallRequest) -> Installation:
-        """Take a graph out of a client's configuration."""
+        """Remove a graph from a client's configuration."""
         return uninstall_client(folder, request)
 
     def issue_token(self, folder: Path, request: TokenRequest) -> IssuedToken:
-        """Make a token, while others may serve the folder."""
+        """Make a token; others may serve the folder meanwhile."""
         return _token_file(folder).issue(request)
 
     def tokens(self, folder: Path) -> list[TokenRecord]:
@@ -199,60 +205,60 @@ class LocalOperations(LocalServer, LocalPolicies):
     def revoke_tokens(
         self, folder: Path, ids: Sequence[str], actor: str | None
     ) -> list[TokenRecord]:
-        """End tokens; whoever serves the folder notices by itself."""
+        """Revoke tokens; a process that serves the folder notices by itself."""
         return _token_file(folder).revoke(ids, actor)
 
 
 def _declared(app: App, graph: str) -> Schema | None:
-    """The types that a project declares, where its code can be run."""
+    """Return the types that a project declares, if its code can be run."""
     with suppress(TrailsError):
         return app.declared(graph, queries=False).schema
     return None
 
 
 def _token_file(folder: Path) -> TokenFile:
-    read_settings(folder)  # a folder that is no project has no tokens
+    read_settings(folder)  # a folder that is not a project has no tokens
     return TokenFile(folder / DATA_FOLDER)
 
 
-def _perform(folder: Path, operation: UpkeepOperation[_A, _R], given: _A, tell: Tell) -> _R:
-    """Carry out an operation here, or let the process do it that serves the folder."""
+def _perform(folder: Path, operation: UpkeepOperation[_A, _R], given: _A, report: Tell) -> _R:
+    """Run an operation here, or in the process that serves the folder."""
     read_settings(folder)  # refuses a folder that is not a project
     set_private_umask()
-    found = own_or_find(folder, tell)
+    found = own_or_find(folder, report)
     if isinstance(found, OwnerAddress):
         try:
-            return ask_owner(_address(found), operation, given, tell)
+            return ask_owner(_address(found), operation, given, report)
         except UnreachableError:
-            found = Ownership(folder / DATA_FOLDER)  # that one has ended
-    with App.open(folder, declarations=False, ownership=found, progress=tell) as app:
-        return operation.run(app, given, tell)
+            found = Ownership(folder / DATA_FOLDER)  # it has ended since
+    with App.open(folder, declarations=False, ownership=found, progress=report) as app:
+        return operation.run(app, given, report)
 
 
-def _alone(folder: Path, command: str, tell: Tell) -> App:
-    """A project for a command that needs its files for itself, and runs none of its code."""
+def _open_exclusively(folder: Path, command: str, report: Tell) -> App:
+    """Open a project exclusively, without running its code."""
     set_private_umask()
     try:
-        return App.open(folder, declarations=False, progress=tell)
+        return App.open(folder, declarations=False, progress=report)
     except LockedError as error:
         raise LockedError(
-            f"{command} needs the files for itself, and process {error.data['pid']} has this "
-            f"project open; end that one (kill {error.data['pid']}, or close the client that "
-            "started it), then try again",
+            f"{command} needs exclusive access, but process {error.data['pid']} has this "
+            f"project open; stop it (kill {error.data['pid']}, or close the client that "
+            "started it), then retry",
             **error.data,
         ) from None
 
 
 class _Caller(NamedTuple):
-    """Who acts on a folder that is open here."""
+    """The actor of operations on a folder that is open here."""
 
     actor: Actor
     guarded: Callable[[], bool]
-    """Whether others need a credential; it decides what this one may do without policies."""
+    """Whether callers need a credential; decides what this one may do without policies."""
 
 
 def _find_caller(folder: Path, settings: Settings) -> _Caller:
-    """The operator, or whoever's token the environment has."""
+    """Return the operator, or the actor of the token in the environment."""
     token = chosen_token()
     if token is None:
         return _Caller(OPERATOR, unguarded)
@@ -273,13 +279,11 @@ def _remote(address: ServerAddress, graph: str | None) -> GraphSession:
     graphs = list_graphs(connection)
     if graphs is None:
         if graph is None:
-            raise NotFoundError(f"{address.name} does not tell its graphs; name one with --graph")
-        return GraphSession(RemoteDoor(connection, graph, None))
+            raise NotFoundError(f"{address.name} does not list its graphs; name one with --graph")
+        return GraphSession(RemoteGraphClient(connection, graph, None))
     if graph is None and not graphs:
-        raise NotFoundError(
-            f"{address.name} serves no graph; its log, or 'trails doctor', says why"
-        )
+        raise NotFoundError(f"{address.name} serves no graphs; see its log or run 'trails doctor'")
     name = choose_graph(graphs, None) if graph is None else graph
     if name not in graphs:
         explain_absence(connection, name)
-    return GraphSession(RemoteDoor(connection, name, graphs[name]))
+    return GraphSession(RemoteGraphClient(connection, name, graphs[name]))

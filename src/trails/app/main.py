@@ -1,8 +1,8 @@
 """The ``trails`` command: the command line on top of the real operations.
 
-What a command needs is imported when it is known. A client that starts ``trails serve
---stdio`` waits for the first answer, so that is served without the libraries that read
-options and colour texts, unless there is something to say.
+Imports are delayed until a command needs them. A client that starts ``trails serve --stdio``
+waits for the first answer, so that command is served without the libraries for options and
+colours, unless there is something to print.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from trails.app.memory import uncollected
+from trails.app.memory import without_gc
 from trails.surfaces.cli.plain import INTERRUPTED, tell
 
 _STDIO_OPTIONS: Final = {
@@ -25,9 +25,8 @@ _STDIO_OPTIONS: Final = {
 
 
 def main() -> None:
-    """Run the command line."""
     try:
-        with uncollected():
+        with without_gc():
             run = _plain_stdio(sys.argv[1:]) or _command_line(sys.argv[1:2])
         run()
     except KeyboardInterrupt:
@@ -35,7 +34,7 @@ def main() -> None:
 
 
 def _command_line(first: Sequence[str]) -> Callable[[], object]:
-    """All commands; for ``serve`` that one alone."""
+    """Return all commands; for ``serve`` only that one."""
     from trails import __version__  # noqa: PLC0415
 
     if first == ["serve"]:
@@ -53,7 +52,7 @@ def _command_line(first: Sequence[str]) -> Callable[[], object]:
 
 
 def _plain_stdio(arguments: Sequence[str]) -> Callable[[], object] | None:
-    """``serve --stdio``, if the arguments say that and nothing that needs to be looked into."""
+    """Run ``serve --stdio`` if the arguments are plain; return whether it was run."""
     if list(arguments[:2]) != ["serve", "--stdio"]:
         return None
     options, values = arguments[2::2], arguments[3::2]
@@ -69,7 +68,7 @@ def _plain_stdio(arguments: Sequence[str]) -> Callable[[], object] | None:
                 Path(given.get("project", ".")), given.get("graph"), tell
             )
         except TrailsError:
-            _command_line(["serve"])()  # meets it again, and says it as every command does
+            _command_line(["serve"])()  # the full command line meets it again and reports it
         else:
             sys.exit(INTERRUPTED if number == signal.SIGINT else 0)
 

@@ -1,9 +1,7 @@
-"""How the program starts: without looking for garbage, because there is none yet.
+"""Memory of a long-running server: no garbage collection during start, and memory given back.
 
-Memory of a server that runs for long: what was used for large requests is given back.
-
-The C library gives each thread a pool of its own and keeps what was freed in it. A server
-with many threads would come to hold many times what it needs.
+The C library gives each thread its own pool and keeps freed memory in it, so a server with
+many threads would hold many times what it needs.
 """
 
 from __future__ import annotations
@@ -18,11 +16,11 @@ from typing import Final
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """Make what is there for good: modules, classes, tables.
+def without_gc() -> Iterator[None]:
+    """Import without garbage collection, then exempt everything imported from it.
 
-    The collector would look through all of it again and again, which takes a sixth of the
-    time that the imports of a server take; afterwards it never looks at it any more.
+    The collector would scan modules, classes and tables repeatedly, a sixth of the import time of
+    a server.
     """
     gc.disable()
     try:
@@ -32,25 +30,25 @@ def uncollected() -> Iterator[None]:
         gc.enable()
 
 
-_ARENA_MAX: Final = -8  # of glibc's mallopt
+_ARENA_MAX: Final = -8  # a parameter of glibc's mallopt
 _MMAP_THRESHOLD: Final = -3  # likewise
 _LARGE: Final = 256 << 10
-"""Bytes from which memory is taken from the system alone, and given back alone."""
+"""Blocks from this size on are taken from the system directly, and given back directly."""
 _PAUSE: Final = 5.0
-"""Seconds between two looks; one takes some milliseconds of a thread."""
+"""Seconds between two trims; one takes a thread some milliseconds."""
 
 
-def share_pools() -> None:
-    """Let all threads share two pools; before there are any."""
+def limit_pools() -> None:
+    """Limit all threads to two pools; call it before there are any."""
     if sys.platform == "linux":
-        with suppress(OSError, AttributeError):  # a C library without it does as it does
+        with suppress(OSError, AttributeError):  # not glibc
             library = ctypes.CDLL(None)
             library.mallopt(_ARENA_MAX, 2)
             library.mallopt(_MMAP_THRESHOLD, _LARGE)
 
 
-async def give_back() -> None:
-    """Give what is free back to the system, again and again."""
+async def trim_memory() -> None:
+    """Give free memory back to the system, periodically."""
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError):

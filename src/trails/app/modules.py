@@ -1,9 +1,7 @@
-"""A project's own files: the module that declares, and the folder of stored queries.
+"""A project's own files: the module that declares a graph, and its stored queries.
 
-What a module raises while it is imported becomes an error that says where, without
-a stack trace, and without texts that may hold a secret.
-
-What a project declares for a graph, from its files alone: no data is opened.
+An exception during import becomes an error that names the file and line, without a stack
+trace and without texts that may contain a secret. No data is opened here.
 """
 
 from __future__ import annotations
@@ -23,15 +21,15 @@ from trails.registry.registry import Registry, with_queries
 from trails.request.builtins.meta import META
 
 _OWN_MODULES = "trails_project_"
-# Their texts are about the code, never about the values it works with.
+# The messages of these describe code, never values.
 _TELLING = (ImportError, SyntaxError, NameError, AttributeError, TrailsError)
 
 
 def load_module(folder: Path, file: str, graph: str) -> ModuleType:
-    """A project's module: the one that the program itself imported, or a new import.
+    """Return a project's module: the one that the program has imported, or a new import.
 
-    Reusing the program's keeps one class a type when the file is run as a script, or
-    imported beside. What an earlier opening imported is not reused: the file may have changed.
+    Reusing the program's module keeps one class per type when the file is run as a script or
+    imported as well. A module of an earlier opening is not reused: the file may have changed.
     """
     path = folder / file
     for known, loaded in list(sys.modules.items()):
@@ -59,7 +57,7 @@ def load_module(folder: Path, file: str, graph: str) -> ModuleType:
 
 
 def _explain(error: BaseException, file: str, path: Path) -> str:
-    """Which line of the module failed, with what kind of error."""
+    """Say which line of the module failed, with which kind of error."""
     frames = walk_tb(error.__traceback__)
     lines = [line for frame, line in frames if frame.f_code.co_filename == str(path)]
     line = lines[-1] if lines else None
@@ -74,11 +72,11 @@ def _explain(error: BaseException, file: str, path: Path) -> str:
 
 
 def queries_folder(folder: Path, given: str, graph: str) -> Path:
-    """The folder of a graph's stored queries, which is inside the project."""
+    """Return the folder of a graph's stored queries, which must be inside the project."""
     path = folder / given
     if not path.resolve().is_relative_to(folder.resolve()):
         raise SettingsError(
-            f"graph {graph!r}: queries = {given!r} leads out of the project; name a folder in it"
+            f"graph {graph!r}: queries = {given!r} is outside the project; use a folder inside it"
         )
     if path.exists() and not path.is_dir():
         raise SettingsError(f"graph {graph!r}: queries = {given!r} is not a folder")
@@ -86,7 +84,7 @@ def queries_folder(folder: Path, given: str, graph: str) -> Path:
 
 
 def declared_registry(folder: Path, settings: Settings, graph: str) -> Registry:
-    """Types, capabilities and stored queries; queries that can't be used are left out."""
+    """Return types, capabilities and stored queries; broken queries are skipped."""
     given = settings.graphs[graph]
     found = discover(load_module(folder, given.app, graph))
     registry = RegistryCell(collect(META).capabilities).register(

@@ -1,6 +1,8 @@
-"""One process owns a project folder; a second one learns which one does, or why it can't know.
+"""Exclusive ownership of a project folder; a second process learns who owns it.
 
-The ``.trails`` folder of a project: what its owner does before anything in it is opened.
+The lock is on a file in ``.trails`` that names the owner and its sockets; the kernel releases
+it when the process ends. Also here: what an owner does before it opens anything (permissions,
+unfinished restores).
 """
 
 from __future__ import annotations
@@ -41,19 +43,19 @@ _PATIENCE: Final = 0.5
 """Seconds to wait for a folder that another process owns."""
 _UNWRITABLE: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC})
 _PRIVATE: Final = 0o600
-"""What the file says is for this user alone."""
+"""Only this user may read the file."""
 
 
 class Ownership:
-    """An exclusive lock on a folder; the kernel frees it when the process ends, however.
+    """An exclusive lock on a folder, released by the kernel when the process ends.
 
-    The locked file says who the owner is, and where it listens when it serves others.
+    The locked file names the owner, and its sockets if it serves others.
     """
 
     def __init__(self, folder: Path, patience: float = _PATIENCE) -> None:
         path = folder / OWNER_FILE
         self.refused: str | None = None
-        """Why nothing in the folder can be written; None where it can."""
+        """Why nothing in the folder can be written; None if it can."""
         try:
             private_folder(folder)
             self._file = open(path, "a+b", buffering=0, opener=_open_private)  # noqa: SIM115
@@ -68,9 +70,9 @@ class Ownership:
             raise
 
     def _open_unwritable(self, path: Path, error: OSError) -> FileIO:
-        """What can be locked where nothing can be written: the file, or the project's settings.
+        """Open a file to lock in a read-only folder: the lock file, or the project's settings.
 
-        A file that can't be written in a folder that can is another user's: an error.
+        A read-only file in a writable folder belongs to another user: an error.
         """
         data = path.parent
         usable = error.errno != errno.ENOSPC and os.access(data, os.W_OK)
@@ -84,7 +86,7 @@ class Ownership:
             raise unusable_file(path, again) from None
 
     def _lock(self, path: Path, patience: float) -> None:
-        """Take the lock; a process that is just ending, or starting a child, may still hold it."""
+        """Take the lock; retry, because an ending or forking process may hold it for a moment."""
         give_up = monotonic() + patience
         while True:
             try:
@@ -99,9 +101,9 @@ class Ownership:
                 return
 
     def _claim(self, path: Path) -> None:
-        """Make the file this process's own; what a dead owner of this folder left is removed.
+        """Write this process into the file; clean up after a dead owner of this folder.
 
-        A record that was copied from another folder names sockets that are not this folder's.
+        A record that was copied from another folder names sockets of that folder.
         """
         self._file_id = identify(self._file.fileno())
         try:
@@ -117,20 +119,19 @@ class Ownership:
         self._write(Owner(os.getpid()))
 
     def _write(self, owner: Owner) -> None:
-        # The lock is on this very file, so it can't be replaced by another.
+        # The lock is on this file, so the file must not be replaced.
         named = msgspec.structs.replace(owner, file=self._file_id, machine=this_machine())
         self._file.truncate(0)
-        # Without room the file stays empty: the lock holds, but others can't learn whose it is.
+        # On a full disk the file stays empty: locked, but without the owner's name.
         with suppress(OSError):
             self._file.write(msgspec.json.encode(named))
 
     def announce(self, http: str, mcp: str, key: Secret) -> None:
-        """Tell others where they can connect, and with what: the sockets listen now."""
+        """Publish the sockets, which are listening now, and the owner's key."""
         if self.refused is None:
             self._write(Owner(os.getpid(), http, mcp, key.reveal()))
 
     def release(self) -> None:
-        """Let another process own the folder."""
         if not self._file.closed:
             if self.refused is None:
                 self._file.truncate(0)
@@ -142,25 +143,25 @@ def _open_private(path: str, flags: int) -> int:
 
 
 def describe_missing_locks(path: Path, error: OSError) -> StorageError:
-    """Why a folder can't be used at all: its file system has no locks, or they fail."""
+    """Explain why a folder can't be used: its file system has no locks, or they fail."""
     return StorageError(
         f"can't lock {path}: {error.strerror or error}. Without file locks two processes could "
-        "write the same project and destroy it. Move the project to a local disk, or mount this "
+        "write to the same project and corrupt it. Move the project to a local disk, or mount this "
         "file system with locks (on NFS without 'nolock', with its lock service running)"
     )
 
 
 def describe_lock(data: Path) -> LockedError:
-    """Why a folder can't be opened here, and what to do about it.
+    """Explain why a folder can't be opened here, and what to do.
 
-    ``reason`` in the error's data is ``elsewhere``, ``orphaned`` or ``unreachable`` where
-    waiting for the other process to serve this one is of no use.
+    ``reason`` in the error's data is ``elsewhere``, ``orphaned`` or ``unreachable`` if waiting
+    does not help.
     """
     owner = read_owner(data)
     lock = data / OWNER_FILE
     if owner is None:
         return LockedError(
-            "another process has this project open and has not said yet which one it is; close "
+            "another process has this project open, but has not published its pid yet; close "
             f"it first ('fuser -v {lock}' lists it)",
             pid="unknown",
             reason="busy",
@@ -180,7 +181,7 @@ def describe_lock(data: Path) -> LockedError:
         return LockedError(
             f"this project is locked, but process {owner.pid}, which took the lock, has ended: a "
             "process that it started, or a file server, still holds the lock. 'fuser -v "
-            f"{lock}' lists such processes; end them, then try again",
+            f"{lock}' lists such processes; end them, then retry",
             pid=owner.pid,
             reason="orphaned",
         )
@@ -211,16 +212,16 @@ def describe_lock(data: Path) -> LockedError:
 _SHOWN: Final = 3
 
 
-def prepare_data(data: Path, tell: Callable[[str], None]) -> None:
-    """Close the folder to other users, and finish or remove what a killed process left."""
+def prepare_data(data: Path, report: Callable[[str], None]) -> None:
+    """Close the folder to other users; finish or remove what a killed process left."""
     make_private(data)
-    finish_replacement(data, tell)
+    finish_replacement(data, report)
     for each in data.glob(f"{GRAPHS}/*/{TEMPORARY}"):
         shutil.rmtree(each, ignore_errors=True)
 
 
 def examine_permissions(data: Path) -> Finding:
-    """Whether other users can reach anything in the folder."""
+    """Check whether other users can access anything in the folder."""
     found = list(open_to_others(data))
     if not found:
         return Finding("permissions", "ok", f"only this user can enter {data}")

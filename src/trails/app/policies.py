@@ -1,10 +1,9 @@
-"""Who decides on each graph of a project: its policies, or what holds where there are none.
+"""Access control of each graph: its policies, or the defaults if it has none.
 
-A graph without policies is open as long as nobody has to show a credential, and read only
-from then on. Policies, tokens and declarations may change while a graph is served; the judge
-of a graph looks for that when it is asked, at most once a second.
-
-A folder of policies: what it holds, and whether it has changed.
+A graph without policies is open as long as no credentials are required, and read-only from
+then on. Policies, tokens and declarations may change while a graph is served:
+``ReloadingAuthorizer`` checks for changes at most once a second, and keeps the last valid
+policies if new ones are broken.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from trails.app.settings import GraphSettings, Settings
 from trails.errors import PolicyError
 from trails.model.actors import Actor
 from trails.model.capabilities import Action
-from trails.model.decisions import EVERYTHING, Judge, Resource
+from trails.model.decisions import ALLOW_ALL, Judge, Resource
 from trails.policies.sources import PolicyFile
 from trails.registry.registry import Registry
 
 SUFFIX: Final = ".cedar"
 _SETTLED: Final = 250_000_000
-"""Nanoseconds after which nobody is writing any more."""
+"""Nanoseconds without a change after which a file counts as complete."""
 _LARGEST: Final = 4 << 20
 
 Look = tuple[tuple[str, int, int, int], ...]
@@ -37,18 +36,18 @@ Look = tuple[tuple[str, int, int, int], ...]
 
 
 class PolicyFiles(msgspec.Struct, frozen=True):
-    """The ``*.cedar`` files of one folder, in name order; those that begin with a dot are not."""
+    """The ``*.cedar`` files of one folder in name order, without hidden ones."""
 
     folder: Path | None
     shown: str = ""
-    """What the settings call the folder."""
+    """The folder as the settings name it."""
 
     def look(self) -> Look:
-        """What there is, without reading it; nothing where there is no folder."""
+        """Return the state of the files without reading them; empty if there is no folder."""
         return () if self.folder is None else tuple(sorted(_look(self.folder)))
 
     def is_settled(self) -> bool:
-        """Whether the last change is a while ago, so that no file is half written."""
+        """Whether the last change is old enough that no file is half written."""
         if self.folder is None:
             return True
         try:
@@ -59,7 +58,7 @@ class PolicyFiles(msgspec.Struct, frozen=True):
         return not 0 <= age < _SETTLED
 
     def read(self) -> tuple[PolicyFile, ...]:
-        """All of it."""
+        """Read all files."""
         return tuple(self._read(name) for name, *_ in self.look())
 
     def _read(self, name: str) -> PolicyFile:
@@ -67,17 +66,17 @@ class PolicyFiles(msgspec.Struct, frozen=True):
         shown = f"{self.shown}/{name}"
         try:
             if not path.is_file():
-                raise PolicyError(f"{shown} is not a file; rename it or make it one")
+                raise PolicyError(f"{shown} is not a file; remove or rename it")
             if path.stat().st_size > _LARGEST:
-                raise PolicyError(f"{shown} has more than {_LARGEST >> 20} MiB; split it")
+                raise PolicyError(f"{shown} is larger than {_LARGEST >> 20} MiB; split it")
             return PolicyFile(shown, path.read_text(encoding="utf-8-sig"))
         except UnicodeDecodeError as error:
             raise PolicyError(
-                f"{shown} is not UTF-8 text (byte {error.start}); save it as such"
+                f"{shown} is not UTF-8 text (byte {error.start}); save it as UTF-8"
             ) from None
         except OSError as error:
             raise PolicyError(
-                f"{shown} can't be read: {error.strerror or error}; correct that or remove it"
+                f"{shown} can't be read: {error.strerror or error}; fix or remove it"
             ) from None
 
 
@@ -96,7 +95,7 @@ def _look(folder: Path) -> Iterator[tuple[str, int, int, int]]:
             try:
                 found = path.stat()
             except OSError:
-                yield name, 0, 0, 0  # it is there, and reading it will say what is wrong
+                yield name, 0, 0, 0  # it exists, and reading it will report the problem
             else:
                 kind = stat.S_IFMT(found.st_mode)
                 yield name, found.st_ino + kind, found.st_size, found.st_mtime_ns
@@ -106,22 +105,22 @@ Mode = Literal["open", "read only", "policies"]
 Make = Callable[[Mode, tuple[PolicyFile, ...], Registry | None], Judge]
 
 _PATIENCE: Final = 1.0
-"""Seconds between two looks at the files."""
+"""Seconds between two checks of the files."""
 _logger: Final = logging.getLogger("trails")
 
 
 def undeclared(graph: str) -> None:
-    """Nothing was read of what a graph declares."""
+    """Stands for a registry that was not read."""
     del graph
 
 
 def unguarded() -> bool:
-    """Nobody has to show a credential."""
+    """No credentials are required."""
     return False
 
 
 class _State(msgspec.Struct, frozen=True):
-    """What was found at the last look, and who decides by that."""
+    """What the last check found, and the resulting judge."""
 
     look: Look
     guarded: bool
@@ -132,7 +131,7 @@ class _State(msgspec.Struct, frozen=True):
 
 
 class ReloadingAuthorizer:
-    """A judge that is replaced whenever what it decides by has changed."""
+    """An authorizer that replaces its judge when policies or declarations change."""
 
     def __init__(
         self,
@@ -155,33 +154,30 @@ class ReloadingAuthorizer:
 
     @property
     def mode(self) -> Mode:
-        """What holds now."""
+        """The access mode now in force."""
         return self._look().mode
 
     @property
     def version(self) -> str:
-        """Changes whenever an answer may."""
+        """Changes whenever an answer may change."""
         return self.current.version
 
     def allows(
         self, actor: Actor, action: Action, resource: Resource, branch: str = "", target: str = ""
     ) -> bool:
-        """As the current judge says."""
         return self.current.allows(actor, action, resource, branch, target)
 
     def allows_somewhere(
         self, actor: Actor, action: Action, resource: Resource, branches: Collection[str]
     ) -> bool:
-        """As the current judge says."""
         return self.current.allows_somewhere(actor, action, resource, branches)
 
     def alike(self, actor: Actor, branches: Collection[str]) -> Mapping[str, str]:
-        """As the current judge says."""
         return self.current.alike(actor, branches)
 
     @property
     def current(self) -> Judge:
-        """Who decides now. Costs a comparison or two, unless something has changed."""
+        """Return the current judge; cheap unless something has changed."""
         state = self._state
         if monotonic() >= self._next_look:
             state = self._look()
@@ -190,13 +186,13 @@ class ReloadingAuthorizer:
         return state.judge
 
     def _look(self) -> _State:
-        """See whether files or credentials have changed; one caller a second does."""
+        """Check whether files or credentials have changed; one caller a second does."""
         if self._lock.acquire(blocking=False):
             try:
                 self._next_look = monotonic() + _PATIENCE
                 self._follow(self._files.look(), self._guarded())
             except PolicyError as error:
-                self._warn(f"the last good policies stay: {error.message}")
+                self._warn(f"the last good policies stay in force: {error.message}")
             finally:
                 self._lock.release()
         return self._state
@@ -209,7 +205,9 @@ class ReloadingAuthorizer:
             self._next_look = monotonic() + _PATIENCE / 4
             return
         if old.mode == "policies" and not look:
-            self._warn("all policies are gone; the last ones stay until the next start")
+            self._warn(
+                "all policies were removed; the last ones stay in force until the next start"
+            )
             self._state = msgspec.structs.replace(old, look=look, guarded=guarded)
             return
         try:
@@ -218,10 +216,10 @@ class ReloadingAuthorizer:
             self._state = msgspec.structs.replace(old, look=look, guarded=guarded)
             raise
         self._warned = ""
-        _logger.info("%s: access follows: %s", self._name, self._state.mode)
+        _logger.info("%s: access changed: %s", self._name, self._state.mode)
 
     def _warn(self, text: str) -> None:
-        """Log what was not logged just before."""
+        """Log a warning, unless it repeats the last one."""
         if text != self._warned:
             self._warned = text
             _logger.warning("%s: %s", self._name, text)
@@ -233,22 +231,22 @@ class ReloadingAuthorizer:
         return _State(look, guarded, mode, sources, registry, self._make(mode, sources, registry))
 
     def _renew(self) -> _State:
-        """The same policies about other declarations."""
+        """Apply the same policies to new declarations."""
         with self._lock:
             old, registry = self._state, self._registry()
             if registry is not old.registry:
                 try:
                     judge = self._make(old.mode, old.sources, registry)
                 except PolicyError as error:
-                    # What is new is unknown to the old judge, and so denied.
-                    self._warn(f"with what is declared now: {error.message}")
+                    # The old judge denies what it does not know.
+                    self._warn(f"with the current declarations: {error.message}")
                     judge = old.judge
                 self._state = msgspec.structs.replace(old, registry=registry, judge=judge)
             return self._state
 
 
 class ProjectPolicies:
-    """The judges of a project."""
+    """The authorizers of a project."""
 
     def __init__(
         self,
@@ -257,7 +255,7 @@ class ProjectPolicies:
         registry: Callable[[str], Registry | None],
         guarded: Callable[[], bool] = unguarded,
     ) -> None:
-        """``registry`` gives what a graph declares; None if that was not read."""
+        """``registry`` returns what a graph declares; None if that was not read."""
         self._folder = folder
         self._settings = settings
         self._registry = registry
@@ -266,7 +264,7 @@ class ProjectPolicies:
         self._server: ReloadingAuthorizer | None = None
 
     def judge(self, graph: str) -> ReloadingAuthorizer:
-        """Who decides on a graph; raises PolicyError the first time, if its policies are wrong."""
+        """Return a graph's authorizer; raise PolicyError on first use if they are broken."""
         found = self._judges.get(graph)
         if found is None:
             found = self._judges[graph] = ReloadingAuthorizer(
@@ -279,7 +277,7 @@ class ProjectPolicies:
         return found
 
     def server(self) -> ReloadingAuthorizer:
-        """Who decides about the server itself; raises PolicyError as well."""
+        """Return the server's authorizer; raises PolicyError likewise."""
         if self._server is None:
             self._server = ReloadingAuthorizer(
                 "[server]",
@@ -307,11 +305,11 @@ class ProjectPolicies:
         if files.folder is None:
             return files
         if files.folder.exists() and not files.folder.is_dir():
-            raise PolicyError(f"{owner}: policies = {given!r} is not a folder; name one")
+            raise PolicyError(f"{owner}: policies = {given!r} is not a folder")
         if given != GraphSettings().policies and not files.folder.is_dir():
             raise PolicyError(
-                f"{owner}: policies = {given!r} does not exist; make the folder, or correct the "
-                "name: without policies others would decide"
+                f"{owner}: policies = {given!r} does not exist; create the folder or fix the "
+                "setting"
             )
         return files
 
@@ -319,12 +317,12 @@ class ProjectPolicies:
         self, graph: str, mode: Mode, sources: tuple[PolicyFile, ...], registry: Registry | None
     ) -> Judge:
         if mode == "open":
-            return EVERYTHING
-        # Cedar takes a while to import, and most projects never need it.
+            return ALLOW_ALL
+        # Cedar is slow to import, and most projects don't need it.
         from trails.policies.judge import READ_ONLY, know_graph, know_server, make_judge  # noqa: PLC0415
 
         if registry is None:
-            return make_judge((), know_server(()), "undeclared")  # what is not known is denied
+            return make_judge((), know_server(()), "undeclared")  # unknown resources are denied
         texts = sources if mode == "policies" else (READ_ONLY,)
         known = know_graph(registry, graph, self._settings.graphs)
         return make_judge(texts, known, str(registry.version))
@@ -334,7 +332,7 @@ class ProjectPolicies:
     ) -> Judge:
         del registry
         if mode == "open":
-            return EVERYTHING
+            return ALLOW_ALL
         from trails.policies.judge import know_server, make_judge  # noqa: PLC0415
 
         return make_judge(sources, know_server(self._settings.graphs), "")

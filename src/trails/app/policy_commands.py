@@ -1,6 +1,6 @@
-"""The work behind ``trails policy``: from a project folder to what is told about its policies.
+"""``trails policy``: from a project folder to reports about its policies.
 
-What decides is imported when a command needs it: the others do not wait for Cedar.
+Cedar is imported only when a command needs it.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ class LocalPolicies:
     """The policies of project folders of this machine."""
 
     def check_policies(self, folder: Path) -> list[PolicyCheck]:
-        """How the policies of every graph and of the server are."""
-        from trails.app.policy_inspection import PolicyDesk  # noqa: PLC0415
+        """Check the policies of every graph and of the server."""
+        from trails.app.policy_inspection import PolicyInspector  # noqa: PLC0415
 
-        return PolicyDesk(folder).check()
+        return PolicyInspector(folder).check()
 
     def test_policies(
         self, folder: Path, graph: str | None, file: Path | None
     ) -> list[PolicyResult]:
-        """Ask the questions of a file, and compare the answers."""
-        from trails.app.policy_inspection import PolicyDesk  # noqa: PLC0415
+        """Run the cases of a file."""
+        from trails.app.policy_inspection import PolicyInspector  # noqa: PLC0415
 
-        return PolicyDesk(folder).test(graph, file)
+        return PolicyInspector(folder).test(graph, file)
 
     def explain_policy(
         self, folder: Path, graph: str | None, question: PolicyQuestion
     ) -> Explanation:
-        """Why something is allowed or denied."""
-        from trails.app.policy_inspection import PolicyDesk  # noqa: PLC0415
+        """Explain why something is allowed or denied."""
+        from trails.app.policy_inspection import PolicyInspector  # noqa: PLC0415
 
-        return PolicyDesk(folder).explain(graph, question)
+        return PolicyInspector(folder).explain(graph, question)
 
     def policy_matrix(
         self, folder: Path, graph: str | None, actors: Sequence[PolicyActor], branch: str
     ) -> PolicyMatrix:
-        """Which actor may use which tool."""
-        from trails.app.policy_inspection import PolicyDesk  # noqa: PLC0415
+        """Show which actor may use which tool."""
+        from trails.app.policy_inspection import PolicyInspector  # noqa: PLC0415
 
-        return PolicyDesk(folder).matrix(graph, actors, branch)
+        return PolicyInspector(folder).matrix(graph, actors, branch)

@@ -1,11 +1,8 @@
-"""A project's policies, looked at without serving it.
+"""Inspect a project's policies without serving it.
 
-Only files are read, so this works whoever serves the folder.
-
-Tools and the gates before them, as a project declares them: who may use what.
-
-Whether an actor gets through is asked as lists and calls ask it; only the branch and its types
-come from the declarations, since no data is open.
+Only files are read, so this works while another process serves the folder. The matrix of
+actors and tools uses the same checks as lists and calls; the branch and its types come from
+the declarations, since no data is open.
 """
 
 from __future__ import annotations
@@ -51,17 +48,17 @@ from trails.request.rights import ActorAccess, Branches, Gate, of_capability, of
 
 
 class GatedTool(msgspec.Struct, frozen=True):
-    """A tool, and what it asks for."""
+    """A tool, and what it requires."""
 
     name: str
     scope: Scope
     gate: Gate
     source: Capability | StoredQuery | None = None
-    """What it calls; None of what is built in."""
+    """The capability or query it calls; None for built-ins."""
 
 
 class DeclaredBranch(Branches):
-    """One branch, with the types that are declared."""
+    """A branch with the declared types."""
 
     def __init__(self, branch: str, schema: Schema, names: Names) -> None:
         self.spelled = names
@@ -69,11 +66,10 @@ class DeclaredBranch(Branches):
         self._schema = schema
 
     def look(self) -> tuple[int, frozenset[str]]:
-        """Nothing changes."""
+        """Do nothing: nothing changes here."""
         return self._seen
 
     def schema_of(self, branch: str) -> Schema | None:
-        """The declared types."""
         del branch
         return self._schema
 
@@ -81,7 +77,7 @@ class DeclaredBranch(Branches):
 def gated_tools(
     registry: Registry, graph: str, env: Literal["development", "production"]
 ) -> list[GatedTool]:
-    """Everything that can be called, in name order."""
+    """Return everything that can be called, in name order."""
     return sorted(_tools(registry, graph, env), key=lambda each: each.name)
 
 
@@ -98,13 +94,13 @@ def _tools(registry: Registry, graph: str, env: str) -> Iterator[GatedTool]:
 
 
 def cell_of(tool: GatedTool, rights: ActorAccess, registry: Registry) -> str:
-    """``yes``, ``no``, or ``scope`` where only that is missing."""
+    """Return ``yes``, ``no``, or ``scope`` if only the scope is missing."""
     if not rights.passes(tool.gate):
         return "no"
     declared = rights.declared(registry)
     source = tool.source
     if isinstance(declared, Declared) and source is not None and not declared.knows(source):
-        return "no"  # it takes or gives a type that is hidden from the actor
+        return "no"  # a parameter or result type is hidden from the actor
     return "yes" if tool.scope in rights.actor.scopes else "scope"
 
 
@@ -112,14 +108,14 @@ CASES: Final = "tests.toml"
 """The file of cases, in the folder of a graph's policies."""
 _OPEN: Final = Explanation(
     True,
-    "open: there are no policies and no tokens, so everybody on this machine may do everything",
+    "open: there are no policies and no tokens, so every user of this machine can do everything",
     (),
     (),
 )
 
 
-class PolicyDesk:
-    """A project, as far as policies are concerned."""
+class PolicyInspector:
+    """A project's policies, loaded from its files."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
@@ -138,17 +134,19 @@ class PolicyDesk:
         return found
 
     def check(self) -> list[PolicyCheck]:
-        """How the policies of every graph and of the server are."""
+        """Check the policies of every graph and of the server."""
         return [self.check_one(each) for each in (*self._settings.graphs, None)]
 
     def check_one(self, graph: str | None) -> PolicyCheck:
-        """How the policies of one graph are, or those of the server."""
+        """Check the policies of one graph, or those of the server."""
         subject = "server" if graph is None else f"graph {graph}"
         try:
             following = self._policies.server() if graph is None else self._policies.judge(graph)
         except PolicyError as error:
-            told = error.data.get("problems")
-            problems = told if isinstance(told, list) else [PolicyProblem("", 0, "", error.message)]
+            found = error.data.get("problems")
+            problems = (
+                found if isinstance(found, list) else [PolicyProblem("", 0, "", error.message)]
+            )
             return PolicyCheck(subject, "policies", problems=tuple(problems))
         judge = following.current
         if following.mode != "policies" or not isinstance(judge, CedarJudge):
@@ -165,14 +163,14 @@ class PolicyDesk:
         )
 
     def _groups(self) -> frozenset[str] | None:
-        """The groups that somebody is in; None where that is not known here."""
+        """Return the groups with members; None if they are not known here."""
         tokens = TokenFile(self._folder / DATA_FOLDER).read()
         if self._settings.auth.oauth is not None or not tokens:
             return None
         return frozenset(group for each in tokens for group in each.groups)
 
     def test(self, graph: str | None, file: Path | None) -> list[PolicyResult]:
-        """Ask the questions of a file, and compare the answers."""
+        """Run the cases of a file."""
         chosen = choose_graph(self._settings.graphs, graph)
         found = []
         for case in read_cases(file or self._cases_file(chosen)).case:
@@ -185,7 +183,7 @@ class PolicyDesk:
         return self._folder / self._settings.graphs[graph].policies / CASES
 
     def explain(self, graph: str | None, question: PolicyQuestion) -> Explanation:
-        """Why something is allowed or denied."""
+        """Explain why something is allowed or denied."""
         chosen = choose_graph(self._settings.graphs, graph)
         of_server = question.action in SERVER_ACTIONS
         judge = self._judge(None if of_server else chosen)
@@ -201,7 +199,7 @@ class PolicyDesk:
         )
 
     def matrix(self, graph: str | None, actors: Sequence[PolicyActor], branch: str) -> PolicyMatrix:
-        """Which actor may use which tool on a branch; the known actors if none are given."""
+        """Show which actor may use which tool on a branch; by default all known actors."""
         chosen = choose_graph(self._settings.graphs, graph)
         given = [*actors] or self._known_actors(chosen)
         if not given:
@@ -225,7 +223,7 @@ class PolicyDesk:
         )
 
     def _known_actors(self, graph: str) -> list[PolicyActor]:
-        """Whoever has a token, then whoever is in the cases."""
+        """Yield the actors of tokens, then those of the cases."""
         tokens = TokenFile(self._folder / DATA_FOLDER).read()
         known = [PolicyActor(each.actor, each.groups, each.scopes) for each in tokens]
         file = self._cases_file(graph)
@@ -238,10 +236,12 @@ class PolicyDesk:
 
 
 def read_cases(file: Path) -> PolicyCases:
-    """A file of cases, read strictly."""
+    """Read a file of cases strictly."""
     try:
         return msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), PolicyCases)
     except FileNotFoundError:
-        raise PolicyError(f"there is no {file}; write cases into it, or name another") from None
+        raise PolicyError(
+            f"{file} does not exist; write cases to it, or name another file"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise PolicyError(f"{file} can't be used: {error}") from None

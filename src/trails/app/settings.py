@@ -1,11 +1,8 @@
-"""``trails.toml``: what a project says about itself, read strictly.
+"""``trails.toml``: the settings of a project, read strictly.
 
-An unknown key is an error that names the nearest known one: a setting that is
-silently ignored is a setting that lies.
-
-What is wrong with settings as they were written: key, value, rule, for every fault at once.
-
-Pure. The types of the settings say what is legal; asked only when they were refused.
+An unknown key is an error that names the nearest known one, so no setting is silently
+ignored. All faults are reported at once, each with key, value and rule; they are derived from
+the types of the settings, after msgspec has rejected the file.
 """
 
 from __future__ import annotations
@@ -30,13 +27,13 @@ _LONGEST: Final = 60
 
 
 def list_faults(given: object, wanted: type) -> list[str]:
-    """Every fault of ``given``, which came from TOML, as a ``wanted``."""
+    """Return every fault of ``given``, which came from TOML, as a ``wanted``."""
     return list(_check(given, inspect.type_info(wanted), ()))
 
 
 def _check(value: object, wanted: inspect.Type, path: tuple[str, ...]) -> Iterator[str]:
     if isinstance(wanted, inspect.UnionType):
-        # an optional table: TOML has no null, so what is there is the table
+        # an optional table: TOML has no null, so it is the table
         wanted = next(each for each in wanted.types if not isinstance(each, inspect.NoneType))
     if isinstance(wanted, inspect.StructType) and isinstance(value, dict):
         yield from _check_table(value, wanted, path)
@@ -58,7 +55,7 @@ def _check_table(
         if key in fields:
             yield from _check(value, fields[key].type, (*path, key))
         else:
-            yield f"{_place((*path, key))} is not a setting; {suggest(key, list(fields))}"
+            yield f"{_place((*path, key))} is not a known setting; {suggest(key, list(fields))}"
     for name, field in fields.items():
         if field.required and name not in table:
             yield f"{_place((*path, name))} is required"
@@ -81,7 +78,7 @@ def _fits(value: object, wanted: inspect.Type) -> bool:
 
 
 def _within(value: float, wanted: inspect.IntType | inspect.FloatType) -> bool:
-    """Whether a number is in its range; NaN is in none."""
+    """Whether a number is in its range; NaN never is."""
     return (
         value == value  # noqa: PLR0124 - NaN differs from itself
         and (wanted.ge is None or value >= wanted.ge)
@@ -95,7 +92,7 @@ def _rule(wanted: inspect.Type) -> str:
         case inspect.BoolType():
             return "true or false"
         case inspect.StrType():
-            return "a text in quotes"
+            return "a string in quotes"
         case inspect.LiteralType():
             return "one of " + ", ".join(f'"{each}"' for each in wanted.values)
         case inspect.IntType() | inspect.FloatType():
@@ -117,13 +114,13 @@ def _bounds(wanted: inspect.IntType | inspect.FloatType) -> Iterator[str]:
 
 
 def _place(path: tuple[str, ...]) -> str:
-    """A setting as the documents write it: ``[server] port``."""
+    """Return a setting as the docs write it: ``[server] port``."""
     *tables, key = path
     return f"[{'.'.join(tables)}] {key}" if tables else f"[{key}]"
 
 
 def _shown(value: object) -> str:
-    """A value as TOML writes it, but nothing of tables and lists: they may hold a secret."""
+    """Return a value as TOML; tables and lists are hidden, because they may contain a secret."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -146,16 +143,14 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[project]``."""
-
     name: str
     env: Literal["development", "production"] = "development"
     read_only: bool = False
-    """Whether the data is only read, by whatever opens the project."""
+    """Whether every process opens the data read-only."""
 
 
 class McpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[graphs.<id>.mcp]``: how a graph is shown to MCP clients."""
+    """``[graphs.<id>.mcp]``: how MCP clients see a graph."""
 
     stored_query_mode: Literal["auto", "per_query", "meta"] = "auto"
     stored_query_threshold: Positive = 24
@@ -165,98 +160,90 @@ class McpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[server]``: where ``trails serve`` listens, and to whom."""
+    """``[server]``: where ``trails serve`` listens, and for whom."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8321
     policies: str = ""
-    """A folder with Cedar policies about the server itself; none if empty."""
+    """A folder with Cedar policies for the server itself; none if empty."""
     public_hosts: tuple[str, ...] = ()
-    """Names under which clients reach a server that others can reach."""
+    """Host names under which clients reach the server."""
     browser_origins: tuple[str, ...] = ()
     """Origins of web pages that may use it."""
     tls_certificate: str = ""
     tls_key: str = ""
     body_mb: Positive = 32
     drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 5.0
-    """How long calls may go on after the signal to end."""
+    """Seconds that calls may continue after a signal to stop."""
     max_calls: Annotated[int, msgspec.Meta(ge=0)] = 512
-    """Calls under way on one graph, of everybody; more are refused as busy. 0 is no limit."""
+    """Concurrent calls on one graph, of all actors; more are refused as busy. 0 is no limit."""
 
 
 class Auth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[auth]``."""
-
     oauth: OAuth | None = None
 
 
 class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[graphs.<id>.budgets]``: what one actor may use; 0 is no limit."""
+    """``[graphs.<id>.budgets]``: limits of one actor; 0 is no limit."""
 
     in_flight: Annotated[int, msgspec.Meta(ge=0)] = 24
-    """Calls at the same time, of an actor that came with a credential."""
+    """Concurrent calls of an actor with a credential."""
     calls_per_minute: Annotated[int, msgspec.Meta(ge=0)] = 60_000
-    """Calls within a minute, likewise."""
+    """Calls per minute, likewise."""
     query_seconds_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 60
-    """Time that its SPARQL may take; the actor ``local`` has no limit."""
+    """Seconds of SPARQL per minute; the actor ``local`` has no limit."""
     branches: Annotated[int, msgspec.Meta(ge=0)] = 200
-    """Branches that it has made and that are still there."""
+    """Existing branches that it has created."""
     watches: Annotated[int, msgspec.Meta(ge=0)] = 100
-    """Watches that it has open."""
+    """Open watches."""
     spool_mb: Annotated[int, msgspec.Meta(ge=0)] = 8192
-    """Of loads that are being sent or read, on disk."""
+    """Bytes on disk of its running uploads and loads."""
     write_seconds: Annotated[float, msgspec.Meta(ge=0)] = 20
-    """Time that one write may keep other writers waiting, of an actor with a credential."""
+    """Seconds that one write may block other writers, for an actor with a credential."""
     write_seconds_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 10
-    """Time that its long writes together may keep other writers waiting."""
+    """Seconds per minute that its long writes may block other writers."""
 
 
 class GraphSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[graphs.<id>]``."""
-
     app: str = "app.py"
     queries: str = "queries"
     policies: str = "policies"
     base_iri: str = ""
     idempotency_days: Positive = KEEP_DAYS
-    """For how long a retry with the same idempotency key gets the first outcome."""
+    """How long a retry with the same idempotency key returns the first outcome."""
     mcp: McpSettings = McpSettings()
     budgets: Budgets = Budgets()
 
 
 class Loads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[loads]``: how much a file may grow to by being read."""
+    """``[loads]``: how much a file may expand while it is read."""
 
     expanded_mb: Positive = 16_384
     ratio: Positive = 200
     blank_lines: Positive = 100_000
 
     def limits(self) -> LoadLimits:
-        """As loads take them."""
         return LoadLimits(self.expanded_mb << 20, self.ratio, self.blank_lines)
 
 
 class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[validation]``."""
-
     allow_bypass: bool = False
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[log]``: what of the log stays at hand; 0 is no limit."""
+    """``[log]``: how much of the log is kept at hand; 0 is no limit."""
 
     activity_days: Annotated[int, msgspec.Meta(ge=0, le=36_500)] = 90
     """Older activities are archived."""
     activity_rows: Annotated[int, msgspec.Meta(ge=0)] = 1_000_000
-    """Of more activities, the oldest are archived."""
+    """Above this number, the oldest activities are archived."""
 
     def retention(self) -> Retention:
-        """As a graph takes it."""
         return Retention(self.activity_days or None, self.activity_rows or None)
 
 
 class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[sandbox]``: what untrusted SPARQL and RDF may use."""
+    """``[sandbox]``: limits of untrusted SPARQL and RDF."""
 
     seconds: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 5.0
     memory_mb: Annotated[int, msgspec.Meta(ge=384)] = 1024
@@ -272,7 +259,7 @@ class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     allow_unconfined: bool = False
 
     def limits(self, per_minute: float = 0) -> Limits:
-        """As the sandbox takes them, with the time that one caller has in a minute."""
+        """Return the sandbox's limits, with a caller's time per minute."""
         return Limits(
             seconds=self.seconds,
             memory=self.memory_mb << 20,
@@ -302,7 +289,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     auth: Auth = Auth()
 
     def base_iri(self, graph: str) -> str:
-        """The base of a graph's IRIs, used when the graph is created."""
+        """Return the base of a graph's IRIs, used when the graph is created."""
         given = self.graphs[graph].base_iri if graph in self.graphs else ""
         return given or f"trails://{self.project.name}/{graph}"
 
@@ -313,7 +300,7 @@ def read_settings(folder: Path) -> Settings:
     if not path.is_file():
         raise SettingsError(
             f"{folder} is not a Trails project: it has no {SETTINGS_FILE}. "
-            "Make one with 'trails new <name>', or name another folder"
+            "Create one with 'trails new <name>', or name another folder"
         )
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -340,7 +327,7 @@ def read_settings(folder: Path) -> Settings:
 
 
 def choose_graph(known: Collection[str], graph: str | None) -> str:
-    """The named graph, the only one, or ``main``."""
+    """Return the named graph, the only one, or ``main``."""
     names = ", ".join(known)
     if graph is not None and graph not in known:
         raise NotFoundError(f"there is no graph {graph!r}; this project has {names}")
@@ -350,4 +337,4 @@ def choose_graph(known: Collection[str], graph: str | None) -> str:
         return next(iter(known))
     if "main" in known:
         return "main"
-    raise NotFoundError(f"this project has several graphs: {names}; say which with --graph")
+    raise NotFoundError(f"this project has several graphs: {names}; choose one with --graph")

@@ -1,9 +1,8 @@
-"""Upkeep of a whole project, in this process or in the one that serves the folder.
+"""Maintenance of a whole project, in this process or in the one that serves the folder.
 
-Each operation has a name, an argument type, a result type and a function on an app. A process
-that owns the folder calls the function; otherwise the command line asks the owner by that name.
-
-Backups of a whole project: a folder with a set of backups for each graph.
+Each operation has a name, an argument type, a result type and a function on an app. The
+process that owns the folder calls the function; otherwise the command line sends it to the
+owner by name. Backups of a project are a folder with a set of backups for each graph.
 """
 
 from __future__ import annotations
@@ -38,23 +37,23 @@ from trails.files import make_folder, sync_folder
 from trails.log.storage import storage_errors
 from trails.model.upkeep import Cleaned, Finding, Manifest, Optimized, Report, RestoreRequest
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
-def backup_project(app: App, target: Path, tell: Tell) -> dict[str, Manifest | None]:
-    """Add what is new to the backups in a folder; by graph, what was, or None for nothing.
+def backup_project(app: App, target: Path, report: Progress) -> dict[str, Manifest | None]:
+    """Add the changes to the backups in a folder; return by graph what was added, or None.
 
-    A folder that does not exist yet gets whole backups, of all graphs or of none.
+    A folder that does not exist yet gets full backups, of all graphs or of none.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        find_sets(target)  # it must be what it is taken for
-        return _add(app, target, tell)
+        find_sets(target)  # check that it is a set of backups
+        return _add(app, target, report)
     partial = target.with_name(f".{target.name}.partial")
     with storage_errors("write the backup"):
         shutil.rmtree(partial, ignore_errors=True)
         make_folder(partial)
         try:
-            made = _add(app, partial, tell)
+            made = _add(app, partial, report)
             partial.rename(target)  # an empty folder there is replaced
             sync_folder(target.parent)
         except BaseException:
@@ -63,18 +62,18 @@ def backup_project(app: App, target: Path, tell: Tell) -> dict[str, Manifest | N
     return made
 
 
-def _add(app: App, folder: Path, tell: Tell) -> dict[str, Manifest | None]:
+def _add(app: App, folder: Path, report: Progress) -> dict[str, Manifest | None]:
     return {
-        name: back_up(app.stored_graph(name).log, folder / name, tell)
+        name: back_up(app.stored_graph(name).log, folder / name, report)
         for name in app.settings.graphs
     }
 
 
 def find_sets(source: Path) -> dict[str, list[BackupPart]]:
-    """The backups in a folder, by graph, complete and in order."""
+    """Return the backups in a folder, by graph, complete and in order."""
     if not source.is_dir():
         raise StorageError(f"{source} is not a backup: there is no such folder")
-    # A folder without visible names is of a first backup that did not finish.
+    # A folder without visible names is left from a first backup that did not finish.
     folders = sorted(each for each in _visible(source) if each.is_dir() and any(_visible(each)))
     found = [each for each in folders if (each / MANIFEST).exists() or any(each.glob("[0-9]" * 6))]
     if not found or len(found) < len(folders):
@@ -93,31 +92,33 @@ def _visible(folder: Path) -> Iterator[Path]:
     return (each for each in folder.iterdir() if not each.name.startswith("."))
 
 
-def list_backups(source: Path, tell: Tell, *, check: bool) -> dict[str, list[Manifest]]:
-    """What the backups in a folder hold; with ``check``, every file is read and compared."""
+def list_backups(source: Path, report: Progress, *, check: bool) -> dict[str, list[Manifest]]:
+    """List the backups in a folder; with ``check``, read and compare every file."""
     sets = find_sets(source)
     if check:
         for parts in sets.values():
-            check_digests(parts, tell)
+            check_digests(parts, report)
     return {name: [part.manifest for part in parts] for name, parts in sets.items()}
 
 
 def restore_project(
-    app: App, source: Path, tell: Tell, wanted: RestoreRequest
+    app: App, source: Path, report: Progress, wanted: RestoreRequest
 ) -> dict[str, Path | None]:
-    """Put graphs of a backup in their place; by graph, where its old data was moved to.
+    """Restore graphs from a backup; return by graph where its old data was moved.
 
-    None of the graphs may have been opened by ``app`` before.
+    ``app`` must not have opened any of the graphs.
     """
-    done = put_back(app, source, tell, wanted)
+    done = put_back(app, source, report, wanted)
     for name in done:
-        tell(f"opening {name}, which makes its views")
+        report(f"opening {name}, which builds its views")
         app.stored_graph(name)
     return done
 
 
-def put_back(app: App, source: Path, tell: Tell, wanted: RestoreRequest) -> dict[str, Path | None]:
-    """The same, without opening the graphs."""
+def put_back(
+    app: App, source: Path, report: Progress, wanted: RestoreRequest
+) -> dict[str, Path | None]:
+    """Restore without opening the graphs."""
     if app.folder is None:
         raise StorageError("a project in memory can't be restored; open one in a folder")
     sets, at = find_sets(source), wanted.at
@@ -126,24 +127,24 @@ def put_back(app: App, source: Path, tell: Tell, wanted: RestoreRequest) -> dict
         sets = {name: sets[name]}
     if at is not None and len(sets) > 1 and "-" not in at:
         raise QueryError(
-            f"--at {at} is a commit of one graph, and the backup has {', '.join(sets)}; say which "
+            f"--at {at} is a commit of one graph, but the backup has {', '.join(sets)}; choose one "
             "with --graph"
         )
     data = app.folder / DATA_FOLDER
     _check_places(app, data, sets, force=wanted.force)
     for parts in sets.values():
-        check_digests(parts, tell)
+        check_digests(parts, report)
     with storage_errors("restore the backup"):
         home = prepare_graphs(data)
     try:
         for name, parts in sets.items():
-            tell(f"restoring {name}")
+            report(f"restoring {name}")
             rebuild(parts, home / name, at)
     except BaseException:
         discard_prepared(data)
         raise
     stamp = now().replace(":", "").replace(".", "")
-    return put_in_place(data, [*sets], "replaced", stamp, tell)
+    return put_in_place(data, [*sets], "replaced", stamp, report)
 
 
 def _check_places(
@@ -152,14 +153,14 @@ def _check_places(
     for name in sets:
         if name not in app.settings.graphs:
             raise NotFoundError(
-                f"the backup has a graph {name!r}, and this project has none of that name; "
+                f"the backup has a graph {name!r}, but this project has none of that name; "
                 f"add [graphs.{name}] to trails.toml"
             )
         place = data / GRAPHS / name
         if not force and place.exists() and any(place.iterdir()):
             raise StorageError(
-                f"graph {name!r} has data here already; restore by force (--force) to move it "
-                "aside and put the backup in its place"
+                f"graph {name!r} already has data here; use --force to move it "
+                "aside and restore the backup in its place"
             )
 
 
@@ -168,81 +169,72 @@ _R = TypeVar("_R")
 
 
 class UpkeepOperation(msgspec.Struct, Generic[_A, _R], frozen=True):
-    """Something that is done to a project."""
+    """An operation on a project."""
 
     name: str
     takes: type[_A]
     gives: type[_R]
-    run: Callable[[App, _A, Tell], _R]
+    run: Callable[[App, _A, Progress], _R]
 
 
 class BackupArguments(msgspec.Struct, frozen=True):
-    """Where to."""
-
     target: str
 
 
 class VerifyArguments(msgspec.Struct, frozen=True):
-    """Whether views that differ are rebuilt."""
-
     repair: bool = False
 
 
-class DoctorArguments(msgspec.Struct, frozen=True):
-    """Nothing."""
+class DoctorArguments(msgspec.Struct, frozen=True): ...
 
 
 class CleanupArguments(msgspec.Struct, frozen=True):
-    """How many snapshots stay, and of which graph; None: of all."""
-
     keep: int
     dry_run: bool = False
     graph: str | None = None
 
 
 class OptimizeArguments(msgspec.Struct, frozen=True):
-    """Which graph; None: all."""
-
     graph: str | None = None
 
 
 def _graphs(app: App, graph: str | None) -> dict[str, Graph]:
-    """Those that are meant, also ones that are not served."""
+    """Return the chosen graphs, including those that are not served."""
     known = app.settings.graphs
     names = known if graph is None else [choose_graph(known, graph)]
     return {name: app.stored_graph(name) for name in names}
 
 
-def _backup(app: App, given: BackupArguments, tell: Tell) -> dict[str, Manifest | None]:
-    return backup_project(app, Path(given.target), tell)
+def _backup(app: App, given: BackupArguments, report: Progress) -> dict[str, Manifest | None]:
+    return backup_project(app, Path(given.target), report)
 
 
-def _verify(app: App, given: VerifyArguments, tell: Tell) -> list[Report]:
+def _verify(app: App, given: VerifyArguments, report: Progress) -> list[Report]:
     return [
-        Report(f"Graph {name}", _verify_graph(app, name, tell, repair=given.repair))
+        Report(f"Graph {name}", _verify_graph(app, name, report, repair=given.repair))
         for name in app.settings.graphs
     ]
 
 
-def _verify_graph(app: App, name: str, tell: Tell, *, repair: bool) -> tuple[Finding, ...]:
-    """Prove one graph; that it can't even be opened is a finding, and the others are proven."""
+def _verify_graph(app: App, name: str, report: Progress, *, repair: bool) -> tuple[Finding, ...]:
+    """Verify one graph; if it can't be opened, report that as a finding."""
     try:
         graph = app.stored_graph(name)
     except StorageError as error:
         return (Finding("graph", "problem", error.message),)
-    return verify_and_repair(graph, tell) if repair else tuple(verify(graph, tell))
+    return verify_and_repair(graph, report) if repair else tuple(verify(graph, report))
 
 
-def _cleanup(app: App, given: CleanupArguments, tell: Tell) -> dict[str, Cleaned]:
+def _cleanup(app: App, given: CleanupArguments, report: Progress) -> dict[str, Cleaned]:
     done = {}
     for name, graph in _graphs(app, given.graph).items():
-        tell(f"cleaning up {name}")
+        report(f"cleaning up {name}")
         done[name] = _clean(app, name, graph, given)
     return done
 
 
 def _clean(app: App, name: str, graph: Graph, given: CleanupArguments) -> Cleaned:
-    """Clean up one graph; on a full disk begin with what can be removed without writing."""
+    """Clean up one graph; on a full disk, start with what can be removed without writing."""
     try:
         return cleanup(graph, keep=given.keep, dry_run=given.dry_run)
     except (StorageFullError, UnwritableError) as error:
@@ -251,8 +243,8 @@ def _clean(app: App, name: str, graph: Graph, given: CleanupArguments) -> Cleane
             return removed
         if not removed.bytes:
             raise type(error)(
-                f"nothing of graph {name!r} can be removed without writing, and the disk can't be "
-                "written; free some space on it in another way, or make it writable, and try again"
+                f"nothing in graph {name!r} can be removed without writing, and the disk can't be "
+                "written; free some space in another way, or make it writable, and retry"
             ) from None
     if not app.serving:
         graph = app.reopen(name)
@@ -268,13 +260,13 @@ def _clean(app: App, name: str, graph: Graph, given: CleanupArguments) -> Cleane
     )
 
 
-def _optimize(app: App, given: OptimizeArguments, tell: Tell) -> dict[str, Optimized]:
-    return {name: optimize(graph, tell) for name, graph in _graphs(app, given.graph).items()}
+def _optimize(app: App, given: OptimizeArguments, report: Progress) -> dict[str, Optimized]:
+    return {name: optimize(graph, report) for name, graph in _graphs(app, given.graph).items()}
 
 
-def _doctor(app: App, given: DoctorArguments, tell: Tell) -> list[Report]:
+def _doctor(app: App, given: DoctorArguments, report: Progress) -> list[Report]:
     del given
-    tell("examining the project")
+    report("examining the project")
     return examine_serving(app) if app.serving else examine_project(app)
 
 
@@ -286,7 +278,6 @@ DOCTOR: Final = UpkeepOperation("doctor", DoctorArguments, list[Report], _doctor
 
 
 def find_operation(name: str) -> UpkeepOperation[msgspec.Struct, object] | None:
-    """An operation by its name."""
     known: dict[str, UpkeepOperation] = {  # type: ignore[type-arg]  # each with types of its own
         each.name: each for each in (BACKUP, VERIFY, CLEANUP, OPTIMIZE, DOCTOR)
     }

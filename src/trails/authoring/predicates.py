@@ -100,7 +100,7 @@ def describe(
 ) -> PredicateDescriptor:
     """Check the arguments of a predicate against its type and make the descriptor.
 
-    ``stored`` is true for fields that live in the graph, where the kinds are fewer.
+    ``stored``: whether the field is stored in the graph, which allows fewer kinds.
     """
     where = f"{owner}.{name}"
     check_field_name(owner, name)
@@ -134,7 +134,7 @@ def describe(
 _COUNTS: Final = ("min_count", "max_count", "dimension")
 _ARGUMENTS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "count": ((int,), "a whole number"),
-    "pattern": ((str,), "a text"),
+    "pattern": ((str,), "a string"),
     "values": ((list, tuple, set, frozenset), "a list of values"),
 }
 
@@ -191,9 +191,7 @@ def _settle_type(where: str, value_type: ValueType, given: Predicate, *, stored:
     if value_type.kind != LIST:
         return scalar
     if stored and value_type.nullable:
-        raise DeclarationError(
-            f"{where}: an empty list already means that there is nothing; drop '| None'"
-        )
+        raise DeclarationError(f"{where}: an empty list already means no values; drop '| None'")
     return msgspec.structs.replace(value_type, item=scalar)
 
 

@@ -30,7 +30,7 @@ from trails.model.types import JSON, LIST, MAP, OBJECT, REF, PredicateDescriptor
 _SPACE = r"\t\n\v\f\r \x{a0}\x{feff}\x{2028}\x{2029}\p{Zs}"
 _NOT_LINE_END = r"[^\n\r\x{2028}\x{2029}]"
 _SAME_ESCAPES = frozenset("dDwWbBnrtfv")
-_SYNTAX = frozenset("^$\\.*+?()[]{}|/")  # all that ECMA-262 lets one escape (with the flag u)
+_SYNTAX = frozenset("^$\\.*+?()[]{}|/")  # all that ECMA-262 allows to escape (with the flag u)
 _SET_OPERATORS = ("--", "&&", "||", "~~")
 _HEX = re.compile(r"[0-9A-Fa-f]+")
 _QUANTIFIER = re.compile(r"\{[0-9]+(?:,[0-9]*)?\}")
@@ -62,7 +62,9 @@ def _translate_escape(pattern: str, at: int, *, in_class: bool) -> tuple[str, in
     if char in _SYNTAX or (char == "-" and in_class):
         return "\\" + char, at + 2
     if not char.isalnum():
-        raise _Refused(f"\\{char} is no escape in JSON Schema; write {char} without the backslash")
+        raise _Refused(
+            f"\\{char} is not an escape in JSON Schema; write {char} without the backslash"
+        )
     raise _Refused(f"\\{char} is not one of \\d \\w \\s \\b \\n \\r \\t \\f \\v \\xHH \\uHHHH")
 
 
@@ -414,7 +416,7 @@ def compile_field(
             kind = str(field.type.scalar)
             errors.append(FieldError(path, reason.code, message, showable(raw), kind))
             return None
-        # An int is judged as given: rounded to a float it could cross a limit.
+        # An int is checked as given: rounded to a float it could cross a limit.
         judged = raw if type(raw) is int else value
         for holds, code, limit, phrase in rules:
             if not holds(judged):

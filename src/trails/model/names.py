@@ -84,7 +84,7 @@ def check_term(where: str, iri: str) -> None:
         raise DeclarationError(f"{where}: iri={iri!r} says what type a node has; choose another")
     if iri and not _TERM.fullmatch(iri) and not re.fullmatch(IRI_PATTERN[1:-1], iri):
         raise DeclarationError(
-            f"{where}: iri={iri!r} is no IRI; write an absolute one, like "
+            f"{where}: iri={iri!r} is not an IRI; write an absolute one, like "
             "'https://schema.org/name', or leave it out"
         )
 

@@ -39,10 +39,10 @@ _ESCAPE: Final = r"\\(?:[tbnrf\\\"']|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8})"
 
 @cache
 def _tokens(*, ascii_only: bool) -> re.Pattern[str]:
-    """What a token is.
+    """The regular expression of tokens.
 
-    Made when a text is first read, since it takes longer than most imports; for texts without
-    other characters without their ranges, which takes a tenth of that.
+    Compiled on first use, because that takes longer than most imports. For ASCII texts it is
+    compiled without the ranges beyond ASCII, which takes a tenth of the time.
     """
     base = "A-Za-z" if ascii_only else "A-Za-z" + _BASE_BEYOND
     beyond = "" if ascii_only else _CHAR_BEYOND
@@ -84,7 +84,7 @@ _PAIRS: Final = {"}": "{", ")": "(", "]": "["}
 
 
 class Token(msgspec.Struct, frozen=True, gc=False):
-    """A piece of SPARQL text; all pieces together are the text.
+    """A piece of SPARQL text; all tokens together are the text.
 
     The kinds: space (comments too), string, iri, variable, blank, name (with a colon),
     word (a keyword or ``a``), number, tag, open, close, other.
@@ -104,7 +104,7 @@ def tokenize(text: str) -> list[Token]:
         raise _too_much(f"{size} bytes", f"{MAX_TEXT // 1024} KiB ({MAX_TEXT} bytes)", "shorten it")
     tokens: list[Token] = []
     nesting: list[str] = []
-    before = Token("open", "")  # the last token that is not space
+    before = Token("open", "")  # the last token that is not whitespace
     pattern = _tokens(ascii_only=text.isascii())
     at = count = 0
     while at < len(text):
@@ -161,7 +161,7 @@ def _check_code_points(string: str) -> None:
     for escape in re.findall(r"\\(?:\\|u(.{4})|U(.{8}))", string):
         code = int("".join(escape) or "0", 16)
         if 0xD800 <= code <= 0xDFFF or code > 0x10FFFF:
-            raise QueryError(f"\\u{code:04X} in {shorten(string)} is no character; leave it out")
+            raise QueryError(f"\\u{code:04X} in {shorten(string)} is not a character; remove it")
 
 
 def _words_of(run: str) -> Iterator[Token]:
@@ -170,7 +170,7 @@ def _words_of(run: str) -> Iterator[Token]:
         found = _PIECE.match(run, at)
         if found is None:
             raise QueryError(
-                f"{shorten(run)} is no SPARQL word; a name needs a prefix and a colon, "
+                f"{shorten(run)} is not a SPARQL keyword; a name needs a prefix and a colon, "
                 "as in ':name'"
             )
         yield Token(str(found.lastgroup), found.group())
@@ -183,7 +183,7 @@ def _nest(token: Token, nesting: list[str]) -> None:
         if (depth := len(nesting)) > MAX_DEPTH:
             raise _too_much(f"{depth} levels or more", f"{MAX_DEPTH} levels", "flatten it")
     elif token.kind == "close" and (not nesting or nesting.pop() != _PAIRS[token.text]):
-        raise QueryError(f"{token.text!r} closes nothing that is open; check the brackets")
+        raise QueryError(f"{token.text!r} has no matching opening bracket; check the brackets")
 
 
 def _unreadable(text: str, at: int) -> str:
@@ -260,7 +260,7 @@ def refuse_network(read: list[Token]) -> None:
                 "choose another prefix if this is the prefix of a name"
             )
         if token.kind == "word" and "LOAD" in token.text.upper():
-            raise QueryError("LOAD fetches from elsewhere and is not available; use load")
+            raise QueryError("LOAD fetches from other servers and is not available; use load")
 
 
 _CLAUSES: Final = frozenset(
@@ -393,7 +393,7 @@ def query_form(tokens: list[Token]) -> str:
     if form in QUERIES:
         return form
     if form in UPDATES:
-        raise QueryError(f"{form} changes data, and a query reads; write with graph_mutate")
+        raise QueryError(f"{form} changes data, and queries are read-only; use graph_mutate")
     raise QueryError("this is not a SPARQL query: it has no SELECT, ASK, CONSTRUCT or DESCRIBE")
 
 
@@ -437,7 +437,7 @@ def update_form(tokens: list[Token]) -> tuple[UpdateOperation, ...]:
         operations.append(operation)
     if not operations:
         raise QueryError(
-            "there is nothing to write here; write INSERT DATA, DELETE DATA, DELETE WHERE or "
+            "the update is empty; write INSERT DATA, DELETE DATA, DELETE WHERE or "
             "DELETE … INSERT … WHERE"
         )
     return tuple(operations)

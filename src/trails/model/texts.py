@@ -69,12 +69,12 @@ def with_article(noun: str) -> str:
 
 _CUT: Final = "Input data was truncated"
 _HALF: Final = (
-    "a text in it has half of a surrogate pair (an escape from \\ud800 to \\udfff on its own), "
-    "which is no character"
+    "a string in it has half of a surrogate pair (an escape from \\ud800 to \\udfff on its own), "
+    "which is not a character"
 )
 
 
-def tell_fault(body: bytes | str, error: msgspec.DecodeError) -> str:
+def describe_json_error(body: bytes | str, error: msgspec.DecodeError) -> str:
     """The decoder's message; it reports a lone surrogate near the end as a truncated text."""
     message = str(error)
     if "surrogate pair" in message or (message == _CUT and _is_whole(body)):

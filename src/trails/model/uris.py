@@ -143,8 +143,8 @@ def parse_address(uri: str, nodes: str, roots: Roots = every_root) -> Address:
         return _parse_own(uri, uri[len(nodes) :])
     if not uri.startswith(SCHEME):
         raise NotFoundError(
-            f"{shorten(uri, 200)} names nothing here; {_start_with(roots)}, and an instance's own "
-            f"IRI is {nodes}{{Type}}/{{id}}",
+            f"{shorten(uri, 200)} is not a resource of this graph; {_start_with(roots)}, "
+            f"and an instance's own IRI is {nodes}{{Type}}/{{id}}",
             uri=uri[:200],
         )
     path, question, query = uri[len(SCHEME) :].partition("?")
@@ -223,7 +223,9 @@ def _parse_local(uri: str, segments: list[str], place: ReadPoint, roots: Roots) 
 
 def unknown_address(uri: str, roots: Roots = every_root) -> NotFoundError:
     """The error for an unknown URI; it mentions only ``roots``."""
-    return NotFoundError(f"{shorten(uri, 200)} names nothing; {_start_with(roots)}", uri=uri[:200])
+    return NotFoundError(
+        f"{shorten(uri, 200)} is not a known resource; {_start_with(roots)}", uri=uri[:200]
+    )
 
 
 def _start_with(roots: Roots) -> str:
@@ -343,7 +345,7 @@ def _check_text(uri: str) -> None:
         _refuse(f"the URI is longer than {MAX_URI_BYTES} bytes; shorten it")
     if not uri.isprintable():
         _refuse(
-            f"{shorten(uri, 200)} holds a control character or one that is no character; "
+            f"{shorten(uri, 200)} contains a control character or a lone surrogate; "
             "percent-encode it"
         )
     if "#" in uri:
@@ -355,7 +357,7 @@ def _check_characters(uri: str) -> None:
     if not _NO_URI.isdisjoint(uri):
         found = next(each for each in uri if each in _NO_URI)
         _refuse(
-            f"{found!r} can't stand in a URI; percent-encode it as {quote(found, safe='')}: "
+            f"{found!r} is not allowed in a URI; percent-encode it as {quote(found, safe='')}: "
             f"{shorten(quote(uri, safe='%:/?&=+,;@!$()*~' + chr(39)), 300)}"
         )
 
@@ -364,7 +366,7 @@ def _part(segment: str) -> str:
     """A segment of a path as text; '.' and '..' would be steps, however they are written."""
     text = _decode(segment)
     if text in {".", ".."}:
-        _refuse(f"{shorten(segment)} is a step and no name; leave it out")
+        _refuse(f"{shorten(segment)} is a path step, not a name; remove it")
     return text
 
 

@@ -142,13 +142,13 @@ class EntityClasses:
         return self._base.with_added_json_str(msgspec.json.encode(actor_records(actor)).decode())
 
 
-Standing = tuple[str, frozenset[str], frozenset[str]]
+ActorKey = tuple[str, frozenset[str], frozenset[str]]
 
 _ACTORS: Final = 256
 _DECISIONS: Final = 1 << 16
 _BRANCHES: Final = 8
 """Sets of branches whose answers are cached; a set may be large."""
-_TOLD: Final = 100
+_MOST_LOGGED: Final = 100
 _NAME: Final = re.compile(r"policy `(policy\d+)`")
 _logger: Final = logging.getLogger("trails")
 
@@ -160,11 +160,11 @@ class CedarJudge:
         self.policies = policies
         self.classes = classes
         self.version = version
-        self._actors: LRUCache[Standing, cedarpy.Entities] = LRUCache(_ACTORS)
-        self._policies_about: LRUCache[Standing, list[Policy]] = LRUCache(_ACTORS)
+        self._actors: LRUCache[ActorKey, cedarpy.Entities] = LRUCache(_ACTORS)
+        self._policies_about: LRUCache[ActorKey, list[Policy]] = LRUCache(_ACTORS)
         self._decided: dict[object, bool] = {}
         self._somewhere: LRUCache[frozenset[str], dict[object, bool]] = LRUCache(_BRANCHES)
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     @property
     def current(self) -> CedarJudge:
@@ -236,8 +236,8 @@ class CedarJudge:
         ]
 
     def _about(self, actor: Actor) -> list[Policy]:
-        standing = (actor.name, actor.groups, actor.scopes)
-        return self._policies_about.get(standing, lambda: self.classes.about(actor))
+        key = (actor.name, actor.groups, actor.scopes)
+        return self._policies_about.get(key, lambda: self.classes.about(actor))
 
     def _ask(
         self, actor: Actor, action: Action, asked: Resource, places: Sequence[Place]
@@ -272,15 +272,15 @@ class CedarJudge:
 
     def entities_with(self, actor: Actor) -> cedarpy.Entities:
         """Return the entities for Cedar; raise ValueError if the actor can't be represented."""
-        standing = (actor.name, actor.groups, actor.scopes)
-        return self._actors.get(standing, lambda: self.classes.with_actor(actor))
+        key = (actor.name, actor.groups, actor.scopes)
+        return self._actors.get(key, lambda: self.classes.with_actor(actor))
 
     def _label(self, decision: Decision) -> Decision:
         labels = tuple(self.policies.label(each) for each in decision.policies)
         errors = tuple(_NAME.sub(self._name, each) for each in decision.errors)
         for error in errors:
-            if error not in self._told and len(self._told) < _TOLD:
-                self._told.add(error)
+            if error not in self._logged and len(self._logged) < _MOST_LOGGED:
+                self._logged.add(error)
                 _logger.warning("A policy failed to evaluate, so the request was denied: %s", error)
         return Decision(decision.allowed, labels, errors)
 

@@ -273,7 +273,7 @@ _BEGIN: Final[_Texts] = (
     (
         frozenset({"graph_snapshot", "schema_get"}),
         (
-            "graph_snapshot tells what there is, schema_get which fields a type has. Read "
+            "graph_snapshot lists the types, schema_get the fields of a type. Read "
             "instances at trails://kg/<Type> and trails://kg/<Type>/<id>."
         ),
     ),

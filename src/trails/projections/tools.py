@@ -241,7 +241,7 @@ def examine_tools(registry: Registry) -> Iterator[Finding]:
             f"{portable_name(dotted[0])!r} works as well",
         )
     if not long and not dotted:
-        yield Finding("tool names", "ok", f"{len(names)} that every common client takes")
+        yield Finding("tool names", "ok", f"{len(names)} that every common client accepts")
     for capability in (*registry.capabilities.values(), *registry.metas.values()):
         yield from _examine_arguments(capability)
 

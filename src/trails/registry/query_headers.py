@@ -341,7 +341,7 @@ def _text(key: str, entries: Mapping[str, HeaderEntry], name: str) -> str:
     if entry is None:
         return ""
     if not isinstance(entry.value, str):
-        raise ProblemsError(Problem(f"{name} must be a text", entry.line, key))
+        raise ProblemsError(Problem(f"{name} must be a string", entry.line, key))
     return entry.value
 
 
@@ -389,7 +389,7 @@ def _read_description(header: Mapping[str, HeaderEntry], problems: list[Problem]
         return ""
     if not isinstance(entry.value, str) or not entry.value.strip():
         problems.append(
-            Problem("must be a text that says what the query answers", entry.line, "description")
+            Problem("must be a string that says what the query answers", entry.line, "description")
         )
         return ""
     return entry.value.strip()
@@ -400,7 +400,7 @@ def _read_tool_name(header: Mapping[str, HeaderEntry], problems: list[Problem]) 
     if entry is None:
         return ""
     if not isinstance(entry.value, str):
-        problems.append(Problem("must be a text", entry.line, "tool_name"))
+        problems.append(Problem("must be a string", entry.line, "tool_name"))
         return ""
     try:
         check_tool_name(entry.value)

@@ -200,7 +200,7 @@ def _dangling_rules(registry: Registry) -> Iterable[str]:
                 if each not in names:
                     hint = suggest(each, names) if names else "it takes none"
                     yield (
-                        f"the rule {name!r} looks at {each!r}, which is no parameter of "
+                        f"the rule {name!r} looks at {each!r}, which is not a parameter of "
                         f"{given.id}; {hint}"
                     )
 

@@ -43,40 +43,23 @@ class Dispatch:
         self._activities = service.graph.activities
         self._threads = threads
 
-    def run(self, request: Request) -> Awaitable[Outcome]:
-        """What comes of a request; raises nothing but a cancellation."""
-        if request.entry.place == "loop":
-            return self._await(request)
-        return self._run(request)
-
-    async def _run(self, request: Request) -> Outcome:
-        """Run a plain handler where it keeps nobody waiting."""
-        if request.entry.place == "inline" and self._is_near(request):
-            return self._call(request)
-        return await self._in_thread(request.call, self._call, request)
-
-    def _call(self, request: Request) -> Outcome:
-        """Run a plain handler, here."""
-        try:
-            ctx = self._open(request)
-            prepared = self._prepare(request, ctx)
-            return self._succeed(request, run_handler(request.entry.handler, ctx, prepared))
-        except Exception as error:  # noqa: BLE001 - every error becomes a failure here
-            return self._fail(request, error)
-
-    async def _await(self, request: Request) -> Outcome:
-        """Run an ``async def`` handler; what may wait for the disk is done in a thread."""
-        call = request.call
-        try:
+    async def run(self, request: Request) -> Outcome:
+        """The outcome of a request; raises nothing but a cancellation."""
+        call, entry = request.call, request.entry
+        if entry.place != "loop":
+            if entry.place == "inline" and self._is_near(request):
+                return self._call(request)
+            return await self._in_thread(call, self._call, request)
+        try:  # an ``async def`` handler; only what may wait for the disk goes to a thread
             if self._is_near(request):
                 ctx = self._open(request)
             else:
                 ctx = await self._in_thread(call, self._open, request)
-            if request.entry.judged is not None:
+            if entry.judged is not None:
                 prepared = await self._in_thread(call, self._prepare, request, ctx)
             else:
                 prepared = self._prepare(request, ctx)
-            result = await cast(Awaitable[object], request.entry.handler(ctx, **prepared))
+            result = await cast(Awaitable[object], entry.handler(ctx, **prepared))
             if call.committed:
                 return await self._in_thread(call, self._succeed, request, result)
             return self._succeed(request, result)
@@ -85,9 +68,18 @@ class Dispatch:
             self._activities.end(call, "cancelled")
             raise
         except Exception as error:  # noqa: BLE001 - every error becomes a failure here
-            if request.entry.judged is not None and not request.prepared:
+            if entry.judged is not None and not request.prepared:
                 # Corrected arguments are judged too, before they are offered.
                 return await self._in_thread(call, self._fail, request, error)
+            return self._fail(request, error)
+
+    def _call(self, request: Request) -> Outcome:
+        """Run a plain handler, here."""
+        try:
+            ctx = self._open(request)
+            prepared = self._prepare(request, ctx)
+            return self._succeed(request, run_handler(request.entry.handler, ctx, prepared))
+        except Exception as error:  # noqa: BLE001 - every error becomes a failure here
             return self._fail(request, error)
 
     async def _in_thread(self, call: CallRecord, work: Callable[..., T], *arguments: object) -> T:
@@ -112,31 +104,29 @@ class Dispatch:
 
     def _open(self, request: Request) -> GraphContext:
         """The context of a request: an actor on a branch, or at a past commit."""
-        branch, snapshot, controls = MAIN, None, request.entry.controls
+        entry, call, rights = request.entry, request.call, request.rights
+        branch, snapshot, controls = MAIN, None, entry.controls
+        permits: Permits | None = None
         if controls.fields:
+            # Where a call can name no branch, its own work asks what it may do.
+            permits = None if rights is None else rights.passer(entry.gate)
             arguments = request.arguments
             given = arguments.get("branch"), arguments.get("snapshot")
             if given != (None, None):
                 branch, snapshot = _where(controls, *given)
         ctx = self._service.context(
-            request.call.actor,
+            call.actor,
             branch,
             snapshot,
             registry=request.registry,
-            call=request.call,
-            access=request.rights or OPEN,
-            permits=self._permits(request),
+            call=call,
+            access=rights or OPEN,
+            permits=permits,
         )
-        if snapshot is not None and request.entry.gate.whole and not ctx.visibility.reads_all:
+        if snapshot is not None and entry.gate.whole and not ctx.visibility.reads_all:
             raise unknown_commit(snapshot)
         request.ctx = ctx
         return ctx
-
-    @staticmethod
-    def _permits(request: Request) -> Permits | None:
-        """On which branches it may work; where it can't name one, what it does is asked for."""
-        rights, entry = request.rights, request.entry
-        return None if rights is None or not entry.controls.fields else rights.passer(entry.gate)
 
     def _prepare(self, request: Request, ctx: GraphContext) -> dict[str, object]:
         entry, own = request.entry, request.arguments
@@ -151,20 +141,20 @@ class Dispatch:
         return prepared
 
     def _succeed(self, request: Request, result: object) -> Outcome:
-        shown = None if request.ctx is None else request.ctx.shown
-        body, largest = request.entry.shape(result, shown), request.entry.largest
+        entry, call, ctx = request.entry, request.call, request.ctx
+        body, largest = entry.shape(result, None if ctx is None else ctx.shown), entry.largest
         if len(body) > largest:
             raise LimitError(
-                f"the result of {request.entry.tool.name} has {len(body)} bytes, and a result may "
-                f"have {largest}; ask for less: fewer rows or fields, a narrower filter, or a page "
-                "at a time",
+                f"the result of {entry.tool.name} has {len(body)} bytes, and a result may have "
+                f"{largest}; ask for less: fewer rows or fields, a narrower filter, or a page at a "
+                "time",
                 limit=largest,
                 size=len(body),
             )
-        source = request.entry.source
+        source = entry.source
         if isinstance(source, Capability):
-            request.call.note = describe_cost(source, request.call, body)
-        self._end(request, "ok", request.call.note)
+            call.note = describe_cost(source, call, body)
+        self._end(request, "ok", call.note)
         return Success(body)
 
     def _end(self, request: Request, outcome: str, detail: str) -> None:

@@ -1,14 +1,22 @@
-"""The path of a request: resolve, authorize, admit, check the arguments, dispatch, shape.
+"""The path of a request: authenticate, resolve, authorize, admit, dispatch, shape.
 
-Every surface calls a Kernel, one a graph; listing tools goes the same way as calling one.
+    authenticate  ``authenticate``: credential → Actor; before this, in the front or the stream
+    resolve       ``catalog`` or a URI: a name → what it stands for
+    authorize     ``authorize``: the policy (what it denies is unknown), then the scope
+    admit         ``admission``: limits of the actor and of the graph
+    dispatch      ``dispatch`` for calls, ``resources.reader`` for reads: arguments, then work
+    shape         in the same place: the result as a text, the error as a Failure, the activity
+
+Every surface calls a Kernel, one for each graph. Listing tools asks what calling one asks.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.graph import MAIN
@@ -20,17 +28,19 @@ from trails.model.uris import Completions, Content, ResourceList
 from trails.projections.documents import project_instructions
 from trails.registry.registry import Registry
 from trails.request.admission import Admission, KernelOptions, Reservation
-from trails.request.authorize import Authorizer, refuse_scope, see
+from trails.request.authorize import Authorizer, refuse_reading, refuse_scope, see
 from trails.request.catalog import Catalog
 from trails.request.dispatch import Dispatch
 from trails.request.entries import Entry, Request
 from trails.request.failures import MASKED, unknown_tool
+from trails.request.resources.completion import Typed
 from trails.request.resources.pages import listen_to_lists
-from trails.request.resources.reader import Reader
+from trails.request.resources.reader import NOTHING, READ, Reader
 from trails.request.threads import Threads
 from trails.request.transfers import Transfers
 from trails.request.watches import Watcher, Watches
 
+T = TypeVar("T")
 _logger: Final = logging.getLogger("trails")
 
 
@@ -44,9 +54,7 @@ class Kernel:
         self._admission = Admission(options.budget)
         self._threads = Threads(service.graph.name, self._admission)
         self._dispatch = Dispatch(service, self._threads)
-        self._reader = Reader(
-            service, self._authority, options.doctor, self._admission, self._threads
-        )
+        self._reader = Reader(service, self._authority, self._threads, options.doctor)
         self._watches = Watches(service, self._authority, options.budget.watches)
         self._catalog: Catalog | None = None
         self._running: set[CallRecord] = set()
@@ -92,22 +100,22 @@ class Kernel:
         return None if entry is None else entry.tool.input_schema
 
     async def execute(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
-        """Call a tool. Never raises but for cancellation."""
+        """Call a tool. Never raises except for cancellation."""
         catalog = self._pin()
         entry = catalog.find(name)
         if entry is None:
             return self._refused(_unknown_call(actor, name), unknown_tool(name))
         return await self._perform(actor, entry, arguments, catalog.registry, name)
 
-    async def _perform(
+    def _perform(
         self,
         actor: Actor,
         entry: Entry,
         arguments: Mapping[str, object],
         registry: Registry | None = None,
         name: str = "",
-    ) -> Outcome:
-        """The rest of the path, once it is known what a request is for.
+    ) -> Awaitable[Outcome]:
+        """Call an entry: the rest of the path, once it is known what a request is for.
 
         ``name`` is what the caller wrote, where that may be another spelling.
         """
@@ -115,21 +123,46 @@ class Kernel:
         seen = see(rights, entry, pinned)
         if seen is None:
             return self._masked(actor, name or entry.tool.name)
-        reads = seen.tool.hints.read_only
-        call = CallRecord(actor.name, seen.tool.name, seen.kind, reads=reads, caller=actor)
-        admitted = refuse_scope(actor, seen.tool) or self._admission.enter(actor)
+        tool = seen.tool
+        call = CallRecord(
+            actor.name, tool.name, seen.kind, reads=tool.hints.read_only, caller=actor
+        )
+        return self._pass(
+            actor,
+            refuse_scope(actor, tool),
+            call,
+            self._dispatch.run,
+            Request(pinned, seen, call, arguments, rights),
+        )
+
+    async def _pass(
+        self,
+        actor: Actor,
+        lacking: Failure | None,
+        call: CallRecord | None,
+        work: Callable[..., Awaitable[T]],
+        *given: object,
+    ) -> T | Failure:
+        """Scope, admission, work: the one way on for calls, reads and completions.
+
+        ``lacking`` is why the scopes of the credential are not enough, or None. A ``call`` is
+        listed as under way, and leaves an activity if it is refused here.
+        """
+        admitted = lacking or self._admission.enter(actor)
         if isinstance(admitted, Failure):
-            return self._refused(call, admitted)
-        self._running.add(call)
+            return admitted if call is None else self._refused(call, admitted)
+        if call is not None:
+            self._running.add(call)
         try:
-            return await self._dispatch.run(Request(pinned, seen, call, arguments, rights))
+            return await work(*given)
         finally:
-            self._running.discard(call)
+            if call is not None:
+                self._running.discard(call)
             admitted.end()
 
     def _pin(self) -> Catalog:
         """The catalog of the registry that is current now; a request keeps to it."""
-        catalog, registry = self._catalog, self._service.registry
+        catalog, registry = self._catalog, self._service.cell.current
         if catalog is None or catalog.registry is not registry:
             made = Catalog(registry, self._service, self._options, self._authority)
             if made.queries_by_name != (catalog is not None and catalog.queries_by_name):
@@ -147,7 +180,7 @@ class Kernel:
             self._options.stored_query_threshold,
         )
 
-    def _masked(self, actor: Actor, name: str) -> Failure:
+    async def _masked(self, actor: Actor, name: str) -> Failure:
         """The answer to what a policy denies: that it is unknown. The activity has the truth."""
         call, told = _unknown_call(actor, name), unknown_tool(name)
         self._service.graph.activities.refuse(call, MASKED, "denied by policy", told=told.code)
@@ -162,23 +195,32 @@ class Kernel:
 
     def resources(self, actor: Actor) -> ResourceList:
         """What an actor may read."""
-        return self._reader.resources(actor)
+        return NOTHING if refuse_reading(actor) else self._reader.resources(actor)
 
     async def read(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
-        """Read a URI. Never raises but for cancellation."""
-        return await self._reader.read(actor, uri)
+        """Read a URI. Never raises except for cancellation."""
+        call, lacking = CallRecord(actor.name, READ, "read"), refuse_reading(actor)
+        try:
+            found = await self._pass(actor, lacking, None, self._reader.read, actor, uri)
+        except asyncio.CancelledError:
+            self._reader.record(call, None, uri)
+            raise
+        self._reader.record(call, found, uri)
+        return found
 
     async def complete(
         self, actor: Actor, template: str, variable: str, value: str, given: Mapping[str, str]
     ) -> Completions | Failure:
         """Values for a template's variable that begin with what was typed."""
-        return await self._reader.complete(actor, template, variable, value, given)
+        lacking, typed = refuse_reading(actor), Typed(variable, value, given)
+        complete = self._reader.complete
+        return await self._pass(actor, lacking, None, complete, actor, template, typed)
 
     # --- changes ---------------------------------------------------------------------
 
     def refuse_watch(self, actor: Actor, uri: str) -> Failure | None:
-        """Why a URI can't be watched, or None."""
-        return self._watches.refuse_watch(actor, uri)
+        """Why a URI can't be watched, or None; an actor that may not read may not watch."""
+        return refuse_reading(actor) or self._watches.refuse_watch(actor, uri)
 
     def watch(self, actor: Actor, uris: Sequence[str]) -> Watcher | Failure:
         """Watch some URIs, each checked before."""

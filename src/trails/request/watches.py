@@ -30,14 +30,14 @@ from trails.engine.session.service import GraphService
 from trails.engine.visibility.refs import RefResolver, reader
 from trails.errors import NotFoundError, TrailsError
 from trails.model.actors import Actor, is_limited
-from trails.model.decisions import EVERYTHING
+from trails.model.decisions import ALLOW_ALL
 from trails.model.iris import encode_id, id_problem
 from trails.model.names import suggest
 from trails.model.results import Failure
 from trails.model.types import Schema
 from trails.model.uris import HERE, InstanceAddress, ListAddress, ReadPoint, parse_address
 from trails.model.visibility import ChangeKey, SchemaFilter
-from trails.request.authorize import Authorizer, refuse_reading
+from trails.request.authorize import Authorizer
 from trails.request.resources.visible_resources import NO_TYPES
 from trails.request.rights import ActorAccess
 
@@ -138,7 +138,7 @@ class Watches:
         self._by_actor: Counter[str] = Counter()
         self._uris_by_actor: Counter[str] = Counter()
         self._graph = service.graph
-        self._authority = authority or Authorizer(service.graph, EVERYTHING)
+        self._authority = authority or Authorizer(service.graph, ALLOW_ALL)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: Callable[[], None] = _do_nothing
         self._watchers: set[Watcher] = set()
@@ -156,10 +156,7 @@ class Watches:
     # --- opening and closing -----------------------------------------------------------
 
     def refuse_watch(self, actor: Actor, uri: str) -> Failure | None:
-        """Why an actor can't watch a URI, or None; who may not read may not watch."""
-        refused = refuse_reading(actor)
-        if refused is not None:
-            return refused
+        """Why an actor that may read can't watch a URI, or None."""
         found = self._resolve(actor, uri)
         return found if isinstance(found, Failure) else None
 

@@ -114,7 +114,7 @@ def test_the_command_installs_says_so_and_uninstalls(home):
         "serve", "--stdio", "--graph", "main", "--project", str(home.project)
     ]  # fmt: skip
     assert "already installed" in run(home, "install", "claude-code").stdout
-    assert "no longer" in run(home, "uninstall", "claude-code").stdout
+    assert "Removed acme from" in run(home, "uninstall", "claude-code").stdout
     assert json.loads(file.read_text()) == {"mcpServers": {}}
 
 
@@ -230,7 +230,7 @@ def test_links_are_followed(home):
         ('{"mcpServers": {', "can't be changed safely: line 1"),
         ('{"mcpServers": [], "a": 1}', "'mcpServers' is not an object"),
         (b"{\xff}", "not UTF-8 text: byte 1"),
-        ('{"mcpServers": {"a": 1}, "mcpServers": {}}', "stands there twice"),
+        ('{"mcpServers": {"a": 1}, "mcpServers": {}}', "occurs twice"),
     ],
 )
 def test_a_file_that_is_wrong_is_left_alone(home, content, reason):
@@ -336,7 +336,7 @@ def test_a_graph_beside_main_has_a_name_of_its_own(home):
 @pytest.mark.parametrize("name", ["a b", "ä", "a" * 65, "a.b"])
 def test_a_name_that_clients_would_not_take_is_refused(home, name):
     """Letters, digits, - and _ are taken by all of them."""
-    with pytest.raises(InstallError, match="can't be the name"):
+    with pytest.raises(InstallError, match="not a valid server name"):
         home.install("cursor", name=name)
 
 
@@ -357,7 +357,7 @@ def test_the_address_is_one_that_can_be_called(home, server, address):
 
 def test_an_address_that_can_not_be_known_is_refused(home):
     """A port that is chosen at every start, or a client that only starts servers itself."""
-    with pytest.raises(InstallError, match="leave --http out"):
+    with pytest.raises(InstallError, match="omit --http"):
         home.install("claude-desktop", http=True)
     settings = home.project / "trails.toml"
     settings.write_text(settings.read_text() + "\n[server]\nport = 0\n")

@@ -232,16 +232,16 @@ def test_the_manner_of_the_text_is_kept():
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('{"mcpServers": {}, "mcpServers": {}}', "'mcpServers' stands there twice"),
-        ('{"mcpServers": {"acme": 1, "acme": 2}}', "'acme' stands there twice"),
+        ('{"mcpServers": {}, "mcpServers": {}}', "'mcpServers' occurs twice"),
+        ('{"mcpServers": {"acme": 1, "acme": 2}}', "'acme' occurs twice"),
         ('{"mcpServers": []}', "'mcpServers' is not an object"),
         ("[1]", "the file is not an object"),
-        ('{"a": 1', "line 1: a comma or } should stand where the end is"),
-        ('{\n"a" 1}', "line 2: a colon should stand where '1}' is"),
-        ('{"a": 01}', "line 1: a comma or } should stand where '1}' is"),
-        ("{} {}", "line 1: the end of the file should stand where '{}' is"),
-        ("[" * 10_000, "line 1: at most 100 levels should stand where"),
-        ('{"a": "\n"}', "line 1: a text in double quotes should stand where"),
+        ('{"a": 1', "line 1: expected a comma or }, found the end"),
+        ('{\n"a" 1}', "line 2: expected a colon, found '1}'"),
+        ('{"a": 01}', "line 1: expected a comma or }, found '1}'"),
+        ("{} {}", "line 1: expected the end of the file, found '{}'"),
+        ("[" * 10_000, "line 1: expected at most 100 levels, found"),
+        ('{"a": "\n"}', "line 1: expected a text in double quotes, found"),
     ],
 )
 def test_what_is_not_clear_is_refused(text, reason):

@@ -14,7 +14,7 @@ from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.http.limits import ClientLimits
 from trails.app.serve.http.servers import HttpServer, Port
 from trails.app.serve.http.sockets import bind_port
-from trails.app.serve.relay.links import Entrances, Listener
+from trails.app.serve.relay.links import Listener, Listeners
 from trails.model.actors import LOCAL, Secret
 from trails.request.authenticate import Authenticator
 
@@ -60,7 +60,7 @@ class Server:
 
     async def _run(self):
         entrance = Listener(HostPolicy.for_bind("127.0.0.1"), Authenticator(LOCAL))
-        server = HttpServer(self._app, Entrances(entrance, Secret("k")), self._limits)
+        server = HttpServer(self._app, Listeners(entrance, Secret("k")), self._limits)
         self._loop, self._server = asyncio.get_running_loop(), server
         self._loop.call_soon(self._ready.set)
         await server.run_on([Port(self._sock, entrance)])

@@ -9,7 +9,7 @@ from tests.policies.projects import READERS, SETTINGS, make_project
 from tests.waiting import wait_until
 
 META = SETTINGS + '[graphs.main.mcp]\nstored_query_mode = "meta"\n'
-READ_ONLY = "there are no policies, so nobody may write"
+READ_ONLY = "there are no policies, so no one can write"
 TOKEN = {"TRAILS_MCP_TOKEN": "open sesame open sesame"}
 
 

@@ -323,8 +323,8 @@ def test_the_printed_command_works_as_it_is(tmp_path: Path) -> None:
         "branch", "merge", "agents/its", "-m", "Bring it's work", *asked, *place, code=1
     )
     assert "4 conflicts" in text
-    command = text.split("settles everything:")[1].replace("\\\n", " ")
+    command = text.split("resolves all conflicts:")[1].replace("\\\n", " ")
     said = where.out(*shlex.split(command)[1:])
     assert "Merged agents/its into main" in said
-    assert "done before" in where.out(*shlex.split(command)[1:])
+    assert "already done" in where.out(*shlex.split(command)[1:])
     assert "Bring it's work" in shell.out("commit", "list")

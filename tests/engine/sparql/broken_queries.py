@@ -63,10 +63,10 @@ BROKEN: dict[str, tuple[str, str]] = {
     ),
     "no description": (f"{OK}{GOOD}", ":1: name: 'no description' can't name a tool"),
     "undescribed": (f"#+ expose: true\n{GOOD}", ":1: description: is missing"),
-    "empty_description": (f"#+ description:\n{GOOD}", ":1: description: must be a text"),
-    "blank_description": (f"#+ description: '  '\n{GOOD}", ":1: description: must be a text"),
+    "empty_description": (f"#+ description:\n{GOOD}", ":1: description: must be a string"),
+    "blank_description": (f"#+ description: '  '\n{GOOD}", ":1: description: must be a string"),
     "bad_tool_name": (f"{OK}#+ tool_name: find it!\n{GOOD}", ":2: tool_name: 'find it!' can't"),
-    "tool_number": (f"{OK}#+ tool_name: 7\n{GOOD}", ":2: tool_name: must be a text"),
+    "tool_number": (f"{OK}#+ tool_name: 7\n{GOOD}", ":2: tool_name: must be a string"),
     "expose_word": (f"{OK}#+ expose: maybe\n{GOOD}", ":2: expose: must be true or false"),
     # --- parameters
     "params_list": (with_params("[p]"), ":2: params: must be names with types"),
@@ -144,7 +144,10 @@ BROKEN: dict[str, tuple[str, str]] = {
     "choice_of_maps": (with_params("{ p: { type: String, one_of: [{a: 1}] } }"), "is not a string"),
     "yes_is_a_bool": (with_params("{ p: { type: String, one_of: [yes] } }"), "is not a string"),
     "counted_scalar": (with_params("{ p: { type: Int, max_count: 3 } }"), "above 1 need a list"),
-    "described_by_number": (with_params("{ p: { type: Int, description: 1 } }"), "must be a text"),
+    "described_by_number": (
+        with_params("{ p: { type: Int, description: 1 } }"),
+        "must be a string",
+    ),
     "unused": (
         with_params("{ p: String, q: String }"),
         ":2: params.q: is not in the query; write it there as $q",

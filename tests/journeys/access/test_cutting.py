@@ -23,7 +23,7 @@ from trails.app.kernels import kernel_of
 from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.http.servers import HttpServer, Port
 from trails.app.serve.http.sockets import bind_port
-from trails.app.serve.relay.links import Entrances, Listener
+from trails.app.serve.relay.links import Listener, Listeners
 from trails.model.actors import Actor, Secret
 from trails.model.results import Failure, Success
 from trails.model.scope_keys import ACTOR
@@ -266,7 +266,7 @@ def serving(answer, is_current):
         scope[ACTOR] = Actor("ann", credential="t1")
         await answer(scope, receive, send)
 
-    server = HttpServer(app, Entrances(entrance, Secret("key")))
+    server = HttpServer(app, Listeners(entrance, Secret("key")))
 
     def run():
         asyncio.run(server.run_on([Port(sock, entrance)]))

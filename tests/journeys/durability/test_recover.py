@@ -321,7 +321,7 @@ def test_the_command_says_what_it_did(crashed, tmp_path):
     assert verified.returncode == 1
     assert "trails recover" in verified.stdout
     planned = run_command(("recover", "--dry-run"), project)
-    assert "would be put back exactly" in planned.stdout
+    assert "would be recovered exactly" in planned.stdout
     done = run_command(("recover", "--json"), project)
     assert done.returncode == 0
     assert json.loads(done.stdout)["graphs"]["main"]["status"] == "recovered"

@@ -8,7 +8,8 @@ from trails import App
 from trails.model.actors import LOCAL
 from trails.model.results import Failure
 from trails.model.uris import Content
-from trails.request.resources.reader import Reader
+from trails.request.admission import KernelOptions
+from trails.request.pipeline import Kernel
 
 
 class Reading:
@@ -16,7 +17,7 @@ class Reading:
 
     def __init__(self, app: App) -> None:
         self.app = app
-        self.reader = Reader(app.service())
+        self.reader = Kernel(app.service(), KernelOptions())
 
     def contents(self, uri: str) -> Sequence[Content]:
         """What a read that succeeds gives."""

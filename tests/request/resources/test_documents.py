@@ -12,7 +12,8 @@ from trails.model.capabilities import StoredQuery
 from trails.model.history import MergeRequest
 from trails.model.upkeep import Finding, Report
 from trails.model.uris import parse_address
-from trails.request.resources.reader import Reader
+from trails.request.admission import KernelOptions
+from trails.request.pipeline import Kernel
 
 DOCUMENTS = ["kg/types", "schema", "stats", "branches", "prov/latest", "doctor"]
 
@@ -80,7 +81,7 @@ class Memo(Node):
 def test_the_list_changes_when_the_types_do():
     """A version stands for one list: the same object until a type comes."""
     with App(Note) as app:
-        reader = Reader(app.service())
+        reader = Kernel(app.service(), KernelOptions())
         before = reader.resources(LOCAL)
         assert reader.resources(LOCAL) is before
         app.register(Memo)
@@ -153,7 +154,7 @@ def test_the_doctor_tells_what_it_finds():
     with App(Note) as app:
         told = Reading(app)
         assert told.body("trails://doctor")["healthy"] is True
-        told.reader = Reader(app.service(), doctor=lambda: Report("main", findings))
+        told.reader = Kernel(app.service(), KernelOptions(doctor=lambda: Report("main", findings)))
         assert told.body("trails://doctor") == {
             "healthy": False,
             "subject": "main",
@@ -210,7 +211,7 @@ def test_the_latest_activities_tell_who_read_what():
 def test_what_was_just_done_is_among_the_latest():
     """Activities that still wait to be written are told too."""
     with App(Note) as app:
-        reader = Reader(app.service())
+        reader = Kernel(app.service(), KernelOptions())
 
         async def ask():
             await reader.read(LOCAL, "trails://kg/Note")

@@ -152,7 +152,7 @@ def test_a_watch_follows_one_branch(app):
         ("trails://kg/Book/a/b", "validation", ""),
         ("trails://kg/Book/%ff", "validation", ""),
         ("trails://kg/Book/" + 600 * "x", "validation", "longer than"),
-        ("https://example.org/x", "unknown", "names nothing"),
+        ("https://example.org/x", "unknown", "is not a resource"),
         ("trails://nope", "unknown", "after trails:// comes one of kg/…, branch/…"),
         ("", "validation", ""),
         ("trails://kg/Bok", "unknown", "did you mean 'Book'"),

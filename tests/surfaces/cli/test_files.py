@@ -96,7 +96,7 @@ def test_several_files_are_one_commit_and_errors_name_the_file(shell):
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["no.ndjson"], "no.ndjson can't be read: there is no such file"),
+        (["no.ndjson"], "no.ndjson: no such file"),
         (["trails.toml"], "does not imply a format"),
         (["-"], "a stream does not imply a format"),
         (["trails.toml", "--format", "yaml"], "there is no format 'yaml'"),
@@ -140,7 +140,7 @@ def test_an_export_is_whole_or_not_there(shell):
     assert [line["id"] for line in lines] == ["t1", "t2"]
     done = shell.json("export", "-o", "out.ndjson")
     assert done["bytes"] == (shell.project / "out.ndjson").stat().st_size
-    assert "--json needs --output" in shell.json("export", code=2)["error"]["message"]
+    assert "--json requires --output" in shell.json("export", code=2)["error"]["message"]
     assert "No such file" in shell.error("export", "-o", "no/such/folder.ndjson")
     assert not [each for each in shell.project.iterdir() if each.name.startswith(".out")]
 

@@ -62,7 +62,7 @@ def test_instances_are_listed_and_shown(place):
     assert document["@id"].endswith("/Person/ann%40example.org")
     assert "title     Read the tour" in place.out("get", "Task", "t1")
     first = place.json("commit", "list", "--limit", 50)["commits"][-1]["id"]
-    assert place.out("get", "Task", "--snapshot", first) == "No Task.\n"
+    assert place.out("get", "Task", "--snapshot", first) == "No instances of Task.\n"
     assert "priority" in place.error("get", "Task", "--where", "priority=high")
     assert "did you mean 'Task'?" in place.error("get", "Tusk")
     assert "there is no Task" in place.error("get", "Task", "t9")
@@ -216,8 +216,8 @@ def test_a_server_that_is_not_there(shell):
     said = shell.error("branch", "list", "--server", url)
     assert f"no server answers at {url}" in said
     assert "trails serve" in said
-    assert "is not the address of a server" in shell.error("queries", "--server", "localhost")
-    assert "exclude each other" in shell.error("queries", "--server", url, "--project", ".")
+    assert "is not a server address" in shell.error("queries", "--server", "localhost")
+    assert "mutually exclusive" in shell.error("queries", "--server", url, "--project", ".")
 
 
 KIND_TEXTS = {

@@ -41,8 +41,8 @@ def test_a_query_may_come_from_a_file_or_standard_input(shell):
     wanted = shell.out("query", TASKS)
     assert shell.out("query", "--file", "q.rq") == wanted
     assert shell.out("query", "-f", "-", stdin=TASKS) == wanted
-    assert "give one of these" in shell.error("query")
-    assert "give one of these" in shell.error("query", TASKS, "-f", "q.rq")
+    assert "give exactly one of" in shell.error("query")
+    assert "give exactly one of" in shell.error("query", TASKS, "-f", "q.rq")
     assert "no.rq can't be read" in shell.error("query", "-f", "no.rq")
 
 
@@ -136,14 +136,14 @@ def test_mutations_are_one_commit_or_none(shell):
     done = shell.json("mutate", update, "-m", "All done", "--idempotency-key", "k1")
     assert shell.json("commit", "show", done["commit"])["commit"]["message"] == "All done"
     again = shell.out("mutate", update, "-m", "All done", "--idempotency-key", "k1")
-    assert again == f"Done before, as {done['commit'][:12]}; nothing was done now.\n"
+    assert again == f"Already done (commit {done['commit'][:12]}); nothing was written now.\n"
     assert shell.out("mutate", "-f", "-", stdin=update) == "Nothing changed.\n"
-    for said in ("Nothing changed.", "Done before; nothing was done now."):
+    for said in ("Nothing changed.", "Already done; nothing was written now."):
         assert shell.out("mutate", update, "--idempotency-key", "k2") == f"{said}\n"
     line = '{"type": "Person", "data": {"email": "ann@example.org", "name": "Ann"}}\n'
     load = ("load", shell.write("same.ndjson", line), "--idempotency-key", "k3")
     assert shell.out(*load) == "Nothing changed on main: 1 node read.\n"
-    assert shell.out(*load) == "Done before on main; nothing was done now.\n"
+    assert shell.out(*load) == "Already done on main; nothing was written now.\n"
     assert "someone wrote in between" in shell.error("mutate", update, "--expected-head", "0" * 32)
     create = {"op": "create", "type": "Task", "id": "t3", "data": {"title": "Third"}}
     text = shell.out("mutate", "--operations", shell.write("ops.json", [create]))
@@ -154,7 +154,11 @@ def test_mutations_are_one_commit_or_none(shell):
     assert problems[1].startswith("  - operations[0].title must have at least 3 characters")
     found = shell.json("mutate", "--operations", "ops.json", code=2)["error"]
     assert [each["code"] for each in found["data"]["fields"]] == ["min_length", "one_of"]
-    for content, problem in (("{", "is not JSON"), ("{}", "must hold a list"), ("\udcff", "UTF-8")):
+    for content, problem in (
+        ("{", "is not valid JSON"),
+        ("{}", "must contain a list"),
+        ("\udcff", "UTF-8"),
+    ):
         (shell.project / "ops.json").write_bytes(content.encode(errors="surrogateescape"))
         assert problem in shell.error("mutate", "--operations", "ops.json")
 

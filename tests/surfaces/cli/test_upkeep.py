@@ -18,7 +18,9 @@ def test_cleanup_drops_what_can_be_made_again(shell):
     """A dry run says so first; the past can still be read."""
     first = shell.json("commit", "list")["commits"][-1]["id"]
     shell.run(*ASK, "--snapshot", first)
-    assert shell.out("cleanup", "--keep", 0, "--dry-run").startswith("main: would drop 1 snapshot,")
+    assert shell.out("cleanup", "--keep", 0, "--dry-run").startswith(
+        "main: would remove 1 snapshot,"
+    )
     assert shell.json("cleanup", "--keep", 0)["graphs"]["main"]["snapshots"] == [first]
     assert shell.json(*ASK, "--snapshot", first)["rows"] == []
     assert shell.json("optimize")["graphs"]["main"]["before"] > 0
@@ -28,7 +30,7 @@ def test_a_backup_is_restored(shell):
     """Every graph into its place; data that was there is moved aside, and only by force."""
     before = shell.out(*ASK)
     assert "backup 1, 1 branch, at commit" in shell.out("backup", "../saved")
-    assert "nothing new since the last backup" in shell.out("backup", "--to", "../saved")
+    assert "no changes since the last backup" in shell.out("backup", "--to", "../saved")
     assert "000001" in shell.out("backup", "list", "../saved", "--check")
     assert "is not a backup" in shell.error("backup", ".")
     shell.update("Task/t1", title="Something else")
@@ -67,7 +69,7 @@ def test_graphs_are_chosen(shell):
     settings = "[project]\nname = 'acme'\n[graphs.one]\n[graphs.two]\n"
     shell.write("trails.toml", settings)
     shutil.rmtree(shell.project / ".trails")
-    assert "one, two; say which with --graph" in shell.error("branch", "list")
+    assert "one, two; choose one with --graph" in shell.error("branch", "list")
     assert "there is no graph 'tow'" in shell.error("branch", "list", "--graph", "tow")
     shell.run("load", "data.ndjson", "--graph", "two")
     assert set(shell.json("backup", "../saved")["graphs"]) == {"one", "two"}

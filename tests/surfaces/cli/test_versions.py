@@ -20,7 +20,7 @@ def test_branches_are_made_listed_and_deleted(shell):
     """A branch begins where it was told to, and one that is merged nowhere is kept."""
     first = shell.json("commit", "list")["commits"][-1]["id"]
     assert shell.json("branch", "create", "old", "--from", first)["branch"]["commit"] == first
-    assert shell.out("branch", "create", "new").startswith("Made branch new at commit ")
+    assert shell.out("branch", "create", "new").startswith("Created branch new at commit ")
     listed = shell.json("branch", "list")["branches"]
     assert [each["name"] for each in listed] == ["main", "new", "old"]
     lines = shell.out("branch", "list").splitlines()
@@ -57,10 +57,10 @@ def test_conflicts_are_shown_with_what_settles_them(diverged):
     found = diverged.json("branch", "merge", "review", code=1)
     assert found["outcome"] == "conflicts"
     assert [each["id"] for each in found["conflicts"]] == [T1]
-    command = text.split("settles everything:")[1].replace("\\\n", " ").split()
+    command = text.split("resolves all conflicts:")[1].replace("\\\n", " ").split()
     assert command == ["trails", "branch", "merge", "review", "--resolve", f"{T1}=ours"]
     assert "Merged review into main" in diverged.out(*command[1:])
-    assert diverged.out("branch", "merge", "review").startswith("Nothing to do")
+    assert diverged.out("branch", "merge", "review").startswith("Already up to date")
     assert "priority" not in diverged.out("commit", "show", "main")
 
 
@@ -82,14 +82,14 @@ def test_resolutions_may_come_from_a_file(diverged):
     """And what can't be read in it, or on the line, is told with the form that is expected."""
     ask = ("branch", "merge", "review")
     for content, problem in (
-        ("[1]", "must hold an object"),
-        ("{", "is not JSON"),
+        ("[1]", "must contain a JSON object"),
+        ("{", "is not valid JSON"),
         ({T1: "both"}, '"ours", "theirs" or {"value": …}'),
     ):
         name = diverged.write("bad.json", content)
         assert problem in diverged.error(*ask, "--resolutions", name)
     assert "write ID=ours" in diverged.error(*ask, "--resolve", T1)
-    assert "a text needs its quotes" in diverged.error(*ask, "--resolve", f"{T1}=value:high")
+    assert "quote a text" in diverged.error(*ask, "--resolve", f"{T1}=value:high")
     assert "can't be read" in diverged.error(*ask, "--resolutions", "missing.json")
     name = diverged.write("good.json", {T1: {"value": 5}})
     assert diverged.json(*ask, "--resolutions", name)["outcome"] == "merged"

@@ -1,1 +1,1 @@
-"""Programs that speak MCP, and how a graph gets into their configuration."""
+"""MCP clients, and how a graph gets into their configuration."""

@@ -1,10 +1,7 @@
-"""The clients that can be configured: what each reads, and where.
+"""The MCP clients that can be configured: their files, and the form of their entries.
 
-Where programs keep their configuration, on each system, as the environment says.
-
-What is written about a server: one entry, in the words of the client that reads it.
-
-How a client reaches a graph of a project: by starting a server, or at an address.
+A client reaches a graph by starting a server (``Launch``) or at an address
+(``RunningServer``); ``make_entry`` writes either in the client's own format.
 """
 
 from __future__ import annotations
@@ -23,20 +20,19 @@ from trails.errors import InstallError, NotFoundError
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The folders of one user on one system."""
+    """The configuration folders of one user on one system."""
 
     system: str
-    """``linux``, ``darwin`` or ``win32``; other systems are like ``linux``."""
+    """``linux``, ``darwin`` or ``win32``; other systems are treated like ``linux``."""
     environment: Mapping[str, str]
 
     @classmethod
     def here(cls) -> Self:
-        """Of this process."""
+        """Return the folders of this process's user."""
         return cls(sys.platform, os.environ)
 
     @property
     def home(self) -> Path:
-        """The user's own folder."""
         name = "USERPROFILE" if self.system == "win32" else "HOME"
         return self._folder(name) or Path.home()
 
@@ -47,7 +43,7 @@ class Places:
 
     @property
     def programs(self) -> Path:
-        """Where programs with a window keep their settings."""
+        """Where desktop programs keep their settings."""
         if self.system == "win32":
             return self._folder("APPDATA") or self.home / "AppData" / "Roaming"
         if self.system == "darwin":
@@ -55,7 +51,7 @@ class Places:
         return self.config
 
     def folder(self, variable: str, fallback: Path) -> Path:
-        """A folder that a program lets a variable name."""
+        """Return a folder that can be set by an environment variable."""
         return self._folder(variable) or fallback
 
     def _folder(self, variable: str) -> Path | None:
@@ -67,7 +63,7 @@ Dialect = Literal["typed", "plain", "windsurf", "gemini", "opencode"]
 Entry = dict[str, object]
 
 WAYS: Final = frozenset({"type", "command", "args", "url", "httpUrl", "serverUrl"})
-"""The keys that say how a server is reached; the others are the user's own."""
+"""The keys that say how to reach a server; all others belong to the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +76,13 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server that runs already."""
+    """A server that is already running."""
 
     url: str
 
 
 def make_entry(dialect: Dialect, server: Launch | RunningServer) -> Entry:
-    """The entry for a server in a client's words."""
+    """Return the entry for a server in a client's format."""
     if isinstance(server, RunningServer):
         return _ADDRESSES[dialect](server.url)
     if dialect == "opencode":
@@ -96,7 +92,7 @@ def make_entry(dialect: Dialect, server: Launch | RunningServer) -> Entry:
 
 
 def same_server(present: object, entry: Mapping[str, object]) -> bool:
-    """Whether an entry reaches the same server; what the user added to it does not matter."""
+    """Whether an entry reaches the same server; keys added by the user don't count."""
     if not isinstance(present, dict) or any(present.get(key) != entry[key] for key in entry):
         return False
     return not (present.keys() - entry.keys()) & WAYS
@@ -116,36 +112,33 @@ Syntax = Literal["json", "toml"]
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A program that speaks MCP."""
-
     name: str
     title: str
     user: Callable[[Places], Path]
-    """The file for all that this user does."""
+    """The user's global file."""
     project: str | None
-    """The file for work in one folder, relative to it; ``None`` if the client has no such."""
+    """The file for one project, relative to its folder; ``None`` if the client has none."""
     path: tuple[str, ...]
     """The keys that lead to its servers."""
     dialect: Dialect
     after: str
-    """What makes the client notice."""
+    """What the user must do so that the client notices."""
     syntax: Syntax = "json"
     http: bool = True
-    """Whether its file can name a server that runs already."""
+    """Whether its file can name a running server."""
 
 
 def find_client(name: str) -> Client:
-    """A client by its name."""
     found = CLIENTS.get(name)
     if found is not None:
         return found
     near = get_close_matches(name.lower(), CLIENTS, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? If not, " if near else ""
-    raise NotFoundError(f"no client is called {name!r}; {hint}there are {', '.join(CLIENTS)}")
+    raise NotFoundError(f"unknown client {name!r}; {hint}use one of {', '.join(CLIENTS)}")
 
 
 def _opencode(places: Places) -> Path:
-    """Its file may end in either way; one that is there is kept."""
+    """The file may have either extension; an existing one is kept."""
     folder = places.folder("OPENCODE_CONFIG_DIR", places.config / "opencode")
     commented = folder / "opencode.jsonc"
     return commented if commented.exists() else folder / "opencode.json"
@@ -246,29 +239,29 @@ CLIENTS: Final = {each.name: each for each in _ALL}
 
 
 def entry_name(settings: Settings, graph: str) -> str:
-    """What the entry is called if nobody says: after the project, and its graph if not main."""
+    """Return the default name of an entry: the project, and the graph unless it is main."""
     project = settings.project.name
     return project if graph == "main" else f"{project}-{graph}"
 
 
 def launch_server(folder: Path, graph: str) -> Launch:
-    """A server over standard streams, by paths that hold wherever the client starts it."""
+    """Return a server over standard streams, with absolute paths."""
     where = str(folder.resolve())
     try:
         where.encode()
     except UnicodeEncodeError:
-        raise InstallError(f"the folder {where!r} has a name that is not text") from None
+        raise InstallError(f"the folder {where!r} has a name that is not valid Unicode") from None
     command, *start = trails_command()
     return Launch(command, (*start, "serve", "--stdio", "--graph", graph, "--project", where))
 
 
 def server_address(settings: Settings, graph: str) -> RunningServer:
-    """Where ``trails serve`` listens for this graph."""
+    """Return where ``trails serve`` listens for this graph."""
     server = settings.server
     if server.port == 0:
         raise InstallError(
-            "[server] port = 0 lets the system choose another port at every start, so no "
-            "address can be written down; give a port in trails.toml, or leave --http out"
+            "[server] port = 0 lets the system choose a new port at every start, so no "
+            "fixed address exists; set a port in trails.toml, or omit --http"
         )
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)  # noqa: S104 - a comparison
     shown = f"[{host}]" if ":" in host else host
@@ -276,7 +269,7 @@ def server_address(settings: Settings, graph: str) -> RunningServer:
 
 
 def trails_command() -> tuple[str, ...]:
-    """The command that runs this very installation, whatever the search path says."""
+    """Return the command that runs this installation, whatever the search path says."""
     python = Path(os.path.abspath(sys.executable))  # noqa: PTH100 - links are kept: they lead to the environment
     script = python.with_name("trails.exe" if sys.platform == "win32" else "trails")
     return (str(script),) if script.is_file() else (str(python), "-m", "trails")

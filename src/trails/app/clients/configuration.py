@@ -28,7 +28,7 @@ _LARGEST: Final = 32 << 20
 
 
 def read_configuration(path: Path) -> bytes | None:
-    """What a file holds; ``None`` if it does not exist."""
+    """Return the content of a file; ``None`` if it does not exist."""
     try:
         if path.exists() and not path.is_file():
             raise InstallError(f"{path} is not a file")
@@ -44,9 +44,9 @@ def read_configuration(path: Path) -> bytes | None:
 
 
 def replace_configuration(path: Path, old: bytes | None, new: bytes) -> Path | None:
-    """Write ``new`` where ``old`` was read, if it still is there; the copy of ``old``.
+    """Replace ``old`` by ``new``, if the file still holds ``old``; return the backup's path.
 
-    A file that did not exist is readable to its owner alone, as clients make theirs.
+    A new file is readable by its owner alone, as clients create theirs.
     """
     try:
         private_folder(path.parent)
@@ -54,7 +54,7 @@ def replace_configuration(path: Path, old: bytes | None, new: bytes) -> Path | N
         with replacing(path, mode) as file:
             file.write(new)
             if read_configuration(path) != old:
-                raise InstallError(f"{path} was changed by another program meanwhile; try again")
+                raise InstallError(f"{path} was changed by another program meanwhile; retry")
             backup = None if old is None else _keep(path, old, mode)
     except OSError as error:
         raise InstallError(f"{path} can't be written: {error.strerror}") from None
@@ -62,7 +62,7 @@ def replace_configuration(path: Path, old: bytes | None, new: bytes) -> Path | N
 
 
 def _keep(path: Path, content: bytes, mode: int) -> Path:
-    """A copy of what a file held, under a name of its own."""
+    """Save a backup under a new name."""
     time = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     for number in range(1000):
         suffix = f"-{number}" if number else ""
@@ -72,7 +72,7 @@ def _keep(path: Path, content: bytes, mode: int) -> Path:
         except FileExistsError:
             continue
         return copy
-    raise InstallError(f"{path} has too many copies of this second; try again")
+    raise InstallError(f"{path} has too many backups from this second; retry")
 
 
 def read_table(text: str, path: Sequence[str], name: str) -> object:
@@ -149,7 +149,7 @@ def _replace_body(text: str, keys: Sequence[str], lines: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Grammar:
-    """How the texts of one syntax are read and changed."""
+    """How files of one syntax are read and changed."""
 
     read: Callable[[str, Sequence[str], str], object]
     put: Callable[[str, Sequence[str], str, Mapping[str, object]], str]
@@ -159,48 +159,48 @@ class _Grammar:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a client's file said when it was read."""
+    """A client's file as it was read."""
 
     client: Client
     file: Path
-    """Links are followed: it is what they lead to that is replaced."""
+    """Links are resolved: their target is replaced."""
     content: bytes | None
     text: str
 
     @classmethod
     def read(cls, client: Client, file: Path) -> Self:
-        """Read a file; one that does not exist says nothing."""
+        """Read a file; one that does not exist counts as empty."""
         real = Path(os.path.realpath(file))
         content = read_configuration(real)
         try:
             text = (content or b"").decode()
         except UnicodeDecodeError as error:
-            raise InstallError(f"{file} is not UTF-8 text: byte {error.start} is wrong") from None
+            raise InstallError(f"{file} is not UTF-8 text: byte {error.start} is invalid") from None
         return cls(client, real, content, text)
 
     def entry(self, name: str) -> object:
-        """The entry of this name; ``None`` if there is none."""
+        """Return the entry ``name``; ``None`` if there is none."""
         try:
             return _GRAMMARS[self.client.syntax].read(self.text, self.client.path, name)
         except (JsoncError, tomllib.TOMLDecodeError) as error:
             raise self._unsafe(str(error)) from None
 
     def put(self, name: str, entry: Entry) -> str:
-        """The text with an entry, which says all that it said before."""
+        """Return the text with an entry added or replaced."""
         grammar = _GRAMMARS[self.client.syntax]
         return self._checked(grammar.put(self.text, self.client.path, name, entry), name, entry)
 
     def drop(self, name: str) -> str:
-        """The text without an entry, which says all else that it said before."""
+        """Return the text without an entry."""
         grammar = _GRAMMARS[self.client.syntax]
         return self._checked(grammar.drop(self.text, self.client.path, name), name, None)
 
     def write(self, text: str) -> Path | None:
-        """Put a new text in place of the old; the copy of the old."""
+        """Write a new text; return the path of the backup."""
         return replace_configuration(self.file, self.content, text.encode())
 
     def _checked(self, new: str, name: str, entry: Entry | None) -> str:
-        """A changed text, if nothing but the entry is different in it."""
+        """Return a changed text, if nothing but the entry differs in it."""
         parse = _GRAMMARS[self.client.syntax].parse
         wanted = _expected(parse(self.text) or {}, self.client.path, name, entry)
         try:
@@ -216,12 +216,12 @@ class Configuration:
 
 
 def spell_entry(client: Client, name: str, entry: Entry) -> str:
-    """An entry as a file of its own."""
+    """Return an entry as a complete file."""
     return _GRAMMARS[client.syntax].put("", client.path, name, entry)
 
 
 def _expected(said: object, path: Sequence[str], name: str, entry: Entry | None) -> object:
-    """What a text should say after a change, by what it said."""
+    """Return the value that a text should have after a change."""
     here = dict(said) if isinstance(said, dict) else {}
     if path:
         here[path[0]] = _expected(here.get(path[0], {}), path[1:], name, entry)

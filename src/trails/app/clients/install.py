@@ -1,10 +1,7 @@
-"""Write a server into a client's configuration, or take it out.
+"""Write a server into a client's configuration, or remove it.
 
-The file is changed in one spot, its former state is kept beside it, and what the new
-text says is compared with what it should say before anything is written. Whatever can't
-be done like that is refused, with the text to paste by hand.
-
-Carry out what the command line asks for about clients.
+One place of the file is changed and a backup is kept. A change that can't be made safely is
+refused, with the text to paste by hand.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class EntryTarget:
-    """The spot of one entry: a client's file and a name in it."""
+    """One entry: a client's file, and a name in it."""
 
     client: Client
     scope: Scope
@@ -49,11 +46,13 @@ class EntryTarget:
     name: str
 
 
-def aim(client: Client, scope: Scope, name: str, folder: Path, places: Places) -> EntryTarget:
-    """The spot that a request means."""
+def find_target(
+    client: Client, scope: Scope, name: str, folder: Path, places: Places
+) -> EntryTarget:
+    """Find the entry that a request means."""
     if _NAME.fullmatch(name) is None:
         raise InstallError(
-            f"{name!r} can't be the name of a server: it takes 1 to 64 letters, digits, - and _"
+            f"{name!r} is not a valid server name: use 1 to 64 letters, digits, - and _"
         )
     if scope == "user":
         return EntryTarget(client, scope, client.user(places), name)
@@ -63,12 +62,12 @@ def aim(client: Client, scope: Scope, name: str, folder: Path, places: Places) -
 
 
 def show(target: EntryTarget, entry: Entry) -> Installation:
-    """What would be written where; nothing is."""
+    """Return what would be written; nothing is changed."""
     return _tell(target, "shown", entry)
 
 
 def install(target: EntryTarget, entry: Entry, *, force: bool) -> Installation:
-    """Write an entry, unless it is there already or another one has its name."""
+    """Write an entry, unless it exists or its name is taken."""
     try:
         file = Configuration.read(target.client, target.file)
         present = file.entry(target.name)
@@ -83,7 +82,7 @@ def install(target: EntryTarget, entry: Entry, *, force: bool) -> Installation:
             raise
         snippet = spell_entry(target.client, target.name, entry)
         raise InstallError(
-            f"{error.message}. Nothing was changed; by hand, this goes into it:\n{snippet}",
+            f"{error.message}. Nothing was changed; add this by hand:\n{snippet}",
             file=str(target.file),
             snippet=snippet,
         ) from None
@@ -91,7 +90,7 @@ def install(target: EntryTarget, entry: Entry, *, force: bool) -> Installation:
 
 
 def uninstall(target: EntryTarget, entries: Sequence[Entry]) -> Installation:
-    """Take an entry out that is one of these; if none are given, whatever it is."""
+    """Remove an entry that is one of these; if none are given, remove any."""
     file = Configuration.read(target.client, target.file)
     present = file.entry(target.name)
     if present is None:
@@ -99,22 +98,22 @@ def uninstall(target: EntryTarget, entries: Sequence[Entry]) -> Installation:
     if entries and not any(same_server(present, each) for each in entries):
         raise InstallError(
             f"{target.name!r} in {target.file} is not the server of this graph; "
-            "--force takes it out all the same"
+            "use --force to remove it anyway"
         )
     return _tell(target, "removed", backup=file.write(file.drop(target.name)))
 
 
 def _taken(target: EntryTarget, difference: str) -> InstallError:
     return InstallError(
-        f"{target.file} has another server called {target.name!r}; --force replaces it, "
-        f"--name gives this one another name. The difference:\n{difference}",
+        f"{target.file} has another server called {target.name!r}; use --force to replace it, "
+        f"or --name to choose another name. The difference:\n{difference}",
         file=str(target.file),
         difference=difference,
     )
 
 
 def _differences(present: object, entry: Entry) -> str:
-    """Line by line, what is there and what would be."""
+    """Return a line-by-line diff."""
     old, new = (json.dumps(each, indent=2, default=str).split("\n") for each in (present, entry))
     return "\n".join(unified_diff(old, new, "there", "wanted", lineterm="", n=99))
 
@@ -142,7 +141,7 @@ def _tell(
 
 
 def list_clients(folder: Path) -> list[ClientPlace]:
-    """Every client, and every file in which it looks for servers."""
+    """List every client, with every file in which it looks for servers."""
     places = Places.here()
     found = []
     for client in CLIENTS.values():
@@ -157,46 +156,48 @@ def list_clients(folder: Path) -> list[ClientPlace]:
 
 
 def install_client(folder: Path, request: InstallRequest, *, dry: bool) -> Installation:
-    """Write a graph into a client's configuration; ``dry``: only say what would be written."""
+    """Write a graph into a client's configuration; ``dry``: only return what would be written."""
     client = find_client(request.client)
     settings = read_settings(folder)
     graph = choose_graph(settings.graphs, request.graph)
     name = request.name or entry_name(settings, graph)
-    target = aim(client, request.scope, name, folder, Places.here())
+    target = find_target(client, request.scope, name, folder, Places.here())
     entry = _entry(client, folder, settings, graph, http=request.http)
     done = show(target, entry) if dry else install(target, entry, force=request.force)
-    return msgspec.structs.replace(done, lacks=_lacks(folder, settings, http=request.http))
+    return msgspec.structs.replace(done, lacks=_missing_token(folder, settings, http=request.http))
 
 
 def uninstall_client(folder: Path, request: InstallRequest) -> Installation:
-    """Take a graph out of a client's configuration.
+    """Remove a graph from a client's configuration.
 
-    With a name and ``force`` the project is not asked: it may be gone.
+    With a name and ``force`` the project is not read: it may no longer exist.
     """
     client = find_client(request.client)
     if request.name is not None and request.force:
-        return uninstall(aim(client, request.scope, request.name, folder, Places.here()), ())
+        return uninstall(
+            find_target(client, request.scope, request.name, folder, Places.here()), ()
+        )
     settings = read_settings(folder)
     graph = choose_graph(settings.graphs, request.graph)
     name = request.name or entry_name(settings, graph)
-    target = aim(client, request.scope, name, folder, Places.here())
+    target = find_target(client, request.scope, name, folder, Places.here())
     entries = [_entry(client, folder, settings, graph, http=False)]
     if client.http and settings.server.port:
         entries.append(_entry(client, folder, settings, graph, http=True))
     return uninstall(target, () if request.force else entries)
 
 
-def _lacks(folder: Path, settings: Settings, *, http: bool) -> str:
-    """The token, where the project asks for one: it is known to nobody but who has it."""
+def _missing_token(folder: Path, settings: Settings, *, http: bool) -> str:
+    """Say that a token is missing, if the project requires one: only its holder knows it."""
     oauth = settings.auth.oauth
     if (http and oauth is not None and oauth.advertise) or not (
         oauth is not None or TokenFile(folder / DATA_FOLDER).read()
     ):
         return ""
-    told = "This project asks for a token ('trails token new' makes one): add it to the entry's "
+    advice = "This project requires a token ('trails token new' makes one): add it to the entry's "
     if http:
-        return told + "header 'Authorization: Bearer <token>'"
-    return told + "environment as TRAILS_TOKEN=<token>"
+        return advice + "header 'Authorization: Bearer <token>'"
+    return advice + "environment as TRAILS_TOKEN=<token>"
 
 
 def _entry(client: Client, folder: Path, settings: Settings, graph: str, *, http: bool) -> Entry:
@@ -204,7 +205,7 @@ def _entry(client: Client, folder: Path, settings: Settings, graph: str, *, http
         return make_entry(client.dialect, launch_server(folder, graph))
     if not client.http:
         raise InstallError(
-            f"{client.title} can't be given an address in its file, only a server that it "
-            "starts itself; leave --http out"
+            f"{client.title} does not support addresses in its file, only servers that it "
+            "starts itself; omit --http"
         )
     return make_entry(client.dialect, server_address(settings, graph))

@@ -1,13 +1,8 @@
-"""Read JSON with comments, remembering where every value stands.
+"""Read and edit JSON with comments.
 
-Comments and a comma after the last member are let pass, because the clients whose
-files these are let them pass. Nothing is ever written from what is read here: the
-places are what :mod:`trails.app.clients.splice` needs to change a text in one spot.
-
-Put one member into a JSON text, change it, or take it out, and touch nothing else.
-
-The text is never written anew: comments, the order of keys, blanks and line ends stay
-as their owner left them. What was inserted can be seen, and taken out again.
+Comments and trailing commas are accepted, because the clients accept them. A text is never
+written anew: one member is inserted, replaced or removed at its position, so comments, order
+of keys, whitespace and line ends stay as they are.
 """
 
 from __future__ import annotations
@@ -26,7 +21,7 @@ _SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true
 
 
 class JsoncError(ValueError):
-    """A text that is not JSON; says what is wrong, and in which line."""
+    """A text that is not JSON; says what is wrong, and on which line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,33 +36,31 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class JsonValue:
-    """A value, and the part of the text that it is."""
+    """A value, and its range in the text."""
 
     start: int
     end: int
     value: object
     members: tuple[Member, ...] | None = None
-    """Of an object, in the order of the text."""
+    """The members of an object, in the order of the text."""
 
     def find(self, key: str) -> list[Member]:
-        """The members of this name: more than one where a key is repeated."""
+        """Return the members of this name: several if a key is repeated."""
         return [each for each in self.members or () if each.key == key]
 
 
 @dataclass(slots=True)
 class _Reader:
-    """One pass over a text."""
-
     text: str
     place: int = 0
     depth: int = 0
 
     def skip(self) -> None:
-        """Pass over blanks and comments."""
+        """Skip whitespace and comments."""
         self.place = skip_blank(self.text, self.place)
 
     def take(self, mark: str) -> bool:
-        """Pass over a mark, if it stands here."""
+        """Skip a mark, if it is next."""
         self.skip()
         if not self.text.startswith(mark, self.place):
             return False
@@ -75,7 +68,7 @@ class _Reader:
         return True
 
     def string(self) -> str:
-        """Pass over a string."""
+        """Read a string."""
         found = _STRING.match(self.text, self.place)
         if found is None:
             raise self.wrong("a text in double quotes")
@@ -83,7 +76,7 @@ class _Reader:
         return str(json.loads(found[0]))
 
     def node(self) -> JsonValue:
-        """Pass over any value."""
+        """Read any value."""
         self.skip()
         start = self.place
         if self.text.startswith(("{", "["), start):
@@ -103,7 +96,7 @@ class _Reader:
         return JsonValue(start, self.place, _scalar(found[0]))
 
     def object(self, start: int) -> JsonValue:
-        """Pass over an object."""
+        """Read an object."""
         self.place += 1
         members: list[Member] = []
         comma = True
@@ -121,7 +114,7 @@ class _Reader:
         return JsonValue(start, self.place, value, tuple(members))
 
     def array(self, start: int) -> JsonValue:
-        """Pass over an array."""
+        """Read an array."""
         self.place += 1
         items: list[object] = []
         comma = True
@@ -133,28 +126,28 @@ class _Reader:
         return JsonValue(start, self.place, items)
 
     def wrong(self, wanted: str) -> JsoncError:
-        """What stands here is not what must."""
+        """Return the error that something else was expected here."""
         line = self.text.count("\n", 0, self.place) + 1
         found = self.text[self.place : self.place + 12].split("\n")[0]
         seen = repr(found) if found else "the end" if self.place >= len(self.text) else "a new line"
-        return JsoncError(f"line {line}: {wanted} should stand where {seen} is")
+        return JsoncError(f"line {line}: expected {wanted}, found {seen}")
 
 
 def _scalar(token: str) -> object:
     try:
         return json.loads(token)
-    except ValueError:  # an integer of more digits than Python turns into a number
+    except ValueError:  # an integer with more digits than Python converts
         return token
 
 
 def skip_blank(text: str, place: int) -> int:
-    """The next place that is neither blank nor in a comment."""
+    """Return the next position outside whitespace and comments."""
     found = _BLANK.match(text, place)
     return found.end() if found else place
 
 
 def parse_jsonc(text: str) -> JsonValue | None:
-    """The value of a text; ``None`` if it has nothing but blanks and comments."""
+    """Return the value of a text; ``None`` if it has only whitespace and comments."""
     reader = _Reader(text, len(BOM) if text.startswith(BOM) else 0)
     reader.skip()
     if reader.place == len(text):
@@ -174,16 +167,16 @@ _PLAIN: Final = "  "
 
 
 def read_entry(text: str, path: Sequence[str], name: str) -> object:
-    """The entry of this name below ``path``; ``None`` if there is none."""
+    """Return the entry ``name`` below ``path``, or ``None``."""
     found = _find(text, path)
     members = found.find(name) if found is not None else []
     if len(members) > 1:
-        raise JsoncError(f"{name!r} stands there twice")
+        raise JsoncError(f"{name!r} occurs twice")
     return members[0].value.value if members else None
 
 
 def put_entry(text: str, path: Sequence[str], name: str, entry: Mapping[str, object]) -> str:
-    """The text with this entry below ``path``, in place of one of the same name."""
+    """Return the text with this entry below ``path``, added or replaced."""
     end = "\r\n" if "\r\n" in text else "\n"
     root = parse_jsonc(text)
     if root is None:
@@ -203,10 +196,10 @@ def put_entry(text: str, path: Sequence[str], name: str, entry: Mapping[str, obj
 
 
 def drop_entry(text: str, path: Sequence[str], name: str) -> str:
-    """The text without the entry of this name, which must be there."""
+    """Return the text without the entry ``name``, which must exist."""
     node = _find(text, path)
     if node is None or node.members is None:
-        raise JsoncError(f"{name!r} does not stand there")
+        raise JsoncError(f"{name!r} does not exist")
     place = [each.key for each in node.members].index(name)
     member = node.members[place]
     start, end = member.start, member.value.end
@@ -222,7 +215,7 @@ def drop_entry(text: str, path: Sequence[str], name: str) -> str:
 
 
 def _comma(text: str, place: int) -> int | None:
-    """Where the comma after a value is, behind blanks and comments."""
+    """Return the position of the comma after a value, behind whitespace and comments."""
     place = skip_blank(text, place)
     return place if text.startswith(",", place) else None
 
@@ -236,7 +229,7 @@ def _find(text: str, path: Sequence[str]) -> JsonValue | None:
 
 
 def _descend(root: JsonValue, path: Sequence[str]) -> tuple[JsonValue, Sequence[str]]:
-    """Follow a path as far as it goes: the last object, and what of the path is missing."""
+    """Follow a path as far as it exists; return the last object and the missing keys."""
     node, way = root, "the file"
     for index, key in enumerate(path):
         _check_object(node, way)
@@ -244,7 +237,7 @@ def _descend(root: JsonValue, path: Sequence[str]) -> tuple[JsonValue, Sequence[
         if not found:
             return node, path[index:]
         if len(found) > 1:
-            raise JsoncError(f"{key!r} stands there twice")
+            raise JsoncError(f"{key!r} occurs twice")
         node, way = found[0].value, repr(key)
     _check_object(node, way)
     return node, ()
@@ -256,7 +249,7 @@ def _check_object(node: JsonValue, way: str) -> None:
 
 
 def _insert(text: str, node: JsonValue, key: str, value: object, unit: str, end: str) -> str:
-    """A new last member of an object."""
+    """Insert a new last member into an object."""
     if not node.members:
         margin = _margin(text, node.start)
         body = end + margin + unit + _member(key, value, margin + unit, unit, end)
@@ -275,7 +268,7 @@ def _insert(text: str, node: JsonValue, key: str, value: object, unit: str, end:
 
 
 def _append(text: str, last: Member, spelled: str) -> str:
-    """After the last member and the comment on its line; the comma stays with the member."""
+    """Insert after the last member and the comment on its line; the comma follows the member."""
     comma = _comma(text, last.value.end)
     after = last.value.end if comma is None else comma + 1
     tail = _TAIL.match(text, after)
@@ -285,7 +278,7 @@ def _append(text: str, last: Member, spelled: str) -> str:
 
 
 def _cut(text: str, start: int, end: int) -> str:
-    """Take a part out: the whole line if nothing else is on it, else the blanks beside it."""
+    """Cut a range: the whole line if nothing else is on it, else also the whitespace beside it."""
     line = text.rfind("\n", 0, start) + 1
     rest = _LINE_END.match(text, end)
     if rest is not None and not text[line:start].strip(" \t"):
@@ -300,7 +293,7 @@ def _member(key: str, value: object, margin: str, unit: str, end: str) -> str:
 
 
 def _spell(value: object, margin: str, unit: str, end: str) -> str:
-    """JSON over several lines, all but the first moved in by ``margin``."""
+    """Spell JSON over several lines, all but the first indented by ``margin``."""
     lines = json.dumps(value, indent=unit, ensure_ascii=False).split("\n")
     return (end + margin).join(lines)
 
@@ -313,14 +306,14 @@ def _nest(path: Sequence[str], name: str, entry: Mapping[str, object]) -> dict[s
 
 
 def _margin(text: str, place: int) -> str:
-    """What the line of a place begins with."""
+    """Return the indentation of a position's line."""
     line = text.rfind("\n", 0, place) + 1
     found = _BLANKS.match(text, line)
     return found[0] if found else ""
 
 
 def _unit(text: str) -> str:
-    """By how much the text moves its first level in."""
+    """Return the indentation of the first level."""
     found = _INDENT.search(text)
     if found is None:
         return _PLAIN

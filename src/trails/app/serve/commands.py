@@ -1,4 +1,4 @@
-"""``trails serve``, both ways: from a project folder to a front that runs."""
+"""``trails serve``, over HTTP and over standard streams: from a project folder to a server."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 
-from trails.app.access import hello_of
-from trails.app.memory import share_pools, uncollected
+from trails.app.access import make_hello
+from trails.app.memory import limit_pools, without_gc
 from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.http.sockets import bind_port, find_address, load_tls, url_of
 from trails.app.serve.relay.owners import find_owner
@@ -20,32 +20,32 @@ from trails.errors import LockedError
 from trails.files import set_private_umask
 from trails.surfaces.cli.operations import Served
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 class LocalServer:
     """Serves project folders of this machine.
 
-    Each way to serve imports what it needs when it begins: a client waits for the first answer.
+    Each way to serve imports only what it needs: a client waits for the first answer.
     """
 
     def serve_stdio(
-        self, folder: Path, graph: str | None, tell: Tell, *, read_only: bool = False
+        self, folder: Path, graph: str | None, report: Progress, *, read_only: bool = False
     ) -> int:
-        """Serve one graph to the client at the standard streams; the signal that ended it, or 0."""
+        """Serve one graph on the standard streams; return the signal that ended it, or 0."""
         from trails.app.serve.relay.stdio import StdioFront  # noqa: PLC0415
 
-        _show_log(tell)
+        _show_log(report)
         folder = folder.resolve()
         settings = read_settings(folder)
         chosen = choose_graph(settings.graphs, graph)
-        hello = hello_of(chosen, os.environ)
+        hello = make_hello(chosen, os.environ)
         if read_only:
             check_alone(folder)
 
         async def serve() -> None:
             front = StdioFront(
-                folder, hello, tell, settings.server.drain_seconds, read_only=read_only
+                folder, hello, report, settings.server.drain_seconds, read_only=read_only
             )
             await front.run()
 
@@ -57,12 +57,12 @@ class LocalServer:
         host: str | None,
         port: int | None,
         ready: Callable[[Served], None],
-        tell: Tell,
+        report: Progress,
         *,
         read_only: bool = False,
     ) -> int:
-        """Serve all graphs on a port; the signal that ended it."""
-        with uncollected():
+        """Serve all graphs on a port; return the signal that ended it."""
+        with without_gc():
             import uvloop  # noqa: PLC0415
 
             from trails.app.access import access_of  # noqa: PLC0415
@@ -70,7 +70,7 @@ class LocalServer:
             from trails.app.serve.service import HttpOptions  # noqa: PLC0415
             from trails.app.serve.web import ServerStatus, WebFront  # noqa: PLC0415
 
-        _show_log(tell)
+        _show_log(report)
         folder = folder.resolve()
         settings = read_settings(folder)
         if read_only:
@@ -89,47 +89,47 @@ class LocalServer:
         sock = bind_port(address, server.port if port is None else port)
         url = url_of(sock, tls=tls is not None)
         for warning in policy.warnings:
-            tell(warning)
+            report(warning)
         listening = HttpOptions(gate.authenticator, policy, [sock], tls, read_only=read_only)
 
-        def tell_ready(standing: ServerStatus) -> None:
+        def report_ready(standing: ServerStatus) -> None:
             ready(describe(settings, folder, url, standing, guarded=gate.configured()))
 
         async def serve() -> None:
-            await WebFront(folder, listening, tell_ready, tell, server.drain_seconds).run()
+            await WebFront(folder, listening, report_ready, report, server.drain_seconds).run()
 
         return _run(serve, uvloop.new_event_loop)
 
 
 def check_alone(folder: Path) -> None:
-    """Refuse to serve read-only what another process serves: it decides what may be written."""
+    """Refuse ``--read-only`` if another process serves the folder and decides about writes."""
     owner = find_owner(folder)
     if owner is not None:
         raise LockedError(
-            f"--read-only has no effect: process {owner.pid} serves this project, and requests "
-            "go through it; end that one first, or leave the option out",
+            f"--read-only has no effect: process {owner.pid} already serves this project, and "
+            "requests go through it; stop it first, or omit the option",
             pid=owner.pid,
             reason="served",
         )
 
 
-class _TellingHandler(logging.Handler):
-    """Tells the operator what is logged."""
+class _ReportingHandler(logging.Handler):
+    """Shows log records to the operator."""
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, report: Progress) -> None:
         super().__init__(logging.INFO)
-        self._tell = tell
+        self._report = report
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One record, with its traceback where it has one."""
-        self._tell(self.format(record))
+        """Show one record, with its traceback if it has one."""
+        self._report(self.format(record))
 
 
-def _show_log(tell: Tell) -> None:
-    """Show the operator what the server logs: changes of access, of tools, and failures."""
+def _show_log(report: Progress) -> None:
+    """Show the server's log to the operator: changes of access and tools, and failures."""
     logger = logging.getLogger("trails")
     logger.setLevel(logging.INFO)
-    logger.addHandler(_TellingHandler(tell))
+    logger.addHandler(_ReportingHandler(report))
     logger.propagate = False
 
 
@@ -137,9 +137,9 @@ def _run(
     serve: Callable[[], Coroutine[object, object, None]],
     make_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> int:
-    """Run until it ends by itself or a signal comes; its number, or 0."""
+    """Run until the server ends or a signal arrives; return the signal's number, or 0."""
     set_private_umask()
-    share_pools()
+    limit_pools()
     with asyncio.Runner(loop_factory=make_loop) as runner:
         return runner.run(_until_signal(serve))
 
@@ -150,7 +150,7 @@ async def _until_signal(serve: Callable[[], Coroutine[object, object, None]]) ->
     received = [0]
 
     def stop(number: int) -> None:
-        """Finish in order; a second signal does what it always does."""
+        """Stop gracefully; a second signal has its default effect."""
         received[0] = number
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(each)

@@ -1,4 +1,4 @@
-"""What ``trails serve`` says when it is ready."""
+"""The start message of ``trails serve``: URLs, and commands to add them to a client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trails.surfaces.cli.operations import Endpoint, Served
 def describe(
     settings: Settings, folder: Path, url: str, standing: ServerStatus, *, guarded: bool
 ) -> Served:
-    """A server at a URL, and who has the data open; ``guarded``: it asks for credentials."""
+    """Describe a server at a URL; ``guarded``: it requires credentials."""
     return Served(
         project=settings.project.name,
         data=str(folder / DATA_FOLDER),
@@ -30,9 +30,9 @@ def describe(
 def _endpoints(
     settings: Settings, url: str, without: Mapping[str, str], *, guarded: bool
 ) -> list[Endpoint]:
-    """Where each graph's MCP endpoint is, and how a client is told of it."""
+    """Describe each graph's MCP endpoint, and how to add it to a client."""
     oauth = settings.auth.oauth
-    signs_in = oauth is not None and oauth.advertise  # with a header it would not
+    signs_in = oauth is not None and oauth.advertise  # a header would disable that
     header = ' --header "Authorization: Bearer $TRAILS_TOKEN"' if guarded and not signs_in else ""
     endpoints = []
     for graph in settings.graphs:

@@ -1,8 +1,7 @@
-"""The owner at work: the app, opened once, behind two Unix sockets and perhaps a port.
+"""The owner of a folder: the app, opened once, behind two Unix sockets and optionally a port.
 
-The ``mcp`` socket is served at once. HTTP needs more code, which takes a while to import,
-so without a port it begins when the first session had its first answer; until then
-connections wait.
+The ``mcp`` socket is served immediately. HTTP is slow to import, so without a port it starts
+after the first session had its first answer; connections wait until then.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ import msgspec
 
 from trails.app.app import App
 from trails.app.kernels import ServedGraphs
-from trails.app.memory import give_back, uncollected
+from trails.app.memory import trim_memory, without_gc
 from trails.app.ownership import Ownership
 from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.http.limits import limits_of_process
-from trails.app.serve.relay.links import Entrances, Preamble
+from trails.app.serve.relay.links import Listeners, Preamble
 from trails.app.serve.relay.owners import OwnerAddress
 from trails.app.serve.relay.sessions import RelaySessions, access_lines
 from trails.app.serve.relay.socket_folders import SocketFolder
@@ -38,54 +37,51 @@ from trails.model.texts import count
 from trails.request.authenticate import Authenticator
 
 _GRACE: Final = 1.0
-"""Seconds that calls in threads have when nobody waits for them any more."""
+"""Seconds that calls in threads get after the shutdown."""
 _MARGIN: Final = 0.3
-"""Seconds between looking at what is still under way and ending it."""
+"""Seconds between a last look at active calls and ending them."""
 _HEAD_START: Final = 1.0
-"""Seconds that the first session has to be answered before HTTP is made ready."""
+"""Seconds to answer the first session before HTTP is prepared."""
 _SHOWN: Final = 10
-"""Names that a message lists."""
+"""How many names a message lists."""
 _SWITCH: Final = 0.001
-"""Seconds after which a thread that computes lets another go on: the event loop must not wait long
-for one that reads a file or plans a merge."""
+"""Seconds after which a computing thread yields, so that the event loop does not wait long."""
 _KEY: Final = 32
 """Random bytes of an owner's key."""
 
 
 class HttpOptions(msgspec.Struct, frozen=True):
-    """How an owner serves HTTP."""
-
     authenticator: Authenticator
-    """Says on whose behalf a request is made."""
+    """Identifies the caller of a request."""
     policy: HostPolicy
     ports: Sequence[socket.socket] = ()
-    """Sockets that listen already, besides the one that every owner has."""
+    """Sockets that already listen, besides the one that every owner has."""
     tls: ssl.SSLContext | None = None
-    """What they speak TLS with."""
+    """The TLS context of the ports."""
     read_only: bool = False
     """Whether the data is only read."""
 
     def arrival(self) -> Preamble:
-        """What another owner is told of those who come through these ports."""
+        """The preamble that announces callers of these ports to another owner."""
         scopes, token = self.authenticator.process
         return Preamble(self.policy.bind, scopes, token)
 
 
-class Owned(msgspec.Struct, frozen=True):
+class OwnedFolder(msgspec.Struct, frozen=True):
     """A folder that this process serves."""
 
     address: OwnerAddress
     quarantined: Mapping[str, str]
     """Graphs that are not served, each with the reason."""
     access: Sequence[str]
-    """Who may do what on the others."""
+    """Who may do what on the other graphs."""
 
 
 @asynccontextmanager
 async def serve_folder(
-    folder: Path, ownership: Ownership, listening: HttpOptions, tell: Callable[[str], None]
-) -> AsyncIterator[Owned]:
-    """Own a folder and serve it; what is running is finished when this is left."""
+    folder: Path, ownership: Ownership, listening: HttpOptions, report: Callable[[str], None]
+) -> AsyncIterator[OwnedFolder]:
+    """Own a folder and serve it; on exit, wait for active calls."""
     authenticator = listening.authenticator
     sys.setswitchinterval(_SWITCH)
 
@@ -97,18 +93,18 @@ async def serve_folder(
         ownership=ownership,
         read_only=listening.read_only,
         guarded=guarded,
-        progress=tell,
+        progress=report,
     ) as app:
         app.serving = True
-        app.policies.server()  # wrong ones are told before anything is served
+        app.policies.server()  # report invalid ones before anything is served
         sockets = SocketFolder()
         key = Secret(token_urlsafe(_KEY))
         try:
-            async with _serve(app, sockets, key, listening, tell):
+            async with _serve(app, sockets, key, listening, report):
                 ownership.announce(sockets.http, sockets.mcp, key)
                 address = OwnerAddress(os.getpid(), sockets.http, sockets.mcp, key)
                 quarantined = {name: each.message for name, each in app.quarantined.items()}
-                yield Owned(address, quarantined, access_lines(app, authenticator))
+                yield OwnedFolder(address, quarantined, access_lines(app, authenticator))
         finally:
             sockets.remove()
 
@@ -119,16 +115,16 @@ async def _serve(
     sockets: SocketFolder,
     key: Secret,
     listening: HttpOptions,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> AsyncIterator[None]:
-    """Both sockets of an owner, and its ports."""
+    """Serve both sockets of an owner, and its ports."""
     graphs = ServedGraphs(app, listening.authenticator.is_current)
-    sessions = RelaySessions(graphs, app, listening.authenticator, tell)
+    sessions = RelaySessions(graphs, app, listening.authenticator)
     server = await asyncio.start_unix_server(sessions.serve, sock=sockets.mcp_socket)
     http = _Http(app, graphs, listening, sockets.http_socket, key)
     running = asyncio.create_task(http.run(sessions.answered))
-    running.add_done_callback(lambda task: _tell_failure(task, tell))
-    tidying = asyncio.create_task(give_back())
+    running.add_done_callback(lambda task: _report_failure(task, report))
+    tidying = asyncio.create_task(trim_memory())
     try:
         if listening.ports:
             await http.begin(running)
@@ -139,7 +135,7 @@ async def _serve(
         http.ending.set()
         grace = app.settings.server.drain_seconds
         ending = asyncio.gather(sessions.end(grace + _MARGIN), running)
-        await _drain(ending, graphs, grace, tell)
+        await _drain(ending, graphs, grace, report)
         await _close(graphs)
 
 
@@ -147,14 +143,14 @@ async def _drain(
     ending: asyncio.Future[tuple[None, None]],
     graphs: ServedGraphs,
     grace: float,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
-    """Wait for what runs; say what had not ended in time, before it is cut off."""
+    """Wait for active calls; before they are cut off, name those that are still running."""
     if running := graphs.under_way():
-        tell(f"stopping: waiting up to {grace:g} s for {_describe(running)}")
+        report(f"stopping: waiting up to {grace:g} s for {_describe(running)}")
     await asyncio.wait({ending}, timeout=grace)
     if not ending.done() and (running := graphs.under_way()):
-        tell(
+        report(
             f"stopping: cut off after {grace:g} s: {_describe(running)}; changes that "
             "were not committed are lost"
         )
@@ -168,7 +164,7 @@ def _describe(running: Counter[str]) -> str:
 
 
 async def _close(graphs: ServedGraphs) -> None:
-    """Let calls in threads end; one that does not is cut off, as by a power cut."""
+    """Wait for calls in threads; exit the process if they don't end."""
     try:
         async with asyncio.timeout(_GRACE):
             await asyncio.to_thread(graphs.close)
@@ -176,10 +172,10 @@ async def _close(graphs: ServedGraphs) -> None:
         os._exit(1)
 
 
-def _tell_failure(task: asyncio.Task[None], tell: Callable[[str], None]) -> None:
+def _report_failure(task: asyncio.Task[None], report: Callable[[str], None]) -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None:
-        tell(f"HTTP is not served: {type(error).__name__}: {error}")
+        report(f"HTTP is not served: {type(error).__name__}: {error}")
 
 
 class _Http:
@@ -200,10 +196,10 @@ class _Http:
         self._key = key
         self._ready = asyncio.Event()
         self.ending = asyncio.Event()
-        """To be set when it shall end."""
+        """Set it to stop."""
 
     async def begin(self, running: asyncio.Task[None]) -> None:
-        """Wait until requests are answered; whatever prevents that is raised."""
+        """Wait until requests are answered; raise what prevents that."""
         ready = asyncio.create_task(self._ready.wait())
         await asyncio.wait({ready, running}, return_when=asyncio.FIRST_COMPLETED)
         if not self._ready.is_set():
@@ -211,14 +207,14 @@ class _Http:
             await running
 
     async def run(self, answered: asyncio.Event) -> None:
-        """Serve until ``ending``; without a port not before a session was answered."""
+        """Serve until ``ending``; without a port, start after a session was answered."""
         if not self._listening.ports:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_HEAD_START):
                     await answered.wait()
             for module in ("front", "servers"):
                 await asyncio.to_thread(import_module, f"trails.app.serve.http.{module}")
-        with uncollected():
+        with without_gc():
             from trails.app.serve.http.front import HttpInterface  # noqa: PLC0415 - see above
             from trails.app.serve.http.operator import OperatorInterface  # noqa: PLC0415
             from trails.app.serve.http.servers import HttpServer, Port  # noqa: PLC0415
@@ -239,7 +235,7 @@ class _Http:
         async with interface.run() as asgi:
             server = HttpServer(
                 asgi,
-                Entrances(main, self._key),
+                Listeners(main, self._key),
                 limits_of_process(),
                 grace=settings.server.drain_seconds + _MARGIN,
             )

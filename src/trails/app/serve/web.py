@@ -1,13 +1,11 @@
-"""``trails serve``: a port, served by this process or passed on to the owner.
+"""The port of ``trails serve``, served by this process or forwarded to the owner.
 
-When the owner ends, this front becomes it or finds the next one. The port stays open all
-the while: connections that come in between wait.
+When the owner ends, this front becomes the owner or finds the next one. The port stays open
+meanwhile: new connections wait.
 
-Bytes between two connections, in both directions, as fast as the slower side takes them.
-
-What they mean is not looked at, but for one case: a server that is gone while a client
-waits for its answer. An answer is given then, because clients take a connection that just
-ends for the end of everything.
+``Pump`` copies bytes between two connections, as fast as the slower side takes them, without
+reading them. One exception: if a server disappears while a client waits for an answer, the
+client gets a 503 answer instead of a closed connection.
 """
 
 from __future__ import annotations
@@ -34,30 +32,30 @@ from trails.model.texts import count
 
 _BLOCK: Final = 1 << 16
 _QUIET: Final = 0.1
-"""Seconds of silence after which an answer is taken to be complete, and nothing to be asked."""
+"""Seconds of silence after which an answer counts as complete and the client as idle."""
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Pump:
-    """One client's connection, and the one that it is passed on to."""
+    """A client's connection, and the one that it is forwarded to."""
 
     def __init__(self, client: Streams, server: Streams) -> None:
         self._client = client
         self._server = server
         self._asked: bytes | None = None
-        """How a request began that has no answer yet."""
+        """The beginning of a request that has no answer yet."""
         self._answered = 0.0
 
     @property
     def busy(self) -> bool:
-        """Whether an answer is due or under way, as far as can be told without reading along."""
+        """Whether an answer is due or being sent, as far as is visible without parsing."""
         return self._asked is not None or monotonic() - self._answered < _QUIET
 
     async def run(self) -> None:
-        """Until the server closes its side, or either one is gone.
+        """Copy until the server closes its side, or either side is gone.
 
-        A client that has said everything may still be listening; a server that has is done.
+        A client that has sent everything may still be reading; a server that has is done.
         """
         upwards = asyncio.create_task(self._pass_up())
         try:
@@ -89,7 +87,7 @@ class Pump:
                 await writer.drain()
                 self._answered = monotonic()
         if self._asked is None:
-            await asyncio.sleep(_QUIET)  # a request may have been on its way to one who was gone
+            await asyncio.sleep(_QUIET)  # a request may have been sent to an owner that was gone
         with suppress(OSError):
             if self._asked is not None:
                 writer.write(interrupted(self._asked))
@@ -97,7 +95,7 @@ class Pump:
 
 
 _PATIENCE: Final = 20.0
-"""Seconds that a connection waits for an owner, beside those in which one ends."""
+"""Seconds that a connection waits for an owner, besides those in which one ends."""
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
@@ -108,43 +106,42 @@ class ServerStatus(msgspec.Struct, frozen=True):
     quarantined: Mapping[str, str]
     """Graphs that are not served, each with the reason."""
     access: Sequence[str]
-    """Who may do what on the others."""
+    """Who may do what on the other graphs."""
 
 
 class WebFront:
-    """The port's side; ``ready`` is called each time that somebody is there to serve it."""
+    """The port; ``ready`` is called each time a process serves it."""
 
     def __init__(
         self,
         folder: Path,
         listening: HttpOptions,
         ready: Callable[[ServerStatus], None],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         drain_seconds: float = 5.0,
     ) -> None:
-        """``drain_seconds``: how long an owner, and this front, let requests end."""
+        """``drain_seconds``: how long an owner and this front let requests finish."""
         self._drain_seconds = drain_seconds
         self._folder = folder
         self._listening = listening
         self._limits = limits_of_process()
         self._arrival = listening.arrival().line()
         self._ready = ready
-        self._tell = tell
+        self._report = report
         self._owner: OwnerAddress | None = None
         self._found = asyncio.Event()
         self._clients = 0
         self._pumps: set[Pump] = set()
 
     async def run(self) -> None:
-        """Serve until cancelled."""
         ownership = await self._pass_on_until_owner()
-        async with serve_folder(self._folder, ownership, self._listening, self._tell) as owner:
-            self._know(owner.address)  # connections that were waiting are passed on to us
+        async with serve_folder(self._folder, ownership, self._listening, self._report) as owner:
+            self._know(owner.address)  # waiting connections are forwarded to this process
             self._ready(ServerStatus(owner.address.pid, True, owner.quarantined, owner.access))
             await asyncio.Event().wait()
 
     async def _pass_on_until_owner(self) -> Ownership:
-        """Pump connections to whoever owns the folder, until that is this process."""
+        """Forward connections to the owner of the folder, until this process is the owner."""
         tls = self._listening.tls
         handshake = None if tls is None else HANDSHAKE
         servers = [
@@ -165,10 +162,10 @@ class WebFront:
         return found
 
     async def _attach(self) -> Ownership | tuple[OwnerAddress, Link]:
-        return await attach(self._folder, _watch, self._tell)
+        return await attach(self._folder, _watch, self._report)
 
     async def _pass_on_to(self, address: OwnerAddress, link: Link) -> None:
-        """Until the owner ends."""
+        """Forward until the owner ends."""
         try:
             self._know(address)
             self._ready(ServerStatus(address.pid, False, _quarantined(link), _access(link)))
@@ -184,7 +181,7 @@ class WebFront:
         self._found.set()
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Forward one connection."""
         if self._clients >= self._limits.connections:
             writer.write(crowded())
             writer.close()
@@ -196,7 +193,7 @@ class WebFront:
             self._clients -= 1
 
     async def _serve(self, client: Streams) -> None:
-        """Pass a connection on to an owner, if one is found in time."""
+        """Forward a connection to an owner, if one is found in time."""
         try:
             async with asyncio.timeout(_PATIENCE + self._drain_seconds):
                 server = await self._connect()
@@ -226,20 +223,20 @@ class WebFront:
             await asyncio.sleep(0.05)
 
     async def _finish(self) -> None:
-        """Let answers that are under way arrive; say how many did not."""
+        """Let active answers finish; report how many did not."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._drain_seconds):
-                while any(pump.busy for pump in self._pumps):  # noqa: ASYNC110 - silence is no event
+                while any(pump.busy for pump in self._pumps):  # noqa: ASYNC110 - silence is not an event
                     await asyncio.sleep(0.05)
         if cut := sum(pump.busy for pump in self._pumps):
-            self._tell(
+            self._report(
                 f"stopping: cut off after {self._drain_seconds:g} s: {count(cut, 'request')} "
                 "without an answer; the process that serves the project may still finish them"
             )
 
 
 async def _watch(address: OwnerAddress) -> tuple[OwnerAddress, Link]:
-    """Be connected to an owner, to notice its end."""
+    """Stay connected to an owner, to notice its end."""
     return address, await Link.open(address, Hello())
 
 

@@ -1,6 +1,7 @@
-"""HTTP requests to a Trails server: over TCP, or over the Unix socket of a folder's owner.
+"""HTTP requests to a Trails server, over TCP or over the Unix socket of a folder's owner.
 
-Failures that were told by a kernel, as the errors that they were.
+A failure in a response is raised as the error that it was on the server, with its code,
+message and data.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from trails.model.results import Failure
 
 
 def error_of(failure: Failure) -> TrailsError:
-    """The error that a failure tells of, with its code, its message and its data."""
+    """Return the error that a failure describes, with its code, message and data."""
     fields = _fields(failure.data)
     if failure.kind == "validation" or (failure.code == ValidationError.code and fields):
         error: TrailsError = ValidationError(fields)
@@ -55,18 +56,16 @@ _CLASSES = {each.code: each for each in _all(TrailsError)}
 
 
 _PATIENCE: Final = 10.0
-"""Seconds to wait for a connection; an answer may take as long as its work takes."""
+"""Seconds to wait for a connection; an answer may take as long as its work."""
 _BLOCK: Final = 1 << 16
 _OWN: Final = "TRAILS_TOKEN"
 _SERVERS: Final = "TRAILS_MCP_TOKEN"
-"""What a server elsewhere was started with, for those who started it."""
+"""Error data that only concerns those who started the server."""
 
 
 class ServerAddress(msgspec.Struct, frozen=True):
-    """Where a server listens."""
-
     name: str
-    """As a person knows it."""
+    """The address as people know it."""
     host: str = "localhost"
     port: int | None = None
     tls: bool = False
@@ -74,11 +73,11 @@ class ServerAddress(msgspec.Struct, frozen=True):
     path: Path | None = None
     """A Unix socket."""
     key: Secret = Secret("")
-    """What makes whoever shows it there the operator."""
+    """The key that makes a request act as the operator."""
 
 
 def parse_address(url: str) -> ServerAddress:
-    """The address that ``--server`` gives."""
+    """Parse the address given with ``--server``."""
     parts = urlsplit(url)
     try:
         port, host = parts.port, parts.hostname
@@ -86,34 +85,34 @@ def parse_address(url: str) -> ServerAddress:
         port = host = None
     if parts.scheme not in {"http", "https"} or not host:
         raise UnreachableError(
-            f"{url[:200]!r} is not the address of a server; write it as http://127.0.0.1:8321"
+            f"{url[:200]!r} is not a server address; use the form http://127.0.0.1:8321"
         )
     return ServerAddress(url, host, port, parts.scheme == "https", parts.path.rstrip("/"))
 
 
 class ServerConnection:
-    """Requests to one server, each on a connection of its own."""
+    """Requests to one server, each on its own connection."""
 
     def __init__(self, address: ServerAddress, *, operator: bool = False) -> None:
-        """``operator``: act as the operator, whatever token the environment has."""
+        """``operator``: act as the operator, even if the environment has a token."""
         self._address = address
         self._token = None if operator else chosen_token()
         if self._token is None and address.path is None and (given := os.environ.get(_SERVERS)):
             self._token = Secret(given)
 
     def ask(self, method: str, path: str, query: Mapping[str, object] | None = None) -> bytes:
-        """What comes of a request without a body."""
+        """Send a request without a body and return the answer."""
         with self._answer(method, path, query) as response:
             return response.read()
 
     def post(self, path: str, body: object) -> bytes:
-        """What comes of sending a JSON document."""
+        """Send a JSON document and return the answer."""
         data = msgspec.json.encode(body, enc_hook=str)
         with self._answer("POST", path, None, [data], {"Content-Type": "application/json"}) as got:
             return got.read()
 
     def lines(self, path: str, body: object) -> Generator[bytes, None, None]:
-        """The lines that come of sending a JSON document, as they come."""
+        """Send a JSON document and yield the lines of the answer as they arrive."""
         data = msgspec.json.encode(body)
         with self._answer("POST", path, None, [data], {"Content-Type": "application/json"}) as got:
             while line := got.readline():
@@ -126,13 +125,13 @@ class ServerConnection:
         blocks: Iterable[bytes],
         headers: Mapping[str, str],
     ) -> bytes:
-        """What comes of sending a stream."""
+        """Send a stream and return the answer."""
         given = {"Content-Type": "application/octet-stream", **headers}
         with self._answer("POST", path, query, blocks, given) as response:
             return response.read()
 
     def receive(self, path: str, query: Mapping[str, object]) -> Generator[bytes, None, None]:
-        """A stream; nothing of it is taken for whole that is not."""
+        """Yield a stream; raise an error if it ends early."""
         with self._answer("GET", path, query) as response:
             while block := response.read(_BLOCK):
                 yield block
@@ -146,7 +145,7 @@ class ServerConnection:
         blocks: Iterable[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Generator[HTTPResponse, None, None]:
-        """A response that is fine; what is not is raised as what it was over there."""
+        """Yield a successful response; raise a failure as the error it was on the server."""
         asked = {name: _spell(value) for name, value in (query or {}).items() if value is not None}
         target = f"{self._address.prefix}{path}{'?' if asked else ''}{urlencode(asked, doseq=True)}"
         connection = _open(self._address, operator=self._token is None)
@@ -159,8 +158,8 @@ class ServerConnection:
         except (HTTPException, ConnectionError, TimeoutError) as error:
             what = str(error) or type(error).__name__
             raise UnreachableError(
-                f"the connection to {self._address.name} broke: {what}; whether the request was "
-                "carried out is not known"
+                f"lost the connection to {self._address.name}: {what}; the request may or may "
+                "not have been carried out"
             ) from None
         finally:
             connection.close()
@@ -170,13 +169,13 @@ class ServerConnection:
 
 
 def chosen_token() -> Secret | None:
-    """The token that whoever runs a command acts with; None where it is the operator."""
+    """Return the token that a command acts with; None for the operator."""
     given = os.environ.get(_OWN)
     return Secret(given) if given else None
 
 
 def _spell(value: object) -> object:
-    """A truth value as it is written in a query string."""
+    """Spell a boolean for a query string."""
     return str(value).lower() if isinstance(value, bool) else value
 
 
@@ -191,7 +190,7 @@ def _send(
         connection.request(method, target, headers=dict(headers))
         return
     given = {**headers, "Transfer-Encoding": "chunked"}
-    # A server that has seen enough answers before it has read everything.
+    # A server may answer before it has read everything.
     with suppress(BrokenPipeError, ConnectionResetError):
         connection.request(method, target, body=blocks, headers=given, encode_chunked=True)
 
@@ -203,21 +202,18 @@ def _failure(response: HTTPResponse, address: ServerAddress) -> Failure:
         return Failure("semantic", error["code"], error["message"], error.get("data", {}))
     except (msgspec.DecodeError, TypeError, KeyError):
         raise UnreachableError(
-            f"{address.name} answered {response.status} {response.reason}, and not as a Trails "
-            "server does; check the address"
+            f"{address.name} answered {response.status} {response.reason}, unlike a Trails "
+            "server; check the address"
         ) from None
 
 
 class _UnixConnection(HTTPConnection):
-    """HTTP over a Unix socket."""
-
     def __init__(self, path: Path, arrival: Preamble) -> None:
         super().__init__("localhost", timeout=_PATIENCE)
         self._path = path
         self._arrival = arrival.line()
 
     def connect(self) -> None:
-        """Connect to the socket."""
         self.sock = connect_socket(str(self._path), _PATIENCE)
         self.sock.sendall(self._arrival)
 
@@ -237,8 +233,8 @@ def _open(address: ServerAddress, *, operator: bool) -> HTTPConnection:
     except SSLCertVerificationError as error:
         connection.close()
         raise UnreachableError(
-            f"{address.name} shows a certificate that this machine does not trust: "
-            f"{error.verify_message}; name the file of its authority in SSL_CERT_FILE"
+            f"{address.name} has a certificate that this machine does not trust: "
+            f"{error.verify_message}; set SSL_CERT_FILE to the file of its authority"
         ) from None
     except OSError as error:
         connection.close()

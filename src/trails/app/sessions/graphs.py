@@ -1,8 +1,7 @@
-"""A graph that is open in this process: its door is its kernel.
+"""Graph clients of the command line: a graph open in this process, or behind a server.
 
-A graph behind a server: its door is REST.
-
-Operations that the process carries out which serves a folder, for the one who owns it.
+``LocalGraphClient`` uses the graph's kernel, ``RemoteGraphClient`` the REST API.
+``ask_owner`` runs an operation in the process that serves the folder.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ from trails.surfaces.rest.uris import join_page, place_problem, write_uri
 _T = TypeVar("_T")
 
 
-class LocalDoor:
-    """The kernel of one graph, on behalf of the operator, or of whoever's token was given."""
+class LocalGraphClient:
+    """The kernel of one graph, acting as the operator or as the actor of a given token."""
 
     def __init__(self, app: App, graph: str, actor: Actor = OPERATOR) -> None:
         self._app = app
@@ -52,7 +51,7 @@ class LocalDoor:
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:
-        """Use as a context manager; leaving lets the kernel end."""
+        """Use as a context manager; leaving closes the kernel."""
         return self
 
     def __exit__(
@@ -61,20 +60,18 @@ class LocalDoor:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let the kernel end; the app stays open."""
+        """Close the kernel; the app stays open."""
         self._kernel.close()
         self._runner.close()
 
     def tools(self) -> Sequence[Tool]:
-        """The tools, by name."""
         return self._kernel.tools(self._actor).tools
 
     def execute(self, name: str, arguments: Mapping[str, object]) -> bytes:
-        """Call a tool."""
         return self._body(self._kernel.execute(self._actor, name, arguments))
 
     def instances(self, view: ReadState, wanted: Listing) -> InstancePage:
-        """A page of a type's instances."""
+        """Return a page of a type's instances."""
         given = msgspec.structs.asdict(wanted)
         del given["type"]
         query = {name: str(value) for name, value in given.items() if value is not None}
@@ -82,7 +79,7 @@ class LocalDoor:
         return msgspec.json.decode(found, type=InstancePage)
 
     def instance(self, view: ReadState, type_name: str, identifier: str) -> bytes:
-        """One instance as JSON-LD."""
+        """Return one instance as JSON-LD."""
         return self._read(view, [type_name, identifier], {})[0].text.encode()
 
     def _read(
@@ -96,13 +93,13 @@ class LocalDoor:
         return _checked(self._runner.run(self._kernel.read(self._actor, uri)))
 
     def record(self, name: str, arguments: Mapping[str, object]) -> bytes:
-        """What a built-in gives to programs."""
+        """Return the structured result of a built-in."""
         return self._body(self._kernel.transfers.record(self._actor, name, arguments))
 
     def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
         """Load files in one commit.
 
-        The operator's from where they are, and in this thread: that can be stopped.
+        The operator's files are read in place and in this thread, so the load can be interrupted.
         """
         if self._actor == OPERATOR:
             return self._app.load(request, graph=self.graph, progress=progress)
@@ -116,7 +113,7 @@ class LocalDoor:
             raise sent.placed(error) from None
 
     def export(self, arguments: Mapping[str, object]) -> Generator[bytes, None, None]:
-        """A graph as a file."""
+        """Yield a graph as a file."""
         opened = _checked(self._runner.run(self._kernel.transfers.export(self._actor, arguments)))
         try:
             while block := self._runner.run(_next(opened)):
@@ -138,7 +135,7 @@ async def _next(blocks: AsyncGenerator[bytes, None]) -> bytes:
 
 
 def _checked(outcome: _T | Failure) -> _T:
-    """What came of it, if it is not a failure."""
+    """Return the outcome, or raise its failure."""
     if isinstance(outcome, Failure):
         raise error_of(outcome)
     return outcome
@@ -158,12 +155,10 @@ _ROUTES: Final = {
     "stored_query_run": ("POST", "queries/{name}"),
 }
 _UNTOLD: Final = frozenset({"not_found", "forbidden", "denied"})
-"""Codes with which a server keeps to itself which graphs it has."""
+"""Codes with which a server hides which graphs it has."""
 
 
 class RemoteGraph(msgspec.Struct, frozen=True):
-    """A graph of a server."""
-
     graph_id: str
     uri: str
 
@@ -177,7 +172,7 @@ class _Tools(msgspec.Struct):
 
 
 def list_graphs(connection: ServerConnection) -> dict[str, str] | None:
-    """The graphs of a server, and the base of the IRIs of each; None where that is not told."""
+    """List the graphs of a server with the base of their IRIs; None if it does not list them."""
     try:
         body = connection.ask("GET", "/graphs")
     except TrailsError as error:
@@ -189,13 +184,13 @@ def list_graphs(connection: ServerConnection) -> dict[str, str] | None:
 
 
 def explain_absence(connection: ServerConnection, graph: str) -> NoReturn:
-    """Raise why a graph is not listed: it does not exist, or it is not served for a reason."""
+    """Raise why a graph is not listed: it does not exist, or it is quarantined."""
     connection.ask("GET", f"/graphs/{quote(graph, safe='')}/snapshot")
-    raise NotFoundError(f"the server does not list the graph {graph!r}; try again")
+    raise NotFoundError(f"the server does not list the graph {graph!r}; retry")
 
 
-class RemoteDoor:
-    """The kernel of one graph of a server."""
+class RemoteGraphClient:
+    """A graph of a server, over REST."""
 
     def __init__(self, connection: ServerConnection, graph: str, uri: str | None) -> None:
         self._connection = connection
@@ -204,28 +199,26 @@ class RemoteDoor:
         self.nodes = "" if uri is None else f"{uri}/"
 
     def tools(self) -> Sequence[Tool]:
-        """The tools, by name."""
         found = self._connection.ask("GET", f"{self._root}/capabilities")
         return msgspec.json.decode(found, type=_Tools).capabilities
 
     def execute(self, name: str, arguments: Mapping[str, object]) -> bytes:
-        """Call a tool."""
         return self._connection.post(f"{self._root}/invoke/{quote(name, safe='')}", arguments)
 
     def instances(self, view: ReadState, wanted: Listing) -> InstancePage:
-        """A page of a type's instances."""
+        """Return a page of a type's instances."""
         query = {**_place(view), **msgspec.structs.asdict(wanted)}
         del query["type"]
         found = self._connection.ask("GET", f"{self._root}/kg/{quote(wanted.type, safe='')}", query)
         return msgspec.json.decode(found, type=InstancePage)
 
     def instance(self, view: ReadState, type_name: str, identifier: str) -> bytes:
-        """One instance as JSON-LD."""
+        """Return one instance as JSON-LD."""
         path = f"kg/{quote(type_name, safe='')}/{quote(identifier, safe='')}"
         return self._connection.ask("GET", f"{self._root}/{path}", _place(view))
 
     def record(self, name: str, arguments: Mapping[str, object]) -> bytes:
-        """What a built-in gives to programs: the route that stands for it says."""
+        """Return the structured result of a built-in, from its REST route."""
         method, path = _ROUTES[name]
         given = dict(arguments)
         parts = [
@@ -238,7 +231,7 @@ class RemoteDoor:
         return self._connection.ask(method, target, given)
 
     def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
-        """Send files, as one; what is wrong is told with the file that it is in."""
+        """Send files as one upload; errors name the file they are in."""
         sent = Upload(request)
         try:
             done = self._connection.send(
@@ -249,7 +242,7 @@ class RemoteDoor:
         return msgspec.json.decode(done, type=LoadResult)
 
     def export(self, arguments: Mapping[str, object]) -> Generator[bytes, None, None]:
-        """A graph as a file."""
+        """Yield a graph as a file."""
         return self._connection.receive(f"{self._root}/export", arguments)
 
 
@@ -273,18 +266,18 @@ def ask_owner(
     address: ServerAddress,
     operation: UpkeepOperation[_A, _R],
     given: _A,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> _R:
-    """The result of an operation in the serving process, asked for with the owner's key."""
+    """Run an operation in the serving process, authorized by the owner's key."""
     connection = ServerConnection(address, operator=True)
     for text in connection.lines(f"/operator/{operation.name}", given):
         line = msgspec.json.decode(text, type=_Line)
         if line.tell is not None:
-            tell(line.tell)
+            report(line.tell)
         elif line.error is not None:
             raise error_of(msgspec.convert({"kind": "semantic", **line.error}, Failure))
         elif bytes(line.done):
             return msgspec.json.decode(line.done, type=operation.gives)
     raise UnreachableError(
-        f"{address.name} ended before {operation.name} was done; run the command again"
+        f"{address.name} stopped before {operation.name} was done; run the command again"
     )

@@ -1,8 +1,7 @@
-"""A graph as the command line sees it, wherever it is: everything goes through its door.
+"""A graph as the command line uses it, local or remote, through a ``GraphClient``.
 
-Parameters of a query text in JSON: what JSON has no form for is written as in JSON-LD.
-
-Files on their way into a graph: what is said about them, and their bytes, as one stream.
+Query parameters are sent as JSON; values without a JSON form are written as in JSON-LD. The
+files of a load are sent as one stream, with their names and sizes in a header.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from trails.surfaces.cli.operations import InstancePage, Listing, ReadState, Wri
 
 
 def write_params(params: Mapping[str, object]) -> dict[str, object]:
-    """Values for ``$name``, as a server takes them."""
+    """Return values for ``$name`` as a server accepts them."""
     return {name: _write(value) for name, value in params.items()}
 
 
@@ -48,7 +47,7 @@ def _write(value: object) -> object:
 
 _T = TypeVar("_T")
 _PAGE: Final = 1000
-"""Branches that are asked for at a time."""
+"""Branches per request."""
 
 
 class GraphClient(Protocol):
@@ -57,26 +56,22 @@ class GraphClient(Protocol):
     graph: str
     nodes: str
 
-    def tools(self) -> Sequence[Tool]:
-        """The tools, by name."""
+    def tools(self) -> Sequence[Tool]: ...
 
-    def execute(self, name: str, arguments: Mapping[str, object]) -> bytes:
-        """Call a tool."""
+    def execute(self, name: str, arguments: Mapping[str, object]) -> bytes: ...
 
-    def instances(self, view: ReadState, wanted: Listing) -> InstancePage:
-        """A page of a type's instances."""
+    def instances(self, view: ReadState, wanted: Listing) -> InstancePage: ...
 
-    def instance(self, view: ReadState, type_name: str, identifier: str) -> bytes:
-        """One instance as JSON-LD."""
+    def instance(self, view: ReadState, type_name: str, identifier: str) -> bytes: ...
 
     def record(self, name: str, arguments: Mapping[str, object]) -> bytes:
-        """What a built-in gives to programs."""
+        """Return the structured result of a built-in."""
 
-    def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
-        """Load files in one commit."""
+    def load(
+        self, request: LoadRequest, progress: Callable[[int, int | None], None]
+    ) -> LoadResult: ...
 
-    def export(self, arguments: Mapping[str, object]) -> Generator[bytes, None, None]:
-        """A graph as a file."""
+    def export(self, arguments: Mapping[str, object]) -> Generator[bytes, None, None]: ...
 
 
 class _Branch(msgspec.Struct):
@@ -88,32 +83,29 @@ class _Queries(msgspec.Struct):
 
 
 class GraphSession:
-    """The work on one graph, on behalf of whoever sits at this machine."""
+    """The work on one graph, on behalf of the user of this machine."""
 
-    def __init__(self, door: GraphClient) -> None:
-        self._door = door
-        self.graph = door.graph
-        self.nodes = door.nodes
+    def __init__(self, client: GraphClient) -> None:
+        self._client = client
+        self.graph = client.graph
+        self.nodes = client.nodes
 
     def tools(self) -> Sequence[Tool]:
-        """Everything that can be called, by name."""
-        return self._door.tools()
+        return self._client.tools()
 
     def call(self, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Call a capability, a stored query or a built-in."""
-        return msgspec.json.decode(self._door.execute(name, arguments), type=dict[str, object])
+        return msgspec.json.decode(self._client.execute(name, arguments), type=dict[str, object])
 
     def instances(self, view: ReadState, wanted: Listing) -> InstancePage:
-        """A page of a type's instances."""
-        return self._door.instances(view, wanted)
+        return self._client.instances(view, wanted)
 
     def instance(self, view: ReadState, type_name: str, identifier: str) -> Mapping[str, object]:
-        """One instance, as JSON-LD."""
-        found = self._door.instance(view, type_name, identifier)
+        """Return one instance as JSON-LD."""
+        found = self._client.instance(view, type_name, identifier)
         return msgspec.json.decode(found, type=dict[str, object])
 
     def branches(self) -> list[BranchInfo]:
-        """All branches."""
         found: list[BranchInfo] = []
         given: dict[str, object] = {"limit": _PAGE}
         while True:
@@ -124,11 +116,10 @@ class GraphSession:
             given["after"] = page.next
 
     def create_branch(self, name: str, source: str) -> BranchInfo:
-        """Make a branch where another branch is, or at a commit."""
+        """Create a branch at the head of another branch, or at a commit."""
         return self._record(_Branch, "branch_create", {"name": name, "from": source}).branch
 
     def delete_branch(self, name: str, *, force: bool) -> BranchInfo:
-        """Delete a branch."""
         return self._record(_Branch, "branch_delete", {"name": name, "force": force}).branch
 
     def merge(self, request: MergeRequest) -> MergeResult:
@@ -146,34 +137,32 @@ class GraphSession:
             return msgspec.convert(error.data, MergeResult)
 
     def commits(self, wanted: CommitFilter, *, after: str | None, limit: int) -> CommitPage:
-        """A page of commits, newest first."""
+        """Return a page of commits, newest first."""
         given = {**msgspec.structs.asdict(wanted), "after": after, "limit": limit}
         if wanted.branch is None:
             given["all_branches"] = True
         return self._record(CommitPage, "commit_list", given)
 
     def commit(self, reference: str, *, limit: int) -> CommitDetail:
-        """A commit and what it changed."""
+        """Return a commit and its changes."""
         return self._record(CommitDetail, "commit_get", {"commit": reference, "limit": limit})
 
     def diff(self, start: str, end: str, *, limit: int) -> Difference:
-        """What turns one state into another."""
+        """Return the changes from one state to another."""
         given = {"from": start, "to": end, "limit": limit}
         return self._record(Difference, "graph_diff", given)
 
     def queries(self) -> Sequence[StoredQuery]:
-        """The stored queries, by name."""
         return self._record(_Queries, "stored_query_list", {}).queries
 
     def ask(self, view: ReadState, text: str, params: Mapping[str, object]) -> QueryAnswer:
-        """Run a query text."""
         given = {"query": text, "params": write_params(params), **_place(view)}
         return self._record(QueryAnswer, "graph_query", given)
 
     def run(
         self, view: ReadState, name: str, params: Mapping[str, object]
     ) -> QueryAnswer | str | None:
-        """Run a stored query; one that changes data gives its commit."""
+        """Run a stored query; a mutation returns its commit."""
         given = {"name": name, "params": params, **_place(view)}
         found = self._record(dict[str, object], "stored_query_run", given)
         if "commit" in found:
@@ -190,21 +179,21 @@ class GraphSession:
 
     def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
         """Load files in one commit."""
-        return self._door.load(request, progress)
+        return self._client.load(request, progress)
 
     def export(
         self, view: ReadState, format: str, types: Sequence[str]
     ) -> Generator[bytes, None, None]:
-        """A graph as a file, in blocks."""
-        return self._door.export({"format": format, "type": list(types), **_place(view)})
+        """Yield a graph as a file, in blocks."""
+        return self._client.export({"format": format, "type": list(types), **_place(view)})
 
     def _record(self, wanted: type[_T], name: str, arguments: Mapping[str, object]) -> _T:
         given = {key: value for key, value in arguments.items() if value is not None}
-        return msgspec.json.decode(self._door.record(name, given), type=wanted)
+        return msgspec.json.decode(self._client.record(name, given), type=wanted)
 
 
 def _place(view: ReadState) -> dict[str, object]:
-    """What a view says; a commit stands alone."""
+    """Return the arguments for a view; a commit needs no branch."""
     return {"branch": view.branch} if view.snapshot is None else {"snapshot": view.snapshot}
 
 
@@ -228,23 +217,23 @@ class Upload:
             "expected_head": request.expected_head,
             "idempotency_key": request.idempotency_key,
         }
-        """What is said about them; None where nothing is."""
+        """Their description; None if there is nothing to say."""
         self.coding = _coding(request.files) if self._several is None else ""
-        """How a single file is compressed; several are sent as they are inside."""
+        """The compression of a single file; several files are sent decompressed."""
 
     @property
     def headers(self) -> dict[str, str]:
-        """As HTTP says it."""
+        """Return the description as HTTP headers."""
         return {"Content-Encoding": self.coding} if self.coding else {}
 
     def blocks(self, progress: Callable[[int, int | None], None]) -> Iterator[bytes]:
-        """The bytes, told as they go."""
+        """Yield the bytes, and report progress."""
         several = self._several
         blocks = _read(self._files[0]) if several is None else several.blocks()
         return _telling(blocks, _size(self._files), progress)
 
     def placed(self, error: ValidationError) -> ValidationError:
-        """What is wrong, with the file that it is in."""
+        """Add the file name to an error."""
         return error if self._several is None else self._several.placed(error)
 
 
@@ -254,7 +243,7 @@ def _coding(files: Sequence[object]) -> str:
 
 
 def _read(given: Path | IO[bytes] | Iterable[bytes]) -> Iterator[bytes]:
-    """A file as it is, compressed or not."""
+    """Read a file as it is, compressed or not."""
     if isinstance(given, Path):
         try:
             with given.open("rb") as file:
@@ -272,7 +261,7 @@ def _read(given: Path | IO[bytes] | Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _size(files: Sequence[object]) -> int | None:
-    """Bytes of all files, where that is known."""
+    """Return the bytes of all files, if known."""
     if not all(isinstance(each, Path) for each in files):
         return None
     return sum(each.stat().st_size for each in files if isinstance(each, Path))

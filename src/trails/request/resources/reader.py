@@ -7,8 +7,7 @@ runs on the event loop; the rest in a thread.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -27,7 +26,6 @@ from trails.errors import NotFoundError, StorageError
 from trails.model.actors import Actor
 from trails.model.caches import LRUCache, VersionedCache
 from trails.model.constraints import shorten
-from trails.model.decisions import EVERYTHING
 from trails.model.names import suggest
 from trails.model.results import Failure
 from trails.model.types import Schema
@@ -53,8 +51,7 @@ from trails.model.uris import (
 )
 from trails.projections.documents import JsonLd
 from trails.projections.resources import JSON, LD_JSON, TEXT, project_resources
-from trails.request.admission import UNLIMITED, Admission
-from trails.request.authorize import Authorizer, refuse_reading
+from trails.request.authorize import Authorizer
 from trails.request.failures import failure_of
 from trails.request.resources.completion import CompletionSource, Typed, complete_variable
 from trails.request.resources.documents import Doctor, read_document, read_query
@@ -90,16 +87,14 @@ class Reader:
     def __init__(
         self,
         service: GraphService,
-        authority: Authorizer | None = None,
+        authority: Authorizer,
+        threads: Threads,
         doctor: Doctor | None = None,
-        admission: Admission = UNLIMITED,
-        threads: Threads | None = None,
     ) -> None:
         """``doctor`` examines the graph; without one, what can be seen from here is examined."""
         self._service = service
-        self._authority = authority or Authorizer(service.graph, EVERYTHING)
-        self._admission = admission
-        self._threads = threads or Threads(service.graph.name, admission)
+        self._authority = authority
+        self._threads = threads
         self._doctor = doctor or self._examine
         self._listed = ResourceList("", (), ())
         self._offers: VersionedCache[ActorAccess, ResourceList] = VersionedCache(_LISTS)
@@ -122,8 +117,6 @@ class Reader:
 
     def resources(self, actor: Actor) -> ResourceList:
         """What an actor may read: a list of each type, built-in documents, and templates."""
-        if refuse_reading(actor) is not None:
-            return NOTHING
         rights = self._authority.rights(actor)
         if rights is not None:
             version = rights.arrangement, self._service.registry.version
@@ -133,14 +126,9 @@ class Reader:
             self._listed = project_resources(schema)
         return self._listed
 
-    async def complete(
-        self, actor: Actor, template: str, variable: str, value: str, given: Mapping[str, str]
-    ) -> Completions | Failure:
+    async def complete(self, actor: Actor, template: str, typed: Typed) -> Completions | Failure:
         """Values for a template's variable that begin with what was typed."""
-        admitted = refuse_reading(actor) or self._admission.enter(actor)
-        if isinstance(admitted, Failure):
-            return admitted
-        graph, typed = self._service.graph, Typed(variable, value, given)
+        graph = self._service.graph
         try:
             rights = self._authority.rights(actor)
             known = CompletionSource(
@@ -154,55 +142,35 @@ class Reader:
             )
         except Exception as error:  # noqa: BLE001 - every error becomes a failure here
             return _failure(error, "completion/complete")
-        finally:
-            admitted.end()
 
     # --- reading it ----------------------------------------------------------------------
 
     async def read(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
-        """Read a URI. Never raises but for cancellation."""
-        call = CallRecord(actor.name, READ, "read")
+        """Read a URI. Never raises except for cancellation."""
         try:
-            found = refuse_reading(actor) or await self._admitted(actor, uri)
-        except asyncio.CancelledError:
-            self._end(call, None, uri)
-            raise
+            roots = partial(self._roots, actor)
+            address = parse_address(uri, self._service.graph.names.nodes, roots)
+            if self._is_quick(address):
+                return self._read(actor, uri, address)
+            return await self._threads.run(actor.name, self._read, actor, uri, address)
         except Exception as error:  # noqa: BLE001 - every error becomes a failure here
-            found = _failure(error, READ)
-        self._end(call, found, uri)
-        return found
+            return _failure(error, READ)
 
-    async def _admitted(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
-        admitted = self._admission.enter(actor)
-        if isinstance(admitted, Failure):
-            return admitted
-        try:
-            return await self._find(actor, uri)
-        finally:
-            admitted.end()
+    def record(self, call: CallRecord, found: Sequence[Content] | Failure | None, uri: str) -> None:
+        """Leave an activity: which URI was read, without the values of its filter.
 
-    async def _find(self, actor: Actor, uri: str) -> Sequence[Content]:
-        roots = partial(self._roots, actor)
-        address = parse_address(uri, self._service.graph.names.nodes, roots)
-        if self._is_quick(address):
-            return self._read(actor, uri, address)
-        return await self._threads.run(actor.name, self._read, actor, uri, address)
-
-    def _end(self, call: CallRecord, found: Sequence[Content] | Failure | None, uri: str) -> None:
-        """Leave an activity: what was read, but not which values were asked for.
-
-        ``found`` is None where nobody waited for it.
+        ``found`` is None where the read was cancelled.
         """
         start = uri[:MAX_URI_BYTES]
-        told = start.partition("?")[0] if start.isprintable() else shorten(start)
+        shown = start.partition("?")[0] if start.isprintable() else shorten(start)
         activities = self._service.graph.activities
         with suppress(StorageError):  # then reading goes on, as long as there is something to read
             if isinstance(found, Failure) and found.kind in _REFUSED:
-                activities.refuse(call, found.code, told, told=found.code, about=told)
+                activities.refuse(call, found.code, shown, told=found.code, about=shown)
             elif isinstance(found, Failure):
-                activities.end(call, found.code, told)
+                activities.end(call, found.code, shown)
             else:
-                activities.end(call, "cancelled" if found is None else "ok", told)
+                activities.end(call, "cancelled" if found is None else "ok", shown)
 
     def _is_quick(self, address: Address) -> bool:
         """Whether a read takes so little time that handing it to a thread would take more."""

@@ -1,6 +1,6 @@
-"""``trails policy``: what the access policies of a project say, and why.
+"""``trails token`` and ``trails policy``: manage credentials, check and explain policies.
 
-``trails token``: credentials for those who use a project.
+Both work on a project folder, also while a server runs. A token is printed once, by ``token new``.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from trails.surfaces.cli.reporting import Reporting
 
 ActorGroupsOption = Annotated[
     list[str] | None,
-    typer.Option("--group", help="A group that the actor is in; repeat it, or put commas."),
+    typer.Option("--group", help="A group of the actor; repeatable, or separated by commas."),
 ]
 ActorScopesOption = Annotated[
     list[str] | None,
     typer.Option(
         "--scope",
-        help="What its credential permits: runtime, builder, dev.",
+        help="Scopes of the actor's credential: runtime, builder, dev.",
         show_default="runtime",
     ),
 ]
@@ -52,31 +52,33 @@ T = TypeVar("T")
 def add_policy_commands(cli: typer.Typer, policies: PolicyCommands) -> None:
     """Add them to the command line."""
     policy = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
-    cli.add_typer(policy, name="policy", help="What the access policies say, and why.")
+    cli.add_typer(policy, name="policy", help="Check, test and explain access policies.")
 
     @policy.command(epilog="Example: trails policy check")
     def check(*, project: ProjectOption = Path(), as_json: JsonOption = False) -> None:
-        """Check the policies of all graphs and of the server, as serving them would."""
+        """Check the policies of all graphs and of the server for errors."""
         with Reporting(as_json=as_json) as report:
             found = policies.check_policies(project)
             valid = not any(each.problems for each in found)
             report.code = 0 if valid else 1
             report.value = {"valid": valid, "checks": found}
             for each in found:
-                report.text += _told_check(each)
+                report.text += _describe_check(each)
 
     @policy.command(epilog="Example: trails policy test policies/tests.toml")
     def test(
         file: Annotated[
             Path | None,
-            typer.Argument(help="Cases, as TOML.", show_default="tests.toml beside the policies"),
+            typer.Argument(
+                help="TOML file with test cases.", show_default="tests.toml next to the policies"
+            ),
         ] = None,
         *,
         graph: GraphOption = None,
         project: ProjectOption = Path(),
         as_json: JsonOption = False,
     ) -> None:
-        r"""Ask the questions of a file, and compare the answers with those that it expects.
+        r"""Run the test cases of a file and compare each decision with the expected one.
 
         Each case is a table \[\[case]] with actor, groups, scopes, action, resource, branch,
         target, and expect = "allow" or "deny".
@@ -99,26 +101,26 @@ def add_policy_commands(cli: typer.Typer, policies: PolicyCommands) -> None:
     )
     def explain(
         *,
-        actor: Annotated[str, typer.Option(help="Who asks.")],
-        action: Annotated[str, typer.Option(help=f"One of {', '.join(get_args(Action))}.")],
+        actor: Annotated[str, typer.Option(help="The actor.")],
+        action: Annotated[str, typer.Option(help=f"The action: {', '.join(get_args(Action))}.")],
         groups: ActorGroupsOption = None,
         scopes: ActorScopesOption = None,
         resource: Annotated[
             str,
             typer.Option(
-                help="What it is done to: Type::Person, Query::names, or just the name.",
+                help="The resource: Type::Person, Query::names, or just the name.",
                 show_default="the graph",
             ),
         ] = "",
         branch: BranchOption = "main",
         target: Annotated[
-            str, typer.Option(help="The other branch: of a merge, or the new one.")
+            str, typer.Option(help="The target of a merge, or the branch to create.")
         ] = "",
         graph: GraphOption = None,
         project: ProjectOption = Path(),
         as_json: JsonOption = False,
     ) -> None:
-        """Say whether something is allowed, which policies decide that, and what others lack."""
+        """Explain whether an action is allowed, and why each policy applies or not."""
         with Reporting(as_json=as_json) as report:
             given = {
                 **_actor(actor, groups, scopes),
@@ -129,7 +131,7 @@ def add_policy_commands(cli: typer.Typer, policies: PolicyCommands) -> None:
             }
             found = policies.explain_policy(project, graph, _read(given, PolicyQuestion))
             report.value = found
-            report.text += _told_explanation(found)
+            report.text += _describe_explanation(found)
 
     @policy.command(epilog="Example: trails policy matrix --actor planner:agents,readers")
     def matrix(
@@ -138,8 +140,8 @@ def add_policy_commands(cli: typer.Typer, policies: PolicyCommands) -> None:
             list[str] | None,
             typer.Option(
                 "--actor",
-                help="Who, with groups: name:group,group. Repeat it.",
-                show_default="whoever has a token or is in tests.toml",
+                help="An actor with groups, as name:group,group; repeatable.",
+                show_default="actors with a token or in tests.toml",
             ),
         ] = None,
         scopes: ActorScopesOption = None,
@@ -192,30 +194,30 @@ def _read(given: Mapping[str, str | list[str]], kind: type[T]) -> T:
         raise PolicyError(str(error)) from None
 
 
-def _told_check(check: PolicyCheck) -> Iterator[str]:
-    told = f"[bold]{escape(check.subject)}[/]: {check.mode}"
+def _describe_check(check: PolicyCheck) -> Iterator[str]:
+    line = f"[bold]{escape(check.subject)}[/]: {check.mode}"
     if check.files:
-        told += (
+        line += (
             f", {count(check.permits, 'permit')} and {count(check.forbids, 'forbid')} in "
             f"{count(len(check.files), 'file')}"
         )
-    yield told
+    yield line
     for problem in check.problems:
         yield f"  [red]✗[/] {escape(str(problem))}"
     for note in check.notes:
         yield f"  [yellow]•[/] {escape(note)}"
 
 
-def _told_explanation(found: Explanation) -> Iterator[str]:
+def _describe_explanation(found: Explanation) -> Iterator[str]:
     mark = "[green]allowed[/]" if found.allowed else "[red]denied[/]"
     yield f"{mark}: {escape(found.reason)}"
     for each in found.policies[:_SHOWN]:
-        yield from _told_verdict(each)
+        yield from _describe_verdict(each)
     if len(found.policies) > _SHOWN:
-        yield f"[dim]and {len(found.policies) - _SHOWN} more about this action; --json has them[/]"
+        yield f"[dim]and {len(found.policies) - _SHOWN} more policies; --json lists all[/]"
 
 
-def _told_verdict(verdict: PolicyVerdict) -> Iterator[str]:
+def _describe_verdict(verdict: PolicyVerdict) -> Iterator[str]:
     name = escape(verdict.policy)
     place = f"{verdict.file}:{verdict.line}"
     where = "" if verdict.policy == place else f"  [dim]{escape(place)}[/]"
@@ -241,7 +243,7 @@ def _decision_table(found: PolicyMatrix) -> Table:
 GroupsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--group", "--groups", help="A group that the actor is in; repeat it, or put commas."
+        "--group", "--groups", help="A group of the actor; repeatable, or separated by commas."
     ),
 ]
 ScopesOption = Annotated[
@@ -249,34 +251,36 @@ ScopesOption = Annotated[
     typer.Option(
         "--scope",
         "--scopes",
-        help="What it may use: runtime, builder, dev; repeat it, or put commas.",
+        help="Scopes: runtime, builder, dev; repeatable, or separated by commas.",
         show_default="runtime",
     ),
 ]
 ExpiresOption = Annotated[
     str | None,
-    typer.Option(help="When it ends: 30d, 12h, or a date.", metavar="WHEN", show_default="never"),
+    typer.Option(
+        help="When the token expires: 30d, 12h, or a date.", metavar="WHEN", show_default="never"
+    ),
 ]
 
 
 def add_token_commands(cli: typer.Typer, tokens: Tokens) -> None:
     """Add them to the command line."""
     token = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
-    cli.add_typer(token, name="token", help="Credentials for those who use a project.")
+    cli.add_typer(token, name="token", help="Create, list and revoke access tokens.")
 
     @token.command(epilog="Example: trails token new --actor planner --group agents --expires 30d")
     def new(
         *,
-        actor: Annotated[str, typer.Option(help="Who acts with it.")],
+        actor: Annotated[str, typer.Option(help="The actor that the token identifies.")],
         groups: GroupsOption = None,
         scopes: ScopesOption = None,
         expires: ExpiresOption = None,
         project: ProjectOption = Path(),
         as_json: JsonOption = False,
     ) -> None:
-        """Make a token and print it, once: only its hash is kept.
+        """Create a token and print it once; only its hash is stored.
 
-        The first one changes the project for good: from then on every request needs one.
+        The first token changes the project permanently: every request then needs a token.
         """
         with Reporting(as_json=as_json) as report:
             request = TokenRequest(
@@ -288,74 +292,74 @@ def add_token_commands(cli: typer.Typer, tokens: Tokens) -> None:
             first = not tokens.tokens(project)
             issued = tokens.issue_token(project, request)
             report.value = {"token": issued.token.reveal(), **_shown(issued.record)}
-            report.text += _told(issued, first=first)
+            report.text += _describe_token(issued, first=first)
 
     @token.command("list", epilog="Example: trails token list")
     def list_(*, project: ProjectOption = Path(), as_json: JsonOption = False) -> None:
-        """List the tokens: whose, what for, how long. Never the tokens themselves."""
+        """List tokens with actor, scopes and expiry; the secrets are not stored."""
         with Reporting(as_json=as_json) as report:
             found = tokens.tokens(project)
             report.value = {"tokens": [_shown(each) for each in found]}
             report.text.append(
-                _table(found) if found else "There is no token: see trails token new."
+                _table(found) if found else "No tokens. Create one with 'trails token new'."
             )
 
     @token.command(epilog="Example: trails token revoke 1f0c9a7be2d4, or --actor planner")
     def revoke(
         ids: Annotated[
             list[str] | None,
-            typer.Argument(help="Which tokens; 'trails token list' has them.", metavar="ID..."),
+            typer.Argument(help="Token ids, as shown by 'trails token list'.", metavar="ID..."),
         ] = None,
         *,
-        actor: Annotated[str | None, typer.Option(help="All tokens of this actor.")] = None,
+        actor: Annotated[str | None, typer.Option(help="Revoke all tokens of this actor.")] = None,
         project: ProjectOption = Path(),
         as_json: JsonOption = False,
     ) -> None:
-        """End tokens, for good. Servers notice within seconds, and end what is open by them."""
+        """Revoke tokens permanently. Servers close their connections within seconds."""
         with Reporting(as_json=as_json) as report:
             if not ids and actor is None:
-                raise TrailsError("say which: ids from 'trails token list', or --actor")
+                raise TrailsError("give token ids from 'trails token list', or --actor")
             ended = tokens.revoke_tokens(project, ids or (), actor)
             report.value = {"revoked": [_shown(each) for each in ended]}
             for each in ended:
-                report.text.append(f"[bold]{each.id}[/] of {escape(each.actor)} is revoked")
+                report.text.append(f"Revoked token [bold]{each.id}[/] of {escape(each.actor)}.")
 
 
 def _split(given: list[str] | None) -> tuple[str, ...]:
-    """What an option lists, whether it was repeated or has commas."""
+    """The values of an option that is repeated or has commas."""
     parts = [part.strip() for each in given or () for part in each.split(",")]
     return tuple(part for part in parts if part)
 
 
 def _shown(record: TokenRecord) -> dict[str, object]:
-    """A record as JSON has it."""
+    """The JSON form of a token record, with its state."""
     fields: dict[str, object] = msgspec.to_builtins(record)
     return {**fields, "state": record.state(datetime.now(UTC))}
 
 
-def _told(issued: IssuedToken, *, first: bool) -> list[str]:
+def _describe_token(issued: IssuedToken, *, first: bool) -> list[str]:
     record = issued.record
-    groups = f" in {escape(', '.join(record.groups))}" if record.groups else ""
-    permits = f"with {', '.join(record.scopes)}, {_end(record.expires)}"
+    groups = f"groups {escape(', '.join(record.groups))}; " if record.groups else ""
+    permits = f"{groups}scopes {', '.join(record.scopes)}; expires {_end(record.expires)}"
     lines = [
-        f"Token [bold]{record.id}[/] for {escape(record.actor)}{groups}, {permits}:",
+        f"Created token [bold]{record.id}[/] for {escape(record.actor)} ({permits}):",
         escape(issued.token.reveal()),
-        "[dim]It is shown only now. How to use it:[/]",
+        "[dim]Copy it now: it is not shown again. To use it:[/]",
         "  HTTP      Authorization: Bearer <token>",
         "  stdio     TRAILS_TOKEN=<token> in the environment of 'trails serve --stdio'",
-        "  commands  TRAILS_TOKEN=<token> in their environment",
+        "  commands  TRAILS_TOKEN=<token> in the environment of 'trails'",
     ]
     if first:
         lines.append(
             "[yellow]This is the first token: from now on every request to this project needs "
-            "one, and without policies all that they permit is reading.[/]"
+            "one. Without policies, tokens allow reading only.[/]"
         )
     return lines
 
 
 def _table(records: Sequence[TokenRecord]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for name in ("id", "actor", "groups", "scopes", "created (UTC)", "ends", "state"):
+    for name in ("id", "actor", "groups", "scopes", "created (UTC)", "expires", "state"):
         table.add_column(name, overflow="fold")
     now = datetime.now(UTC)
     for each in records:
@@ -372,7 +376,7 @@ def _table(records: Sequence[TokenRecord]) -> Table:
 
 
 def _end(time: datetime | None) -> str:
-    return "without end" if time is None else f"until {_spell(time)} UTC"
+    return "never" if time is None else f"{_spell(time)} UTC"
 
 
 def _spell(time: datetime) -> str:

@@ -1,6 +1,7 @@
-"""``trails call`` and ``trails tools``: everything that agents can call, from the command line.
+"""``trails call``, ``tools`` and ``get``: call what agents can call, and read instances.
 
-``trails get``: instances of a type, or one of them.
+Texts of the command line become JSON by the input schema of a tool; the call itself is checked
+by the request pipeline, as for an agent.
 """
 
 from __future__ import annotations
@@ -41,22 +42,22 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
 
     @cli.command(epilog="Example: trails call tasks.finish --arg task=Task/t1")
     def call(
-        name: Annotated[str, typer.Argument(help="What to call; trails tools lists all.")],
+        name: Annotated[str, typer.Argument(help="Name of a tool; 'trails tools' lists them.")],
         *,
         arg: Annotated[
             list[str] | None,
             typer.Option(
                 "--arg",
                 "-a",
-                help="An argument, as often as needed. What is no text is JSON; a list may be "
-                "given item by item.",
+                help="An argument; repeatable. Values other than text are JSON; repeat the "
+                "option for each item of a list.",
                 metavar="NAME=VALUE",
             ),
         ] = None,
         json_args: Annotated[
             Path | None,
             typer.Option(
-                help="All arguments in one JSON object; - is standard input.", metavar="FILE.json"
+                help="Read arguments from a JSON object; - is standard input.", metavar="FILE.json"
             ),
         ] = None,
         project: FolderOption = None,
@@ -64,7 +65,7 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Call a capability, a stored query or a built-in, checked as for an agent."""
+        """Call a capability, stored query or built-in, with the same checks as for an agent."""
         with Reporting(as_json=as_json) as report:
             given = {} if json_args is None else _object(json_args)
             with operations.open(
@@ -79,16 +80,14 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
 
     @cli.command(epilog="Example: trails tools tasks.finish")
     def tools(
-        name: Annotated[
-            str | None, typer.Argument(help="One of them, with everything about it.")
-        ] = None,
+        name: Annotated[str | None, typer.Argument(help="Show this tool in full.")] = None,
         *,
         project: FolderOption = None,
         server: ServerOption = None,
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """List what can be called: capabilities, stored queries, built-ins."""
+        """List the tools that can be called: capabilities, stored queries and built-ins."""
         with open_session(operations, project, server, graph, as_json=as_json, declared=True) as (
             report,
             session,
@@ -117,7 +116,7 @@ def read_arguments(given: Sequence[str], schema: Mapping[str, object]) -> dict[s
     for text in given:
         name, mark, value = text.partition("=")
         if not mark or not name:
-            raise QueryError(f"--arg {text!r} can't be read; write it as name=value")
+            raise QueryError(f"invalid --arg {text!r}; write it as name=value")
         wanted = declared.get(name) if isinstance(declared, Mapping) else None
         types = _types(wanted)
         if "array" in types:
@@ -125,7 +124,7 @@ def read_arguments(given: Sequence[str], schema: Mapping[str, object]) -> dict[s
             assert isinstance(known, list)  # noqa: S101 - set by the line above
             known.extend(_items(wanted, value))
         elif name in found:
-            raise QueryError(f"--arg {name} is given twice, and it is not a list")
+            raise QueryError(f"--arg {name} is given twice, but it is not a list")
         else:
             found[name] = value if types & _PLAIN else read_json(value)
     return found
@@ -141,11 +140,11 @@ def _items(wanted: object, text: str) -> Sequence[object]:
 
 
 def _types(schema: object) -> frozenset[str]:
-    """The JSON types that a schema speaks of."""
+    """The JSON types that a schema allows."""
     if not isinstance(schema, Mapping):
         return frozenset()
-    told = schema.get("type")
-    found = {told} if isinstance(told, str) else set(told) if isinstance(told, list) else set()
+    given = schema.get("type")
+    found = {given} if isinstance(given, str) else set(given) if isinstance(given, list) else set()
     if isinstance(schema.get("enum"), list) and not found:
         found = {"string"} if all(isinstance(each, str) for each in schema["enum"]) else set()
     for key in ("anyOf", "oneOf"):
@@ -157,7 +156,7 @@ def _types(schema: object) -> frozenset[str]:
 def _object(file: Path) -> dict[str, object]:
     content = read_document(file)
     if not isinstance(content, dict):
-        raise QueryError(f"{file} must hold an object of arguments: {{…}}")
+        raise QueryError(f"{file} must contain a JSON object of arguments: {{…}}")
     return content
 
 
@@ -166,7 +165,7 @@ def _call(session: Session, name: str, arguments: Mapping[str, object]) -> Mappi
         return session.call(name, arguments)
     except TrailsError as error:
         if error.code == "unknown":
-            _known(session.tools(), name)  # tells what there is instead
+            _known(session.tools(), name)  # raises an error that suggests a tool
         raise
 
 
@@ -180,17 +179,17 @@ def _known(tools: Sequence[Tool], name: str) -> Tool:
     found = _found(tools, name)
     if found is None:
         hint = suggest(name, [each.name for each in tools])
-        raise NotFoundError(f"there is nothing to call by the name {name[:100]!r}; {hint}")
+        raise NotFoundError(f"there is no tool {name[:100]!r}; {hint}")
     return found
 
 
 def _members(schema: object) -> str:
-    """What an object takes: `` {"day": string, "limit": integer}``; nothing for other values."""
+    """The members of an object: `` {"day": string, "limit": integer}``; empty for other values."""
     inner = schema.get("properties") if isinstance(schema, Mapping) else None
     if not isinstance(inner, Mapping) or not inner:
         return ""
-    told = ", ".join(f'"{name}": {_kind(each)}' for name, each in inner.items())
-    return f" {{{told}}}"
+    shown = ", ".join(f'"{name}": {_kind(each)}' for name, each in inner.items())
+    return f" {{{shown}}}"
 
 
 def _kind(schema: object) -> str:
@@ -198,7 +197,7 @@ def _kind(schema: object) -> str:
 
 
 def _parameters(tool: Tool) -> list[str]:
-    """The arguments of a tool, those that must be given first."""
+    """The arguments of a tool, required ones first."""
     declared = tool.input_schema.get("properties")
     needed = tool.input_schema.get("required")
     required = needed if isinstance(needed, list | tuple) else ()
@@ -207,9 +206,9 @@ def _parameters(tool: Tool) -> list[str]:
         kind = _kind(schema)
         optional = "" if name in required else " [dim](optional)[/]"
         detail = schema.get("description") if isinstance(schema, Mapping) else None
-        told = f"  {escape(str(detail))}" if detail else ""
-        told += escape(_members(schema))
-        lines.append((name not in required, f"{escape(name)}=[italic]{kind}[/]{optional}{told}"))
+        shown = f"  {escape(str(detail))}" if detail else ""
+        shown += escape(_members(schema))
+        lines.append((name not in required, f"{escape(name)}=[italic]{kind}[/]{optional}{shown}"))
     return [line for _, line in sorted(lines, key=lambda each: each[0])]
 
 
@@ -218,19 +217,24 @@ def add_get_command(cli: typer.Typer, operations: Operations) -> None:
 
     @cli.command(epilog="Examples: trails get Task --where status=open · trails get Task t1 --json")
     def get(
-        type_name: Annotated[str, typer.Argument(help="A type.", metavar="TYPE")],
+        type_name: Annotated[
+            str, typer.Argument(help="The type of the instances.", metavar="TYPE")
+        ],
         identifier: Annotated[
-            str | None, typer.Argument(help="The id of one instance.", metavar="ID")
+            str | None, typer.Argument(help="Show only the instance with this id.", metavar="ID")
         ] = None,
         *,
         where: Annotated[
             str | None,
-            typer.Option(help="Only those with this value.", metavar="FIELD=VALUE"),
+            typer.Option(help="Only instances with this value.", metavar="FIELD=VALUE"),
         ] = None,
         limit: Annotated[
-            int | None, typer.Option("--limit", "-n", help="How many.", show_default="100")
+            int | None,
+            typer.Option("--limit", "-n", help="Maximum number of instances.", show_default="100"),
         ] = None,
-        cursor: Annotated[str | None, typer.Option(help="Go on where a page ended.")] = None,
+        cursor: Annotated[
+            str | None, typer.Option(help="Continue after the previous page.")
+        ] = None,
         branch: BranchOption = "main",
         snapshot: SnapshotOption = None,
         project: FolderOption = None,
@@ -238,11 +242,11 @@ def add_get_command(cli: typer.Typer, operations: Operations) -> None:
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Get the instances of a type as a table, or one of them; --json gives it as JSON-LD."""
+        """List the instances of a type, or show one; --json prints it as JSON-LD."""
         with Reporting(as_json=as_json) as report:
             listing = Listing(type_name, where, limit, None, cursor)
             if identifier is not None and listing != Listing(type_name):
-                raise QueryError("--where, --limit and --cursor are for lists; leave out the id")
+                raise QueryError("--where, --limit and --cursor apply to lists; leave out the id")
             view = ReadState(branch, snapshot)
             with operations.open(
                 place_of(project, server), graph, report.tell, declared=False
@@ -257,7 +261,7 @@ def add_get_command(cli: typer.Typer, operations: Operations) -> None:
             table = plain_table("id", "label")
             for each in page.instances:
                 table.add_row(escape(unquote(each.iri.rpartition("/")[2])), escape(each.label))
-            report.text = [table] if page.instances else [f"No {escape(type_name)}."]
+            report.text = [table] if page.instances else [f"No instances of {escape(type_name)}."]
             if page.instances:
                 shown = count(len(page.instances), "instance")
                 more = "" if page.next is None else " on this page"

@@ -1,4 +1,4 @@
-"""``trails mcp``: let programs that speak MCP in."""
+"""``trails mcp``: add a graph to the configuration of MCP clients, or remove it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from trails.surfaces.cli.options import GraphOption, JsonOption, ProjectOption
 from trails.surfaces.cli.reporting import Reporting
 
 ClientArgument = Annotated[
-    str, typer.Argument(help="Which program; 'trails mcp clients' lists them.", metavar="CLIENT")
+    str, typer.Argument(help="The MCP client; 'trails mcp clients' lists them.", metavar="CLIENT")
 ]
 NameOption = Annotated[
-    str | None, typer.Option(help="What the server is called there.", show_default="the project")
+    str | None,
+    typer.Option(help="Name of the server in the client.", show_default="the project's name"),
 ]
 ScopeOption = Annotated[
-    Scope, typer.Option(help="For all that you do, or for work in the project folder.")
+    Scope, typer.Option(help="Install for all your work, or for the project folder only.")
 ]
 
 
 def add_client_commands(cli: typer.Typer, operations: Operations) -> None:
     """Add them to the command line."""
     mcp = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
-    cli.add_typer(mcp, name="mcp", help="Let programs that speak MCP in.")
+    cli.add_typer(mcp, name="mcp", help="Add this project to MCP clients.")
 
     @mcp.command(epilog="Example: trails mcp install claude-code")
     def install(
@@ -37,23 +38,23 @@ def add_client_commands(cli: typer.Typer, operations: Operations) -> None:
         name: NameOption = None,
         scope: ScopeOption = "user",
         http: Annotated[
-            bool, typer.Option("--http", help="Write the address of 'trails serve'.")
+            bool, typer.Option("--http", help="Connect to a running 'trails serve' over HTTP.")
         ] = False,
         dry: Annotated[
-            bool, typer.Option("--print", help="Print what goes where, and change nothing.")
+            bool, typer.Option("--print", help="Print the configuration without changing any file.")
         ] = False,
         force: Annotated[
-            bool, typer.Option("--force", help="Replace another server of the same name.")
+            bool, typer.Option("--force", help="Replace a different server with the same name.")
         ] = False,
         project: ProjectOption = Path(),
         as_json: JsonOption = False,
     ) -> None:
-        """Write a graph into a program's configuration. All else in it stays as it is."""
+        """Add a graph to a client's configuration; other entries are not changed."""
         with Reporting(as_json=as_json) as report:
             request = InstallRequest(client, graph, name, scope, http, force)
             done = operations.install_client(project, request, dry=dry)
             report.value = done
-            report.text += _told(done)
+            report.text += _describe(done)
 
     @mcp.command(epilog="Example: trails mcp uninstall claude-code")
     def uninstall(
@@ -63,49 +64,49 @@ def add_client_commands(cli: typer.Typer, operations: Operations) -> None:
         name: NameOption = None,
         scope: ScopeOption = "user",
         force: Annotated[
-            bool, typer.Option("--force", help="Even if it is another server of that name.")
+            bool, typer.Option("--force", help="Remove the entry even if it is a different server.")
         ] = False,
         project: ProjectOption = Path(),
         as_json: JsonOption = False,
     ) -> None:
-        """Take a graph out of a program's configuration."""
+        """Remove a graph from a client's configuration."""
         with Reporting(as_json=as_json) as report:
             request = InstallRequest(client, graph, name, scope, force=force)
             done = operations.uninstall_client(project, request)
             report.value = done
-            report.text += _told(done)
+            report.text += _describe(done)
 
     @mcp.command(epilog="Example: trails mcp clients")
     def clients(*, project: ProjectOption = Path(), as_json: JsonOption = False) -> None:
-        """List the programs, and the files in which they look for servers."""
+        """List the supported MCP clients and their configuration files."""
         with Reporting(as_json=as_json) as report:
             found = operations.clients(project)
             report.value = {"clients": found}
             for each in found:
-                missing = "" if each.exists else "  [dim](not there yet)[/]"
+                missing = "" if each.exists else "  [dim](does not exist yet)[/]"
                 report.text.append(
                     f"[bold]{each.client:15}[/] {each.scope:8} {escape(each.file)}{missing}"
                 )
 
 
-def _told(done: Installation) -> list[str]:
-    """What became of a request, in words."""
+def _describe(done: Installation) -> list[str]:
+    """The outcome of a request, line by line."""
     name, title, file = (escape(each) for each in (done.name, done.title, done.file))
     if done.outcome == "shown":
-        lines = [f"[dim]This goes into[/] {file}[dim]:[/]", escape(done.snippet.rstrip())]
+        lines = [f"[dim]Add this to[/] {file}[dim]:[/]", escape(done.snippet.rstrip())]
         return [*lines, escape(done.lacks)] if done.lacks else lines
     text = {
-        "installed": f"[bold]{name}[/] is in {title} now: {file}",
-        "replaced": f"[bold]{name}[/] in {title} is this graph now: {file}",
+        "installed": f"Added [bold]{name}[/] to {title}: {file}",
+        "replaced": f"Replaced [bold]{name}[/] in {title}: {file}",
         "present": f"[bold]{name}[/] is already installed in {title}: {file}",
-        "removed": f"[bold]{name}[/] is no longer in {title}: {file}",
-        "absent": f"{title} has no [bold]{name}[/]: {file}",
+        "removed": f"Removed [bold]{name}[/] from {title}: {file}",
+        "absent": f"{title} has no server [bold]{name}[/]: {file}",
     }
     lines = [text[done.outcome]]
     if done.difference:
         lines.append(escape(done.difference))
     if done.backup:
-        lines.append(f"[dim]As it was: {escape(done.backup)}[/]")
+        lines.append(f"[dim]Backup of the previous file: {escape(done.backup)}[/]")
     if done.lacks and done.outcome != "present":
         lines.append(escape(done.lacks))
     if done.after:

@@ -1,4 +1,4 @@
-"""The ``trails`` command: what its parts add up to."""
+"""The ``trails`` command, assembled from the modules of this package."""
 
 from __future__ import annotations
 

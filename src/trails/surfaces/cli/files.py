@@ -1,4 +1,4 @@
-"""``trails load`` and ``trails export``: files in and out."""
+"""``trails load`` and ``trails export``: read data files into a graph, and write them."""
 
 from __future__ import annotations
 
@@ -56,26 +56,26 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
         mode: Annotated[
             LoadMode,
             typer.Option(
-                help="merge keeps fields that a file leaves out, append refuses nodes that exist, "
-                "overwrite also deletes what it leaves out of its types."
+                help="merge keeps fields that a file omits; append rejects existing nodes; "
+                "overwrite also deletes nodes that the files omit, of the types that they contain."
             ),
         ] = LoadMode.merge,
         format: Annotated[
             str | None,
             typer.Option(
                 help="ndjson, turtle, ntriples, nquads, jsonld or csv.",
-                show_default="by the files' names",
+                show_default="from the file names",
             ),
         ] = None,
         type_name: Annotated[
-            str | None, typer.Option("--type", help="For CSV: the type of the rows.")
+            str | None, typer.Option("--type", help="Type of the rows of a CSV file.")
         ] = None,
         branch: BranchOption = "main",
         source: Annotated[
             str | None,
             typer.Option(
                 "--from",
-                help="Fork the branch from there, if it does not exist.",
+                help="Create the branch from here if it does not exist.",
                 metavar="BRANCH|COMMIT",
             ),
         ] = None,
@@ -87,11 +87,11 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Load files in one commit, validated as a whole, or not at all."""
+        """Load files in one commit. If anything in them is invalid, nothing is written."""
         with Reporting(as_json=as_json) as report:
             for each in files:
                 if str(each) != "-" and not each.is_file():
-                    raise NotFoundError(f"{each} can't be read: there is no such file")
+                    raise NotFoundError(f"{each}: no such file")
             request = LoadRequest(
                 files=tuple(sys.stdin.buffer if str(each) == "-" else each for each in files),
                 format=format,
@@ -111,7 +111,7 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
             ):
                 done = session.load(request, progress)
             report.value = done
-            report.text = [_told(done)]
+            report.text = [_describe(done)]
 
     @cli.command(epilog="Example: trails export --format turtle --type Task -o tasks.ttl")
     def export(
@@ -120,12 +120,12 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
             str | None,
             typer.Option(
                 help="ndjson, turtle, nquads or jsonld.",
-                show_default="by the output's name, or ndjson",
+                show_default="from the output's file name, or ndjson",
             ),
         ] = None,
         types: Annotated[
             list[str] | None,
-            typer.Option("--type", help="Only this type and what extends it; repeatable."),
+            typer.Option("--type", help="Only this type and its subtypes; repeatable."),
         ] = None,
         output: Annotated[
             Path | None,
@@ -140,10 +140,12 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Write a branch or snapshot as a file that can be loaded again."""
+        """Export a branch or snapshot to a file that 'trails load' can read."""
         with Reporting(as_json=as_json) as report:
             if as_json and output is None:
-                raise QueryError("--json needs --output: standard output can't hold both")
+                raise QueryError(
+                    "--json requires --output, because the export goes to standard output"
+                )
             wanted = format or _format_of(output)
             with (
                 operations.open(
@@ -170,16 +172,16 @@ def _format_of(output: Path | None) -> str:
 
 
 def _write(output: Path, blocks: Iterable[bytes]) -> int:
-    """Write a file whole or not at all; a new one is for this user alone."""
+    """Write a file completely or not at all; a new file is private to this user."""
     with replacing(output) as file:
         return sum(file.write(block) for block in blocks)
 
 
-def _told(done: LoadResult) -> str:
+def _describe(done: LoadResult) -> str:
     forked = " (new)" if done.forked else ""
     on = f"on {escape(done.branch)}{forked}"
     if done.replayed:
-        return f"Done before {on}{as_commit(done.commit)}; nothing was done now."
+        return f"Already done {on}{as_commit(done.commit)}; nothing was written now."
     deleted = f", {count(done.deleted, 'node')} deleted" if done.deleted else ""
     if done.commit is None:
         return f"Nothing changed {on}: {count(done.nodes, 'node')} read."
@@ -188,7 +190,7 @@ def _told(done: LoadResult) -> str:
 
 @contextmanager
 def _bar(text: str, *, shown: bool) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar on standard error that moves with the bytes; on a terminal alone."""
+    """A progress bar on standard error, if that is a terminal."""
     console = Terminal(stderr=True)
     if not shown or not console.is_terminal:
         yield _silent

@@ -1,8 +1,6 @@
-"""``trails branch``: list, create, delete, merge.
+"""``trails branch``, ``commit`` and ``diff``: branches, merges and the history of a graph.
 
-Show the result of a merge, and read resolutions of its conflicts.
-
-``trails commit`` and ``trails diff``: what changed, when, and by whom.
+A merge with conflicts prints each conflict with the option that resolves it, and exits with 1.
 """
 
 from __future__ import annotations
@@ -51,26 +49,26 @@ _FORM: Final = "write ID=ours, ID=theirs or ID=value:JSON"
 
 
 def read_resolutions(given: Sequence[str], file: Path | None) -> dict[str, Resolution]:
-    """How conflicts are settled; what the command line says comes before what the file says."""
+    """Resolutions of conflicts; those of the command line override those of the file."""
     found: dict[str, Resolution] = {}
     if file is not None:
         content = read_json_text(file)
         if not isinstance(content, dict):
-            raise QueryError(f'{file} must hold an object: {{"ID": "ours", …}}')
+            raise QueryError(f'{file} must contain a JSON object: {{"ID": "ours", …}}')
         for identifier, wanted in content.items():
             found[str(identifier)] = _from_json(str(identifier), wanted, file)
     for text in given:
         parts = _split(text)
         if parts is None:
-            raise QueryError(f"--resolve {text!r} can't be read; {_FORM}")
+            raise QueryError(f"invalid --resolve {text!r}; {_FORM}")
         found[parts[1]] = _from_text(parts[1], parts[2])
     return found
 
 
 def read_side(*, ours: bool, theirs: bool) -> Side | None:
-    """The side that settles every other conflict."""
+    """The side that resolves all other conflicts."""
     if ours and theirs:
-        raise QueryError("--ours and --theirs exclude each other; use one of them")
+        raise QueryError("--ours and --theirs are mutually exclusive; use one of them")
     return "ours" if ours else "theirs" if theirs else None
 
 
@@ -81,8 +79,8 @@ def _from_text(identifier: str, wanted: str) -> Resolution:
         return Resolution("value", msgspec.json.decode(wanted.removeprefix("value:")))
     except msgspec.DecodeError as error:
         raise QueryError(
-            f"--resolve {identifier}: what follows value: is not JSON ({error}); a text needs its "
-            f"quotes, as in {identifier}='value:\"new\"'"
+            f"--resolve {identifier}: the part after 'value:' is not valid JSON ({error}); quote "
+            f"a text, as in {identifier}='value:\"new\"'"
         ) from None
 
 
@@ -104,9 +102,9 @@ def show_merge(
     nodes: str,
     given: Mapping[str, object],
 ) -> None:
-    """Tell how a merge went; conflicts make the exit code 1.
+    """Report the result of a merge; conflicts make the exit code 1.
 
-    ``given`` has the options that say where it was done, for the command that settles conflicts.
+    ``given`` has the options that locate the graph, for the command that resolves conflicts.
     """
     report.value = result
     if result.outcome == "conflicts":
@@ -118,7 +116,7 @@ def show_merge(
     would = "Would have " if result.dry_run else ""
     at = f" at {short(result.commit)}" if result.commit else ""
     if result.outcome == "already_up_to_date":
-        report.text = [f"Nothing to do: {target} has all of {source} already."]
+        report.text = [f"Already up to date: {target} contains all of {source}."]
     elif result.outcome == "fast_forward":
         moved = "moved" if would else "Moved"
         report.text = [f"{would}{moved} {target} forward to {source}{at}: {counts}."]
@@ -126,10 +124,16 @@ def show_merge(
         merged = "merged" if would else "Merged"
         report.text = [f"{would}{merged} {source} into {target}{at}: {counts}."]
     if result.replayed:
-        report.text = [*report.text, "That was done before, with this key; nothing was done now."]
+        report.text = [
+            *report.text,
+            "This merge was already done with this idempotency key; nothing was written now.",
+        ]
     if result.unused:
         unused = ", ".join(escape(each) for each in result.unused)
-        report.text = [*report.text, f"Not needed, since there was no such conflict: {unused}."]
+        report.text = [
+            *report.text,
+            f"Unused resolutions, because there is no such conflict: {unused}.",
+        ]
 
 
 def _conflicts(
@@ -148,11 +152,11 @@ def _conflicts(
         yield f"  theirs  {spell(each.theirs, nodes)}{_causes(source, each.theirs_commits)}"
         for take in each.takes:
             wanted = f"{each.id}={'value:JSON' if take == 'value' else take}"
-            yield f"  settle  --resolve {escape(shlex.quote(wanted))}"
+            yield f"  resolve --resolve {escape(shlex.quote(wanted))}"
     yield ""
-    yield "Settle each of them, or all with --ours or --theirs, and merge again."
+    yield "Resolve each conflict, or all with --ours or --theirs, and merge again."
     if result.suggested:
-        yield "This settles everything:"
+        yield "This command resolves all conflicts:"
         yield ""
         command = f"  trails branch merge {shlex.quote(source)}"
         yield escape(command + _rest(request, result, given))
@@ -193,7 +197,7 @@ def _rest(request: MergeRequest, result: MergeResult, given: Mapping[str, object
     return "".join(parts)
 
 
-NameArgument = Annotated[str, typer.Argument(help="The branch.")]
+NameArgument = Annotated[str, typer.Argument(help="Name of the branch.")]
 
 
 def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
@@ -229,33 +233,33 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
         name: NameArgument,
         *,
         source: Annotated[
-            str, typer.Option("--from", help="Where it begins.", metavar="BRANCH|COMMIT")
+            str, typer.Option("--from", help="Where the branch starts.", metavar="BRANCH|COMMIT")
         ] = "main",
         project: FolderOption = None,
         server: ServerOption = None,
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Make a branch where another branch is, or at any commit."""
+        """Create a branch from another branch or from a commit."""
         with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
             made = session.create_branch(name, source)
             report.value = {"branch": made}
             where = f"commit {short(made.commit)}" if made.commit else "the empty graph"
-            report.text = [f"Made branch [bold]{escape(name)}[/] at {where}."]
+            report.text = [f"Created branch [bold]{escape(name)}[/] at {where}."]
 
     @branch.command(epilog="Example: trails branch delete review")
     def delete(
         name: NameArgument,
         *,
         force: Annotated[
-            bool, typer.Option("--force", help="Even if it has commits that are merged nowhere.")
+            bool, typer.Option("--force", help="Delete it even if it has unmerged commits.")
         ] = False,
         project: FolderOption = None,
         server: ServerOption = None,
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Delete a branch. Its commits stay in the log, where their ids find them."""
+        """Delete a branch. Its commits stay in the log and can be read by id."""
         with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
             gone = session.delete_branch(name, force=force)
             report.value = {"branch": gone, "deleted": True}
@@ -271,25 +275,28 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
         into: Annotated[str, typer.Option(help="The branch that gets the changes.")] = "main",
         message: MessageOption = "",
         dry_run: Annotated[
-            bool, typer.Option("--dry-run", help="Say what would happen, and write nothing.")
+            bool, typer.Option("--dry-run", help="Show what would happen without writing.")
         ] = False,
         resolve: Annotated[
             list[str] | None,
             typer.Option(
-                help="Settle a conflict, as often as needed.",
+                help="Resolve a conflict; repeatable.",
                 metavar="ID=ours|theirs|value:JSON",
             ),
         ] = None,
         resolutions: Annotated[
             Path | None,
-            typer.Option(help='The same in a file: {"ID": "ours", …}.', metavar="FILE.json"),
+            typer.Option(
+                help='Resolutions in a JSON file: {"ID": "ours", …}.', metavar="FILE.json"
+            ),
         ] = None,
         ours: Annotated[
-            bool, typer.Option("--ours", help="Settle all other conflicts with the target's side.")
+            bool,
+            typer.Option("--ours", help="Resolve all other conflicts with the target's value."),
         ] = False,
         theirs: Annotated[
             bool,
-            typer.Option("--theirs", help="Settle all other conflicts with the source's side."),
+            typer.Option("--theirs", help="Resolve all other conflicts with the source's value."),
         ] = False,
         expected_head: ExpectedHeadOption = None,
         idempotency_key: IdempotencyKeyOption = None,
@@ -298,7 +305,7 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Merge a branch, field by field. With conflicts nothing is written (exit code 1)."""
+        """Merge a branch field by field. On conflicts nothing is written (exit code 1)."""
         with Reporting(as_json=as_json) as report:
             request = MergeRequest(
                 source,
@@ -320,13 +327,15 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
 _MARKS: Final = {"created": "[green]+[/]", "updated": "[yellow]~[/]", "deleted": "[red]−[/]"}
 _NONE: Final = "[dim]none[/]"
 
-ChangesOption = Annotated[int, typer.Option("--limit", "-n", help="Nodes to show at most.")]
+ChangesOption = Annotated[
+    int, typer.Option("--limit", "-n", help="Maximum number of nodes to show.")
+]
 
 
 def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
     """Add them to the command line."""
     commit = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
-    cli.add_typer(commit, name="commit", help="Commits: list them, look into one.")
+    cli.add_typer(commit, name="commit", help="Commits: list, show.")
 
     @commit.command("list", epilog="Example: trails commit list --node Task/42 --limit 5")
     def list_commits(
@@ -334,19 +343,21 @@ def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
         branch: Annotated[
             str | None,
             typer.Option(
-                "--branch", "-b", help="A branch, or a commit: what led to it.", show_default="main"
+                "--branch", "-b", help="History of this branch or commit.", show_default="main"
             ),
         ] = None,
         everything: Annotated[
-            bool, typer.Option("--all", help="Of all branches, and of deleted ones.")
+            bool, typer.Option("--all", help="Commits of all branches, also deleted ones.")
         ] = False,
-        actor: Annotated[str | None, typer.Option(help="Only what this actor did.")] = None,
+        actor: Annotated[str | None, typer.Option(help="Only commits by this actor.")] = None,
         node: Annotated[
-            str | None, typer.Option(help="Only what changed this node.", metavar="TYPE/ID")
+            str | None, typer.Option(help="Only commits that changed this node.", metavar="TYPE/ID")
         ] = None,
-        limit: Annotated[int, typer.Option("--limit", "-n", help="How many.")] = 20,
+        limit: Annotated[
+            int, typer.Option("--limit", "-n", help="Maximum number of commits.")
+        ] = 20,
         after: Annotated[
-            str | None, typer.Option(help="Go on where a page ended.", metavar="CURSOR")
+            str | None, typer.Option(help="Continue after the previous page.", metavar="CURSOR")
         ] = None,
         project: FolderOption = None,
         server: ServerOption = None,
@@ -356,7 +367,7 @@ def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
         """List commits, newest first."""
         with Reporting(as_json=as_json) as report:
             if everything and branch is not None:
-                raise QueryError("--all and --branch exclude each other; give one of them")
+                raise QueryError("--all and --branch are mutually exclusive; give one of them")
             wanted = CommitFilter(None if everything else branch or "main", actor, node)
             with operations.open(
                 place_of(project, server), graph, report.tell, declared=False
@@ -371,13 +382,13 @@ def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
                 )
             report.text = [table] if page.commits else ["No commits."]
             if page.next is not None:
-                report.text += ["", f"[dim]There are more: add[/] --after {page.next}"]
+                report.text += ["", f"[dim]For the next page, add[/] --after {page.next}"]
 
     @commit.command(epilog="Example: trails commit show 4f6c2a91b7d0")
     def show(
         reference: Annotated[
             str,
-            typer.Argument(help="A commit's id or its beginning, or a branch.", metavar="COMMIT"),
+            typer.Argument(help="A commit id or its prefix, or a branch.", metavar="COMMIT"),
         ],
         *,
         limit: ChangesOption = 50,
@@ -386,7 +397,7 @@ def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Show a commit, and what it changed per node and field."""
+        """Show a commit and its changes, per node and field."""
         with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
             detail = session.commit(reference, limit=limit)
             report.value = detail
@@ -395,7 +406,7 @@ def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
     @cli.command(epilog="Example: trails diff main review")
     def diff(
         start: Annotated[str, typer.Argument(help="A branch or commit.", metavar="A")],
-        end: Annotated[str, typer.Argument(help="Another one.", metavar="B")],
+        end: Annotated[str, typer.Argument(help="Another branch or commit.", metavar="B")],
         *,
         limit: ChangesOption = 50,
         project: FolderOption = None,
@@ -403,7 +414,7 @@ def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Show what turns the state of A into that of B, per node and field."""
+        """Show the changes from A to B, per node and field."""
         with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
             difference = session.diff(start, end, limit=limit)
             report.value = difference

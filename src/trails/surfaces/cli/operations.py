@@ -1,4 +1,4 @@
-"""What the command line can ask for; the composition root supplies it."""
+"""The interface between the command line and the application, which implements it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from trails.model.upkeep import (
 from trails.model.writes import LoadRequest, LoadResult, Mutation
 
 Tell = Callable[[str], None]
-"""Says what is being done, while it is being done."""
+"""Reports progress, one line at a time."""
 
 
 class ReadState(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ class InstancePage(msgspec.Struct, frozen=True):
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
-    """What can be said about a write, whatever it writes."""
+    """Options that every write has."""
 
     message: str = ""
     expected_head: str | None = None
@@ -98,7 +98,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     graph: str
     url: str
     add: str
-    """The command that tells a client."""
+    """The command that adds this endpoint to a client."""
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,10 +111,10 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     owner: bool
     """Whether this process has the data open itself."""
     pid: int
-    """The process that has."""
+    """The process that has the data open."""
     quarantined: Mapping[str, str]
     access: Sequence[str]
-    """Who may do what, in a few lines."""
+    """A summary of who has access."""
 
 
 class Session(Protocol):
@@ -122,13 +122,13 @@ class Session(Protocol):
 
     graph: str
     nodes: str
-    """What the IRIs of this graph's nodes begin with."""
+    """The common prefix of the IRIs of this graph's nodes."""
 
     def branches(self) -> list[BranchInfo]:
         """All branches."""
 
     def create_branch(self, name: str, source: str) -> BranchInfo:
-        """Make a branch where another branch is, or at a commit."""
+        """Create a branch from a branch or commit."""
 
     def delete_branch(self, name: str, *, force: bool) -> BranchInfo:
         """Delete a branch."""
@@ -143,7 +143,7 @@ class Session(Protocol):
         """A commit and what it changed."""
 
     def diff(self, start: str, end: str, *, limit: int) -> Difference:
-        """What turns one state into another."""
+        """The changes from one state to another."""
 
     def tools(self) -> Sequence[Tool]:
         """Everything that can be called, by name."""
@@ -200,11 +200,11 @@ class ServeCommand(Protocol):
         *,
         read_only: bool = False,
     ) -> int:
-        """Serve a project on a port, telling when it is; the signal that ended it."""
+        """Serve a project on a port, and call ``ready`` once; the signal that ended it, or 0."""
 
 
 class Tokens(Protocol):
-    """The work behind ``token``: in a project folder, whoever serves it."""
+    """The work behind ``token``: in a project folder, also while it is served."""
 
     def issue_token(self, folder: Path, request: TokenRequest) -> IssuedToken:
         """Make a token."""
@@ -215,24 +215,24 @@ class Tokens(Protocol):
     def revoke_tokens(
         self, folder: Path, ids: Sequence[str], actor: str | None
     ) -> list[TokenRecord]:
-        """End tokens, by id or all of an actor."""
+        """Revoke tokens, by id or all of an actor."""
 
 
 class PolicyCommands(Protocol):
-    """The work behind ``policy``: in a project folder, whoever serves it."""
+    """The work behind ``policy``: in a project folder, also while it is served."""
 
     def check_policies(self, folder: Path) -> list[PolicyCheck]:
-        """How the policies of every graph and of the server are."""
+        """Check the policies of every graph and of the server."""
 
     def test_policies(
         self, folder: Path, graph: str | None, file: Path | None
     ) -> list[PolicyResult]:
-        """Ask the questions of a file, and compare the answers."""
+        """Run the test cases of a file."""
 
     def explain_policy(
         self, folder: Path, graph: str | None, question: PolicyQuestion
     ) -> Explanation:
-        """Why something is allowed or denied."""
+        """Explain why an action is allowed or denied."""
 
     def policy_matrix(
         self, folder: Path, graph: str | None, actors: Sequence[PolicyActor], branch: str
@@ -244,13 +244,13 @@ class Operations(ServeCommand, Tokens, PolicyCommands, Protocol):
     """The work behind the commands."""
 
     def new(self, folder: Path, name: str | None) -> tuple[Path, list[str]]:
-        """Make a project folder; its path and the files in it."""
+        """Create a project folder; returns its path and files."""
 
     def doctor(self, folder: Path, tell: Tell) -> list[Report]:
-        """Look at a project and say how it is."""
+        """Check a project and suggest fixes."""
 
     def verify(self, folder: Path, *, repair: bool, progress: Tell) -> list[Report]:
-        """Prove a project's logs and views."""
+        """Verify a project's logs and views."""
 
     def open(
         self, place: ProjectLocation, graph: str | None, tell: Tell, *, declared: bool
@@ -265,7 +265,7 @@ class Operations(ServeCommand, Tokens, PolicyCommands, Protocol):
     def cleanup(
         self, folder: Path, graph: str | None, tell: Tell, *, keep: int, dry_run: bool
     ) -> dict[str, Cleaned]:
-        """Drop what nobody needs of every graph, or of the named one."""
+        """Remove cached and left-over files of every graph, or of the named one."""
 
     def optimize(self, folder: Path, graph: str | None, tell: Tell) -> dict[str, Optimized]:
         """Compact the files of every graph, or of the named one."""
@@ -273,7 +273,7 @@ class Operations(ServeCommand, Tokens, PolicyCommands, Protocol):
     def recover(
         self, folder: Path, graph: str | None, tell: Tell, *, dry_run: bool, accept_loss: bool
     ) -> list[Recovery]:
-        """Put back what logs have lost; what came of it, by graph."""
+        """Recover lost commits; the outcome for each graph."""
 
     def backup(self, folder: Path, target: Path, tell: Tell) -> dict[str, Manifest | None]:
         """Add what is new in all graphs to the backups in a folder; by graph, None for nothing."""
@@ -284,13 +284,13 @@ class Operations(ServeCommand, Tokens, PolicyCommands, Protocol):
     def restore(
         self, folder: Path, source: Path, tell: Tell, wanted: RestoreRequest
     ) -> dict[str, Path | None]:
-        """Put back graphs of a backup; by graph, where its old data was moved to."""
+        """Restore graphs of a backup; for each, where its old data was moved to."""
 
     def clients(self, folder: Path) -> list[ClientPlace]:
-        """Programs that speak MCP, and where their configuration is."""
+        """MCP clients and their configuration files."""
 
     def install_client(self, folder: Path, request: InstallRequest, *, dry: bool) -> Installation:
-        """Write a graph into a client's configuration, or say what would be written."""
+        """Add a graph to a client's configuration, or show what would be added."""
 
     def uninstall_client(self, folder: Path, request: InstallRequest) -> Installation:
-        """Take a graph out of a client's configuration."""
+        """Remove a graph from a client's configuration."""

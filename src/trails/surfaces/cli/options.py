@@ -1,7 +1,4 @@
-"""The options that many commands share.
-
-The frame of a command that works on one graph: its report, and its session.
-"""
+"""Options that many commands share, and the session that a command on one graph opens."""
 
 from __future__ import annotations
 
@@ -19,49 +16,47 @@ from trails.surfaces.cli.reporting import Reporting
 
 SERVER_VARIABLE: Final = "TRAILS_SERVER"
 
-_FOLDER = typer.Option("--project", "-p", help="The project folder.", show_default="here")
+_FOLDER = typer.Option("--project", "-p", help="The project folder.", show_default="current folder")
 ProjectOption = Annotated[Path, _FOLDER]
 FolderOption = Annotated[Path | None, _FOLDER]
-"""None where none is named: then it may be a server that is meant."""
+"""None if the option is not given: the command may use a server instead."""
 ServerOption = Annotated[
     str | None,
     typer.Option(
         "--server",
-        help="A running server instead of a folder.",
+        help="URL of a running server, instead of a project folder.",
         metavar="URL",
-        show_default=f"${SERVER_VARIABLE}, if set and no folder is named",
+        show_default=f"${SERVER_VARIABLE} if set and --project is not given",
     ),
 ]
 GraphOption = Annotated[
     str | None,
-    typer.Option("--graph", "-g", help="Which graph.", show_default="the only one, or main"),
+    typer.Option("--graph", "-g", help="The graph to use.", show_default="the only one, or main"),
 ]
 GraphsOption = Annotated[
-    str | None, typer.Option("--graph", "-g", help="Which graph.", show_default="all")
+    str | None, typer.Option("--graph", "-g", help="Only this graph.", show_default="all")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-BranchOption = Annotated[str, typer.Option("--branch", "-b", help="Which branch.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
+BranchOption = Annotated[str, typer.Option("--branch", "-b", help="The branch to use.")]
 SnapshotOption = Annotated[
     str | None,
-    typer.Option(
-        "--snapshot", help="Read the past: the graph as of this commit.", metavar="COMMIT"
-    ),
+    typer.Option("--snapshot", help="Read the graph as of this commit.", metavar="COMMIT"),
 ]
-MessageOption = Annotated[str, typer.Option("--message", "-m", help="Why; kept in the commit.")]
+MessageOption = Annotated[str, typer.Option("--message", "-m", help="The commit message.")]
 ExpectedHeadOption = Annotated[
     str | None,
-    typer.Option(help="Refuse if the branch is not at this commit.", metavar="COMMIT"),
+    typer.Option(help="Fail unless the branch is at this commit.", metavar="COMMIT"),
 ]
 IdempotencyKeyOption = Annotated[
     str | None,
-    typer.Option(help="Repeated with the same key, nothing is done twice.", metavar="KEY"),
+    typer.Option(help="A retry with the same key does not repeat the write.", metavar="KEY"),
 ]
 
 
 def place_of(project: Path | None, server: str | None) -> ProjectLocation:
-    """Where a command works: what it names, else what the environment names, else here."""
+    """The project of a command: from its options, the environment, or the current folder."""
     if project is not None and server is not None:
-        raise QueryError("--project and --server exclude each other; give one of them")
+        raise QueryError("--project and --server are mutually exclusive; give one of them")
     if project is None and server is None:
         server = os.environ.get(SERVER_VARIABLE) or None
     return ProjectLocation(Path() if project is None else project, server)
@@ -77,9 +72,9 @@ def open_session(
     as_json: bool,
     declared: bool = False,
 ) -> Iterator[tuple[Reporting, Session]]:
-    """Open a graph of a project or server, and report what its session says.
+    """Open a graph of a project or server for the body of a command.
 
-    ``declared``: the command needs what the project's own code declares.
+    ``declared``: the command needs the types and capabilities that the project's code declares.
     """
     with (
         Reporting(as_json=as_json) as report,

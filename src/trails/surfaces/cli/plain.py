@@ -1,4 +1,4 @@
-"""What commands share and needs no library: a server that starts should import little."""
+"""What commands share without importing a library, so that a server starts fast."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ INTERRUPTED: Final = 130
 
 
 STEERING: Final = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
-"""Characters that steer a terminal (C0, C1) or the direction of text; lines and tabs aside."""
+"""Characters that control a terminal (C0, C1) or text direction, except newline and tab."""
 _steering: Final = re.compile(STEERING)
 
 
 def visible(text: str) -> str:
-    """A text in which nothing steers the terminal that shows it."""
+    """A text with control characters replaced by their codes."""
     return _steering.sub(_number, text)
 
 
@@ -26,6 +26,6 @@ def _number(found: re.Match[str]) -> str:
 
 
 def tell(text: str) -> None:
-    """Say something beside the output."""
+    """Print a status line on standard error."""
     sys.stderr.write(f"trails: {visible(text)}\n")
     sys.stderr.flush()

@@ -1,10 +1,7 @@
-"""Commands about a project as a whole: ``new``, ``doctor``, ``verify``.
+"""Commands about a whole project: create, check, back up, restore, recover and clean it.
 
-``trails backup`` and ``trails restore``.
-
-``recover``: put back what a log has lost.
-
-Upkeep: ``cleanup`` and ``optimize``.
+``new``, ``doctor``, ``verify``, ``backup``, ``restore``, ``recover``, ``cleanup``, ``optimize``.
+The work itself is in the ``Operations`` that the application passes in.
 """
 
 from __future__ import annotations
@@ -35,25 +32,25 @@ def add_project_commands(cli: typer.Typer, operations: Operations) -> None:
 
     @cli.command(epilog="Example: trails new acme")
     def new(
-        folder: Annotated[Path, typer.Argument(help="The folder to make.")],
+        folder: Annotated[Path, typer.Argument(help="The folder to create.")],
         *,
         name: Annotated[
-            str | None, typer.Option(help="The project's name; the folder's, if not given.")
+            str | None, typer.Option(help="The project's name.", show_default="the folder's name")
         ] = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Make a new project that runs: types, a capability, settings."""
+        """Create a project with example types, a capability and settings."""
         with Reporting(as_json=as_json) as report:
             path, files = operations.new(folder, name)
             report.value = {"project": str(path), "files": files}
             python, trails = _commands()
             steps = {
-                f"{python} app.py": "save and query something",
-                f"{trails} doctor": "see how the project is",
+                f"{python} app.py": "save and query some data",
+                f"{trails} doctor": "check the project",
             }
             width = max(map(len, steps))
             report.text = [
-                f"Made [bold]{escape(str(path))}[/] with {', '.join(map(escape, files))}.",
+                f"Created [bold]{escape(str(path))}[/] with {', '.join(map(escape, files))}.",
                 "",
                 f"  cd {escape(shlex.quote(str(path)))}",
                 *(
@@ -64,7 +61,7 @@ def add_project_commands(cli: typer.Typer, operations: Operations) -> None:
 
     @cli.command(epilog="Example: trails doctor -p acme")
     def doctor(*, project: ProjectOption = Path(), as_json: JsonOption = False) -> None:
-        """Look at the project and say how it is and what to do about it."""
+        """Check the project and suggest fixes for problems."""
         with Reporting(as_json=as_json) as report:
             report.show_reports(operations.doctor(project, report.tell))
 
@@ -77,13 +74,13 @@ def add_project_commands(cli: typer.Typer, operations: Operations) -> None:
         ] = False,
         as_json: JsonOption = False,
     ) -> None:
-        """Prove the log's digests, and that the views are what the log says."""
+        """Verify the digests of the log, and that the views match the log."""
         with Reporting(as_json=as_json) as report:
             report.show_reports(operations.verify(project, repair=repair, progress=report.tell))
 
 
 def _commands() -> tuple[str, str]:
-    """How to call this Python and this program: by name where a shell finds just these."""
+    """The shell commands for this Python and this program: short names if they are on PATH."""
     here = Path(sys.executable).parent
     found = shutil.which("python")
     is_found = found is not None and Path(found).parent == here
@@ -99,7 +96,7 @@ class _CreateByDefault(TyperGroup):
     def parse_args(  # type: ignore[override]  # its own Context is private
         self, ctx: typer.Context, args: list[str]
     ) -> list[str]:
-        """Name the command that is meant where none is named."""
+        """Insert ``create`` if the first argument is not a command."""
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
             args = ["create", *args]
         return super().parse_args(ctx, args)
@@ -119,24 +116,24 @@ def add_backup_commands(cli: typer.Typer, operations: Operations) -> None:
     def create(
         target: Annotated[
             Path | None,
-            typer.Argument(help="A folder with backups, or a new one.", metavar="DEST"),
+            typer.Argument(help="The backup folder; created if it does not exist.", metavar="DEST"),
         ] = None,
         *,
         to: Annotated[
-            Path | None, typer.Option("--to", help="The same as DEST.", metavar="DEST")
+            Path | None, typer.Option("--to", help="Same as DEST.", metavar="DEST")
         ] = None,
         project: ProjectOption = Path(),
         as_json: JsonOption = False,
     ) -> None:
-        """Back up all graphs: whole into a new folder, else what is new since the last backup."""
+        """Back up all graphs: fully into a new folder, incrementally into an existing one."""
         with Reporting(as_json=as_json) as report:
             folder = target or to
             if folder is None or (target and to):
-                raise QueryError("name one folder for the backup: trails backup DEST")
+                raise QueryError("give one folder for the backup: trails backup DEST")
             made = operations.backup(project, folder, report.tell)
             report.value = {"backup": str(folder), "graphs": made}
             for name, manifest in made.items():
-                what = "nothing new since the last backup." if manifest is None else _sum(manifest)
+                what = "no changes since the last backup." if manifest is None else _sum(manifest)
                 report.text.append(f"[bold]{escape(name)}[/]: {what}")
 
     @backup.command("list", epilog="Example: trails backup list /backups/acme --check")
@@ -148,7 +145,7 @@ def add_backup_commands(cli: typer.Typer, operations: Operations) -> None:
         ] = False,
         as_json: JsonOption = False,
     ) -> None:
-        """List the backups in a folder; all manifests, names and sizes are checked."""
+        """List the backups in a folder; checks manifests, file names and sizes."""
         with Reporting(as_json=as_json) as report:
             found = operations.list_backups(source, report.tell, check=check)
             report.value = {"backup": str(source), "checked": check, "graphs": found}
@@ -163,24 +160,24 @@ def add_backup_commands(cli: typer.Typer, operations: Operations) -> None:
             str | None,
             typer.Option(
                 "--at",
-                help="As of a commit, a place in the log, or a time.",
+                help="Restore the state at a commit, log position or time.",
                 metavar="COMMIT|SEQ|TIME",
                 show_default="the last backup",
             ),
         ] = None,
         force: Annotated[
-            bool, typer.Option("--force", help="Move data that is there aside, and keep it.")
+            bool, typer.Option("--force", help="Move existing data aside and keep it.")
         ] = False,
         graph: Annotated[
             str | None,
             typer.Option(
-                "--graph", "-g", help="Which graph.", show_default="all that the backup has"
+                "--graph", "-g", help="Only this graph.", show_default="all in the backup"
             ),
         ] = None,
         project: ProjectOption = Path(),
         as_json: JsonOption = False,
     ) -> None:
-        """Put back the graphs of a backup, after comparing all digests."""
+        """Restore the graphs of a backup, after checking all digests."""
         with Reporting(as_json=as_json) as report:
             wanted = RestoreRequest(force, graph, at)
             done = operations.restore(project, source, report.tell, wanted)
@@ -191,7 +188,7 @@ def add_backup_commands(cli: typer.Typer, operations: Operations) -> None:
                 }
             }
             for name, aside in done.items():
-                kept = "" if aside is None else f" What was there is in {escape(str(aside))}."
+                kept = "" if aside is None else f" The previous data is in {escape(str(aside))}."
                 report.text.append(f"[bold]{escape(name)}[/]: restored.{kept}")
 
 
@@ -228,17 +225,22 @@ def add_recover_command(cli: typer.Typer, operations: Operations) -> None:
     def recover(
         *,
         dry_run: Annotated[
-            bool, typer.Option("--dry-run", help="Say what would come back, and change nothing.")
+            bool,
+            typer.Option(
+                "--dry-run", help="Show what would be recovered without changing anything."
+            ),
         ] = False,
         accept_loss: Annotated[
             bool,
-            typer.Option("--accept-loss", help="Go on without what can't be put back."),
+            typer.Option(
+                "--accept-loss", help="Continue without commits that cannot be recovered."
+            ),
         ] = False,
         project: ProjectOption = Path(),
         graph: GraphsOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Put back what a log has lost, from its tail and the views; damaged files are kept."""
+        """Recover lost commits from the log's tail and the views; damaged files are kept."""
         with Reporting(as_json=as_json) as report:
             done = operations.recover(
                 project, graph, report.tell, dry_run=dry_run, accept_loss=accept_loss
@@ -253,21 +255,21 @@ def _lines(found: Recovery) -> Iterator[str]:
     """The report on one graph."""
     name = f"[bold]{escape(found.graph)}[/]"
     if found.status == "sound":
-        yield f"{name}: nothing is missing. 'trails verify' checks every commit."
+        yield f"{name}: nothing is missing. Use 'trails verify' to check every commit."
         return
     would = "would be " if found.copy is None else ""
     yield (
-        f"{name}: {count(len(found.restored), 'commit')} {would}put back exactly, "
+        f"{name}: {count(len(found.restored), 'commit')} {would}recovered exactly, "
         f"{count(len(found.rebuilt), 'branch', 'branches')} {would}rebuilt from views."
     )
     for branch, commit in found.rebuilt.items():
-        yield f"  {escape(branch)}: changes that only its view had are now in commit {commit}."
+        yield f"  {escape(branch)}: changes found only in its view are now in commit {commit}."
     if found.without_history is not None:
         first, last = found.without_history
         which = f"commit {first}" if first == last else f"commits {first} to {last}"
         yield (
             f"  [yellow]not recovered[/]: the history of {which} (authors, times, messages and "
-            "the states between them). Only the data that the views held is back."
+            "the states between them). Only the data in the views was recovered."
         )
     if found.log_problem is not None:
         yield (
@@ -278,12 +280,12 @@ def _lines(found: Recovery) -> Iterator[str]:
         yield f"  not used: {escape(each)}"
     if found.lost:
         more = f" and {len(found.lost) - _SHOWN} more" if len(found.lost) > _SHOWN else ""
-        yield f"  [red]lost[/]: nothing is left of {', '.join(found.lost[:_SHOWN])}{more}."
+        yield f"  [red]lost[/]: {', '.join(found.lost[:_SHOWN])}{more} cannot be recovered."
     if found.copy is not None:
-        yield f"  The damaged files are in {escape(found.copy)}; delete them when you are sure."
+        yield f"  The damaged files are in {escape(found.copy)}; delete them when done."
     elif found.status == "lost":
         yield (
-            "  Nothing was changed. Restore a backup, or go on without them: "
+            "  Nothing was changed. Restore a backup, or continue without these commits: "
             "trails recover --accept-loss"
         )
 
@@ -294,25 +296,25 @@ def add_upkeep_commands(cli: typer.Typer, operations: Operations) -> None:
     @cli.command(epilog="Example: trails cleanup --keep 2 --dry-run")
     def cleanup(
         *,
-        keep: Annotated[int, typer.Option(min=0, help="Snapshots to keep, the last used.")] = 8,
+        keep: Annotated[int, typer.Option(min=0, help="Recently used snapshots to keep.")] = 8,
         dry_run: Annotated[
-            bool, typer.Option("--dry-run", help="Say what would go, and delete nothing.")
+            bool, typer.Option("--dry-run", help="Show what would be removed without deleting.")
         ] = False,
         project: ProjectOption = Path(),
         graph: GraphsOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Free disk: drop what can be made again, and archive old activities."""
+        """Free disk space: remove cached files and archive old activities."""
         with Reporting(as_json=as_json) as report:
             done = operations.cleanup(project, graph, report.tell, keep=keep, dry_run=dry_run)
             report.value = {"graphs": done}
             for name, found in done.items():
                 what = (
                     f"{count(len(found.snapshots), 'snapshot')}, "
-                    f"{count(len(found.folders), 'folder')} of branches that are gone, "
+                    f"{count(len(found.folders), 'folder')} of deleted branches, "
                     f"scratch space of {count(len(found.runs), 'killed server')}"
                 )
-                verb = "would drop" if dry_run else "dropped"
+                verb = "would remove" if dry_run else "removed"
                 report.text.append(f"[bold]{escape(name)}[/]: {verb} {what}.")
                 moved = count(found.activities, "activity", "activities")
                 if dry_run:
@@ -328,7 +330,7 @@ def add_upkeep_commands(cli: typer.Typer, operations: Operations) -> None:
     def optimize(
         *, project: ProjectOption = Path(), graph: GraphsOption = None, as_json: JsonOption = False
     ) -> None:
-        """Compact the files of log and views. It may take a while on a large graph."""
+        """Compact the files of the log and views. This can take a while on a large graph."""
         with Reporting(as_json=as_json) as report:
             done = operations.optimize(project, graph, report.tell)
             report.value = {"graphs": done}

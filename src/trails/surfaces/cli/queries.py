@@ -1,6 +1,6 @@
-"""``trails query`` and ``trails queries``: ask, and see what can be asked by name.
+"""``trails query``, ``queries`` and ``mutate``: run SPARQL queries and updates.
 
-``trails mutate``: change the graph in one commit.
+Query texts run in the sandbox; an update becomes one validated commit.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from trails.surfaces.cli.values import (
 
 _READABLE: Final = 12
 _ROWS: Final = 1000
-"""Rows that a table shows; a terminal is no place for more."""
+"""Rows that a table shows at most."""
 
 
 class Format(StrEnum):
@@ -72,35 +72,35 @@ def add_query_commands(cli: typer.Typer, operations: Operations) -> None:
         "--param s=open · trails query --stored due_tasks --param day=2026-03-01"
     )
     def query(
-        text: Annotated[str | None, typer.Argument(help="A SPARQL query.")] = None,
+        text: Annotated[str | None, typer.Argument(help="The SPARQL query.")] = None,
         *,
         file: Annotated[
             Path | None,
-            typer.Option("--file", "-f", help="The query is in a file; - is standard input."),
+            typer.Option("--file", "-f", help="Read the query from a file; - is standard input."),
         ] = None,
         stored: Annotated[
-            str | None, typer.Option(help="Run a stored query.", metavar="NAME")
+            str | None, typer.Option(help="Run this stored query.", metavar="NAME")
         ] = None,
         param: Annotated[
             list[str] | None,
             typer.Option(
-                help="What $name in the text stands for, as often as needed. In a text, "
-                "name:Date=… says the kind.",
+                help="The value of $name in the query; repeatable. In a query text, name:Date=… "
+                "sets the type of the value.",
                 metavar="NAME=VALUE",
             ),
         ] = None,
         branch: BranchOption = "main",
         snapshot: SnapshotOption = None,
-        format: Annotated[Format, typer.Option(help="How to print the answer.")] = Format.table,
+        format: Annotated[Format, typer.Option(help="Output format.")] = Format.table,
         project: FolderOption = None,
         server: ServerOption = None,
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Ask in SPARQL; the text runs confined, within the limits of the sandbox."""
+        """Run a SPARQL query in the sandbox, or a stored query."""
         with Reporting(as_json=as_json or format is Format.json) as report:
             if sum(each is not None for each in (text, file, stored)) != 1:
-                raise QueryError("give one of these: the text of a query, --file, or --stored")
+                raise QueryError("give exactly one of: a query text, --file or --stored")
             view = ReadState(branch, snapshot)
             with operations.open(
                 place_of(project, server), graph, report.tell, declared=stored is not None
@@ -137,7 +137,7 @@ def add_query_commands(cli: typer.Typer, operations: Operations) -> None:
                     Padding(f"--param {_declared(param)}", (0, 0, 0, 4)) for param in each.params
                 ]
             if not found:
-                report.text.append("No stored queries: put .rq files into the queries folder.")
+                report.text.append("No stored queries. Add .rq files to the queries folder.")
 
 
 def _declared(param: PredicateDescriptor) -> str:
@@ -180,7 +180,7 @@ def _tabulate(report: Reporting, answer: QueryAnswer, nodes: str) -> None:
 
 
 def _row_count(answer: QueryAnswer) -> str:
-    """How many rows there are, and how many of them are shown."""
+    """The number of rows, and how many of them are shown."""
     found, cut = len(answer.rows), answer.truncated is not None
     total = f"more than {found:,} rows" if cut else count(found, "row")
     if found > _ROWS:
@@ -190,7 +190,7 @@ def _row_count(answer: QueryAnswer) -> str:
 
 
 def _fits(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Whether columns of a readable width find room beside each other."""
+    """Whether all columns fit the terminal at a readable width."""
     columns = zip(*rows, strict=True) if rows else [[] for _ in names]
     longest = [max(map(len, (name, *cells))) for name, cells in zip(names, columns, strict=True)]
     return sum(min(each, _READABLE) + 2 for each in longest) <= Terminal().width
@@ -246,11 +246,11 @@ def add_mutate_command(cli: typer.Typer, operations: Operations) -> None:
         "WHERE { ?t a :Task ; :status ?s }' -m 'All done'"
     )
     def mutate(
-        text: Annotated[str | None, typer.Argument(help="A SPARQL Update.")] = None,
+        text: Annotated[str | None, typer.Argument(help="The SPARQL update.")] = None,
         *,
         file: Annotated[
             Path | None,
-            typer.Option("--file", "-f", help="The update is in a file; - is standard input."),
+            typer.Option("--file", "-f", help="Read the update from a file; - is standard input."),
         ] = None,
         operations_file: Annotated[
             Path | None,
@@ -270,16 +270,16 @@ def add_mutate_command(cli: typer.Typer, operations: Operations) -> None:
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Change the graph in one commit, validated as a whole, or not at all."""
+        """Change the graph in one commit. If the result is invalid, nothing is written."""
         with Reporting(as_json=as_json) as report:
             if sum(each is not None for each in (text, file, operations_file)) != 1:
-                raise QueryError("give one of these: the text of an update, --file or --operations")
+                raise QueryError("give exactly one of: an update text, --file or --operations")
             change: str | list[object]
             if operations_file is not None:
                 content = read_json_text(operations_file)
                 if not isinstance(content, list):
                     raise QueryError(
-                        f"{operations_file} must hold a list of operations: [{{…}}, …]"
+                        f"{operations_file} must contain a list of operations: [{{…}}, …]"
                     )
                 change = content
             else:
@@ -291,7 +291,7 @@ def add_mutate_command(cli: typer.Typer, operations: Operations) -> None:
                 done = session.mutate(branch, change, options)
             report.value = done
             if done.replayed:
-                report.text = [f"Done before{as_commit(done.commit)}; nothing was done now."]
+                report.text = [f"Already done{as_commit(done.commit)}; nothing was written now."]
             elif done.commit is None:
                 report.text = ["Nothing changed."]
             else:

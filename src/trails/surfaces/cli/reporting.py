@@ -1,8 +1,7 @@
-"""Print what a command found, or its error, in the form that was asked for.
+"""Print the result of a command, or its error, as text or as JSON.
 
-0 is fine, 1 means that a check found problems or a merge conflicts, 2 that the request
-could not be carried out, 130 that it was interrupted. With ``--json`` standard output
-holds one JSON document and nothing else.
+Exit codes: 0 for success, 1 if a check found problems or a merge conflicts, 2 for an error, 130
+if the command was interrupted. With ``--json`` standard output holds one JSON document only.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _MARKS: Final = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "problem": "[r
 
 
 class Reporting:
-    """The frame of a command: its body sets ``value`` and ``text``, leaving prints them."""
+    """The context of a command: its body sets ``value`` and ``text``, which the exit prints."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -36,7 +35,7 @@ class Reporting:
         """What is printed otherwise, as rich markup or something that rich can show."""
         self.code = 0
         self.silent = False
-        """For a command that has told everything already."""
+        """For a command that has already printed its output."""
 
     def __enter__(self) -> Self:
         return self
@@ -55,17 +54,17 @@ class Reporting:
                     self.text.append(f"      → {escape(finding.fix)}")
 
     def tell(self, text: str) -> None:
-        """Say on a terminal what is being done."""
+        """Print progress on standard error, if that is a terminal."""
         console = Terminal(stderr=True)
         if not self.as_json and console.is_terminal:
             console.print(f"[dim]… {escape(text)}[/]")
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, KeyboardInterrupt):
-            complain("interrupted; what was not committed yet is not written")
+            complain("interrupted; uncommitted changes were not written")
             raise typer.Exit(INTERRUPTED) from None
         if isinstance(error, BrokenPipeError):
-            raise typer.Exit(1) from None  # whoever read our output has seen enough
+            raise typer.Exit(1) from None  # the reader of our output closed it, as `head` does
         if isinstance(error, OSError):
             error = _as_trails(error)
         if isinstance(error, TrailsError):
@@ -103,13 +102,13 @@ class Reporting:
 
 
 def _suggestions(error: TrailsError) -> dict[int, str]:
-    """What to give instead, by the place of the problem; for those of which that is known."""
-    told = error.data.get("fields")
-    if not isinstance(told, list):
+    """Suggested values, by the index of the problem."""
+    fields = error.data.get("fields")
+    if not isinstance(fields, list):
         return {}
     return {
         at: f" (try {msgspec.json.encode(each['suggestion'], enc_hook=_spell).decode()})"
-        for at, each in enumerate(told)
+        for at, each in enumerate(fields)
         if isinstance(each, dict) and "suggestion" in each
     }
 
@@ -121,15 +120,15 @@ def _as_trails(error: OSError) -> TrailsError:
     name = "" if error.filename is None else f"{error.filename}: "
     if error.errno in _FULL:
         return StorageFullError(
-            f"{name}no space left on the disk. Everything acknowledged before is safe; free some "
-            "space and try again"
+            f"{name}no space left on the disk. Acknowledged writes are safe; free some space "
+            "and try again"
         )
     advice = "; make it writable, or use another folder" if error.errno == errno.EROFS else ""
     return TrailsError(f"{name}{error.strerror or error}{advice}")
 
 
 def complain(text: str, mark: str = "trails:") -> None:
-    """Say on standard error what went wrong."""
+    """Print an error on standard error."""
     console = Terminal(stderr=True, soft_wrap=True)
     console.print(f"[red]{mark}[/] {escape(text)}")
 

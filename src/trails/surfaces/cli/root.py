@@ -1,4 +1,4 @@
-"""The ``trails`` command without its commands, which are added to it."""
+"""The root of the ``trails`` command, to which ``commands.py`` adds all commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 
 def build_root(version: str) -> typer.Typer:
-    """What says what the program is, and its version."""
+    """Build the root command with ``--version``."""
     cli = typer.Typer(
         name="trails",
         help="A knowledge graph that agents can operate and author, safely.",

@@ -1,4 +1,4 @@
-"""``serve``: a project for MCP clients and programs, over HTTP or standard streams."""
+"""``trails serve``: serve a project to MCP clients and programs, over HTTP or stdio."""
 
 from __future__ import annotations
 
@@ -33,35 +33,33 @@ def add_serve_command(cli: typer.Typer, server: ServeCommand) -> None:
         host: Annotated[
             str | None,
             typer.Option(
-                help="Where to listen; with credentials also for others.",
+                help="Address to listen on; other than loopback only with credentials.",
                 show_default="[server] host",
             ),
         ] = None,
         port: Annotated[
             int | None,
             typer.Option(
-                help="Which port; 0 takes a free one.",
+                help="Port to listen on; 0 picks a free one.",
                 min=0,
                 max=65535,
                 show_default="[server] port",
             ),
         ] = None,
-        read_only: Annotated[
-            bool, typer.Option("--read-only", help="Change no data, whatever clients ask.")
-        ] = False,
+        read_only: Annotated[bool, typer.Option("--read-only", help="Refuse all writes.")] = False,
         project: ProjectOption = Path(),
         as_json: JsonOption = False,
     ) -> None:
-        """Serve the project to MCP clients, together with whoever serves it already."""
+        """Serve the project to MCP clients; several processes can serve it at once."""
         code = 0
         with Reporting(as_json=as_json) as report:
             if stdio:
                 if host is not None or port is not None or as_json:
-                    raise TrailsError("--host, --port and --json are for HTTP, without --stdio")
+                    raise TrailsError("--host, --port and --json cannot be combined with --stdio")
                 code = server.serve_stdio(project, graph, tell, read_only=read_only)
             else:
                 if graph is not None:
-                    raise TrailsError("--graph goes with --stdio; HTTP serves all graphs")
+                    raise TrailsError("--graph requires --stdio; HTTP serves all graphs")
                 show = _print_json if as_json else _print
                 code = server.serve_http(project, host, port, show, tell, read_only=read_only)
             report.silent = True
@@ -77,7 +75,7 @@ def _print_json(served: Served) -> None:
 
 def _print(served: Served) -> None:
     console = Terminal(soft_wrap=True)
-    through = "" if served.owner else f", through process {served.pid}, which has it open"
+    through = "" if served.owner else f", through process {served.pid}, which owns the project"
     console.print(f"[bold]{escape(served.project)}[/] is served at {escape(served.url)}{through}.")
     console.print(f"  data: {escape(served.data)}")
     for each in served.graphs:
@@ -87,4 +85,4 @@ def _print(served: Served) -> None:
         console.print(f"  access: {escape(line)}")
     for graph, reason in served.quarantined.items():
         console.print(f"  [red]graph {escape(graph)} is not served:[/] {escape(reason)}")
-    console.print("Stop with Ctrl-C.")
+    console.print("Press Ctrl-C to stop.")

@@ -1,8 +1,8 @@
-"""The terminal: whatever a command prints is shown and never obeyed.
+"""Terminal output that data cannot control.
 
-Names, values, messages and errors come from people and agents whom an operator need not trust.
-A character that would steer the terminal, or turn the direction of text around, is shown as
-its number; emoji codes mean nothing. Markup is ours alone: data goes through ``escape``.
+Names, values, messages and errors come from people and agents that the operator need not trust.
+Control characters, also those for text direction, are printed as codes; emoji codes are not
+expanded. Only our own texts contain markup: data goes through ``escape``.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _STEERING: Final = re.compile(STEERING)
 
 
 class Terminal(Console):
-    """A console of which every text is made visible before it is laid out."""
+    """A console that replaces control characters in every text."""
 
     def __init__(self, *, stderr: bool = False, soft_wrap: bool = False) -> None:
         super().__init__(stderr=stderr, soft_wrap=soft_wrap, highlight=False, emoji=False)
 
     def render_str(self, text: str, **options: Any) -> Text:  # noqa: ANN401 - rich's own
-        """A text or a cell, on its way to the screen."""
+        """Render a text or table cell."""
         return super().render_str(visible(text), **options)
 
 
 def escape_json(document: bytes) -> bytes:
-    """JSON that says the same in characters that steer nothing."""
+    """The same JSON with control characters as JSON escapes."""
     text = document.decode()
     return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
 def data_output() -> Callable[[bytes], object]:
-    """Writes data to standard output: as it is into a file or pipe, visible on a terminal."""
+    """A writer to standard output: raw for a file or pipe, without control characters otherwise."""
     if not sys.stdout.isatty():
         return sys.stdout.buffer.write
     decoder = getincrementaldecoder("utf-8")("replace")

@@ -1,8 +1,7 @@
-"""How values look on a terminal, and how they are read from the command line.
+"""Print values on a terminal, and read them from the command line.
 
-Results on a terminal: an object as its members, a list of objects as a table.
-
-Parameters of queries, as they are written on the command line.
+An object is printed as its members, a list of objects as a table. ``--param`` values are read by
+the declaration of a stored query, or guessed for a query text, which declares none.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from trails.errors import NotFoundError, QueryError
 from trails.model.capabilities import StoredQuery
 from trails.model.kinds import KINDS, Iri, KindError
 from trails.model.names import suggest
-from trails.model.texts import read_json, read_texts, tell_fault
+from trails.model.texts import describe_json_error, read_json, read_texts
 
 _LONG: Final = 200
 SHORT_ID: Final = 12
 
 
 def short(commit: str | None) -> str:
-    """The beginning of a commit's id, which commands take as well."""
+    """The prefix of a commit id, which commands accept as well."""
     return (commit or "")[:SHORT_ID]
 
 
 def as_commit(commit: str | None) -> str:
-    """Which commit a write made, to go on with after it; nothing where it changed nothing."""
-    return f", as {short(commit)}" if commit else ""
+    """The commit of a write in parentheses; empty if nothing changed."""
+    return f" (commit {short(commit)})" if commit else ""
 
 
 def when(time: str) -> str:
@@ -43,7 +42,7 @@ def when(time: str) -> str:
 
 
 def size(octets: int) -> str:
-    """Bytes, in a unit that suits them."""
+    """A number of bytes with a suitable unit."""
     amount = float(octets)
     for unit in ("B", "KiB", "MiB"):
         if amount < 1024:
@@ -79,7 +78,7 @@ def read_text(path: Path) -> str:
     except OSError as error:
         raise NotFoundError(f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise QueryError(f"{path} is not UTF-8 text: byte {error.start} is wrong") from None
+        raise QueryError(f"{path} is not UTF-8: invalid byte at {error.start}") from None
 
 
 def read_json_text(path: Path) -> object:
@@ -88,13 +87,13 @@ def read_json_text(path: Path) -> object:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise QueryError(f"{path} is not JSON: {tell_fault(text, error)}") from None
+        raise QueryError(f"{path} is not valid JSON: {describe_json_error(text, error)}") from None
     except RecursionError as error:
-        raise QueryError(f"{path} is not JSON: {error}") from None
+        raise QueryError(f"{path} is not valid JSON: {error}") from None
 
 
 def show_result(result: Mapping[str, object], nodes: str) -> Iterator[RenderableType]:
-    """What a call gave."""
+    """The result of a call."""
     if set(result) == {"result"}:
         yield from _show(result["result"], nodes)
     else:
@@ -144,24 +143,24 @@ def _text(value: object, nodes: str) -> str:
 
 
 def split_params(given: Sequence[str]) -> list[tuple[str, str]]:
-    """``name=value``, each."""
+    """Split texts of the form ``name=value``."""
     pairs = []
     for text in given:
         name, mark, value = text.partition("=")
         if not mark or not name:
-            raise QueryError(f"--param {text!r} can't be read; write it as name=value")
+            raise QueryError(f"invalid --param {text!r}; write it as name=value")
         pairs.append((name, value))
     return pairs
 
 
 def typed_params(given: Sequence[str], query: StoredQuery) -> dict[str, object]:
-    """The parameters of a stored query in JSON form: its declaration says what a text means."""
+    """The parameters of a stored query as JSON values, read by its declaration."""
     declared = {param.name: param for param in query.params}
     texts: dict[str, list[str]] = {}
     for name, text in split_params(given):
         param = declared.get(name)
         if name in texts and (param is None or not param.many):
-            raise QueryError(f"--param {name} is given twice, and it is not a list")
+            raise QueryError(f"--param {name} is given twice, but it is not a list")
         texts.setdefault(name, []).append(text)
     return {
         name: read_texts(declared[name], said) if name in declared else said[0]
@@ -170,10 +169,10 @@ def typed_params(given: Sequence[str], query: StoredQuery) -> dict[str, object]:
 
 
 def guessed_params(given: Sequence[str]) -> Mapping[str, object]:
-    """The parameters of a text that declares none.
+    """The parameters of a query text, which declares none.
 
-    ``name=value`` takes numbers and truth values as such, ``<…>`` as an IRI, and all else as
-    text; ``name:Kind=value`` says the kind.
+    In ``name=value``, numbers and booleans are recognised, ``<…>`` is an IRI, and everything else
+    is text; ``name:Kind=value`` sets the kind.
     """
     found: dict[str, object] = {}
     for spelled, text in split_params(given):

@@ -20,7 +20,7 @@ from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.http.limits import ClientLimits
 from trails.app.serve.http.servers import HttpServer, Port
 from trails.app.serve.http.sockets import bind_port
-from trails.app.serve.relay.links import Entrances
+from trails.app.serve.relay.links import Listeners
 from trails.app.serve.relay.socket_folders import SocketFolder
 from trails.model.actors import LOCAL, Secret
 from trails.request.authenticate import Authenticator
@@ -103,7 +103,7 @@ class Front:
             )
             self.interface = interface
             entrance = interface.entrance
-            server = HttpServer(interface, Entrances(entrance, Secret(KEY)), self._limits)
+            server = HttpServer(interface, Listeners(entrance, Secret(KEY)), self._limits)
             self.connections = server.server_state.connections
             ports = [Port(self._sock, entrance, self._tls), Port(self._sockets.http_socket)]
             async with interface.run():

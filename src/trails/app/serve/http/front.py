@@ -35,9 +35,9 @@ from trails.app.serve.relay.links import Listener
 from trails.app.settings import GraphSettings
 from trails.identity.oauth.challenges import PLAIN, Challenges
 from trails.model.actors import MISPLACED, OPERATOR, Actor
-from trails.model.decisions import EVERYTHING, Judge
+from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import LargeBodies
-from trails.model.results import Failure, tell_outage
+from trails.model.results import Failure, describe_outage
 from trails.model.scope_keys import ACTOR, CHALLENGE, LISTENER, MAX_BODY, PRESENTED
 from trails.request.authenticate import Authenticator
 from trails.request.authorize import lists_graphs
@@ -49,7 +49,7 @@ _MCP_PATHS: Final = frozenset({"mcp", "sse", "messages"})
 _LOAD: Final = "load"
 """The one body that is not read as a whole."""
 _HEALTH: Final = "/healthz"
-"""Whether the server lives is told to everybody."""
+"""The health of the server is public."""
 _READING: Final = frozenset({"GET", "HEAD"})
 _READING_OR_ASKING: Final = frozenset({*_READING, "OPTIONS"})
 
@@ -66,7 +66,7 @@ class HttpInterface:
         challenges: Challenges = PLAIN,
         *,
         max_body: int = MAX_BODY,
-        judge: Judge = EVERYTHING,
+        judge: Judge = ALLOW_ALL,
         operator: OperatorInterface | None = None,
     ) -> None:
         """``judge`` decides about the server itself; ``operator`` is for its owner alone."""
@@ -238,7 +238,7 @@ class HttpInterface:
             return
         found = self._graphs.get(name)
         if isinstance(found, Failure):
-            told = tell_outage(name, found, scope[ACTOR])
+            told = describe_outage(name, found, scope[ACTOR])
             await JsonReply(503, error_body(told.code, told.message)).send(send)
             return
         message = f"there is no graph {name[:100]!r}"

@@ -21,7 +21,7 @@ from trails.app.serve.http.connections import BoundedProtocol, Clock
 from trails.app.serve.http.exchanges import ActiveConnection, Underway
 from trails.app.serve.http.limits import ArrivalBudget, ClientLimits
 from trails.app.serve.http.sockets import HANDSHAKE
-from trails.app.serve.relay.links import Entrances, Listener
+from trails.app.serve.relay.links import Listener, Listeners
 from trails.model.actors import end_stale
 
 _TICKS: Final = 10
@@ -42,7 +42,7 @@ class HttpServer(Server):
     def __init__(
         self,
         app: ASGIApp,
-        entrances: Entrances,
+        entrances: Listeners,
         limits: ClientLimits | None = None,
         *,
         grace: float = 3.0,

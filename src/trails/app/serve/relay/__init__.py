@@ -1,1 +1,1 @@
-"""Many processes on one folder: owners, sessions, and bytes between them."""
+"""Many processes on one folder: one owner, and fronts that relay sessions to it."""

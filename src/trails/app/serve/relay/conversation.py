@@ -1,9 +1,8 @@
-"""What one MCP session has said so far, as far as another owner must hear it again.
+"""The state of one MCP session that a new owner must learn when the old one ends.
 
-No I/O: the front tells what passes in both directions, and is told what to send. A client
-never notices that the process behind its session changed, but for calls that were running
-and may have written: those are answered with what is known, which is nothing. Reads, and writes
-with an idempotency key, are asked again.
+No I/O: the front reports what passes in both directions and is given what to send. The client
+does not notice a change of owner, except for running calls that may have written: those are
+answered with "outcome unknown". Reads, and writes with an idempotency key, are sent again.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 _RESOURCES_CHANGED: Final = "notifications/resources/list_changed"
 _SERVER_ERROR: Final = -32000
 _ATTEMPTS: Final = 3
-"""Owners that may end with a request unanswered: one that kills its owner must not kill all."""
+"""Owners that may end during one request: one that crashes its owner must not crash all."""
 _T = TypeVar("_T")
 
 
@@ -41,12 +40,12 @@ class _Sent(msgspec.Struct):
     frame: Frame
     params: Params
     number: int = 0
-    """Its place among the lines of the present connection; 0 when it is not sent yet."""
+    """Its number among the lines of the present connection; 0 if not sent yet."""
     attempts: int = 0
-    """How often an owner ended with it unanswered."""
+    """How many owners ended before they answered it."""
 
     def __repr__(self) -> str:
-        """Nothing of what it says, which may hold a token."""
+        """Hide the content, which may contain a token."""
         return f"_Sent({self.frame.method})"
 
 
@@ -87,15 +86,13 @@ class _Welcome(msgspec.Struct, frozen=True):
 
 
 class Passed(msgspec.Struct, frozen=True):
-    """What one line of the owner leads to."""
+    """The effects of one line from the owner."""
 
     to_client: Sequence[bytes] = ()
     to_owner: Sequence[bytes] = ()
 
 
 class Conversation:
-    """The memory of one session."""
-
     def __init__(self) -> None:
         self._pending: dict[object, _Sent] = {}
         self._initialize: _Sent | None = None
@@ -109,9 +106,9 @@ class Conversation:
         self._attached = False
 
     def know(self, repeatable: object) -> None:
-        """Take the names of tools that may be called again, as the owner gives them.
+        """Take the names of repeatable tools from the owner.
 
-        A client may call tools that it has not listed, or has listed in an earlier session.
+        A client may call tools that it has not listed, or listed in an earlier session.
         """
         if isinstance(repeatable, list):
             self._repeatable = {name for name in repeatable if isinstance(name, str)}
@@ -123,18 +120,18 @@ class Conversation:
 
     @property
     def idle(self) -> bool:
-        """Whether no answer is due; streams of changes have none as long as they last."""
+        """Whether no answer is due; streams of changes don't count."""
         return all(
             each.frame.method == "subscriptions/listen" or not each.frame.is_request
             for each in self._pending.values()
         )
 
     def say(self, line: bytes) -> Sequence[bytes]:
-        """A line of the client; what of it goes to the owner now."""
+        """Take a line from the client; return what to send to the owner now."""
         frame = read_frame(line) or Frame()
         sent = _Sent(line, frame, read_params(frame))
         if frame.answers is not None and frame.answers not in self._asked:
-            return ()  # the process that asked is gone
+            return ()  # the process that sent the request is gone
         if frame.method == "notifications/initialized":
             self._initialized = sent
         elif frame.method == "notifications/cancelled":
@@ -146,12 +143,12 @@ class Conversation:
         return self._send([sent]) if self._attached else ()
 
     def _forget(self, id: Id | None) -> None:
-        """Wait no longer for an answer."""
+        """Stop waiting for an answer."""
         self._pending.pop(id, None)
         self._streams.discard(id or "")
 
     def _send(self, lines: Iterable[_Sent]) -> list[bytes]:
-        """Count lines as they go to the owner."""
+        """Count lines as they are sent to the owner."""
         going = []
         for each in lines:
             self._sent += 1
@@ -160,7 +157,7 @@ class Conversation:
         return going
 
     def hear(self, line: bytes) -> Passed:
-        """A line of the owner; what the client gets of it, and what the owner hears next."""
+        """Take a line from the owner; return what to send to the client and to the owner."""
         frame = read_frame(line)
         if frame is None:
             return Passed([line])
@@ -177,7 +174,7 @@ class Conversation:
         return Passed([line])
 
     def _hear_unasked(self, frame: Frame, line: bytes) -> Sequence[bytes]:
-        """A request or notification of the owner."""
+        """Handle a request or notification of the owner."""
         if frame.id is not None:
             self._asked.add(frame.id)
         if frame.method == "notifications/subscriptions/acknowledged":
@@ -189,7 +186,7 @@ class Conversation:
         return [line]
 
     def _remember(self, frame: Frame, sent: _Sent) -> None:
-        """Keep what an answer did to the session."""
+        """Remember how an answer changed the session."""
         match sent.frame.method:
             case "initialize":
                 self._initialize = sent
@@ -206,10 +203,10 @@ class Conversation:
                         self._repeatable.add(tool.name)
 
     def lose(self, taken: int | None) -> list[bytes]:
-        """The owner is gone; what the client is told of calls that may have written.
+        """Handle the loss of the owner; return answers for calls that may have written.
 
-        ``taken``: how many lines it had taken, where it ended in order and said so; the
-        others never reached it.
+        ``taken``: how many lines it had taken, if it ended gracefully and said so; it never
+        received the others.
         """
         self._attached = False
         answers = []
@@ -226,9 +223,9 @@ class Conversation:
         return answers
 
     def _is_repeatable(self, sent: _Sent) -> bool:
-        """Whether a line may be sent once more.
+        """Whether a line may be sent again.
 
-        The names of both arguments are reserved: no tool takes them for something else.
+        The names of both arguments are reserved: no tool uses them otherwise.
         """
         if sent.frame.method != "tools/call" or sent.params.name in self._repeatable:
             return True
@@ -237,21 +234,21 @@ class Conversation:
         return given.dry_run is True or (isinstance(key, str) and bool(key))
 
     def attach(self) -> Sequence[bytes]:
-        """There is an owner; what it must hear first."""
+        """Connect to a new owner; return what to send to it first."""
         self._sent = 0
         if self._initialize is None:
             return self._catch_up()
         return self._repeat([self._initialize])
 
     def _repeat(self, lines: Iterable[_Sent]) -> list[bytes]:
-        """Say again what was answered before; nobody waits for these answers."""
+        """Repeat the handshake; its answers are not passed on."""
         again = list(lines)
         for each in again:
             self._repeated[each.frame.id or ""] = each
         return self._send(again)
 
     def _catch_up(self) -> list[bytes]:
-        """After the handshake: what stands, and what waits for an answer."""
+        """After the handshake, restore subscriptions and send unanswered requests again."""
         self._attached = True
         going = self._repeat(self._standing.values()) + self._send(self._pending.values())
         for key, each in list(self._pending.items()):
@@ -260,7 +257,7 @@ class Conversation:
         return going
 
     def _hear_again(self, frame: Frame, repeated: _Sent) -> Passed:
-        """An answer that the client had before. What it may have missed, it is told now."""
+        """Handle an answer that the client already had, and send what it may have missed."""
         if repeated is self._initialize:
             begin = [] if self._initialized is None else self._send([self._initialized])
             can = _read(frame, _Welcome).capabilities
@@ -273,7 +270,7 @@ class Conversation:
         return Passed([notification(_UPDATED, {"uri": repeated.params.uri})])
 
     def refuse(self, message: str, data: Mapping[str, object]) -> list[bytes]:
-        """There is no owner and none is in sight: an answer to everything that waits."""
+        """Refuse all waiting requests, because no owner was found."""
         refused = [
             error_answer(each.frame.id, _SERVER_ERROR, message, data)
             for each in self._pending.values()
@@ -284,7 +281,7 @@ class Conversation:
 
 
 def _missed_lists(can: _Capabilities) -> list[bytes]:
-    """Another process read the project anew: its lists may be others."""
+    """Return list-changed notifications: the new process read the project again."""
     return [
         notification(method, {})
         for method, announced in (
@@ -296,7 +293,7 @@ def _missed_lists(can: _Capabilities) -> list[bytes]:
 
 
 def _missed_on_stream(stream: Id, wanted: Mapping[str, object]) -> list[bytes]:
-    """The same for a stream of changes: everything that it is about may have changed."""
+    """The same for a stream of changes: everything that it watches may have changed."""
     meta = {"_meta": {_SUBSCRIPTION: stream}}
     uris = wanted.get("resourceSubscriptions")
     missed = [
@@ -311,11 +308,11 @@ def _missed_on_stream(stream: Id, wanted: Mapping[str, object]) -> list[bytes]:
 
 
 def _unknown_outcome(sent: _Sent) -> bytes:
-    """The answer to a request that was running when its owner ended, and can't be repeated."""
+    """Answer a request that was running when its owner ended and can't be repeated."""
     if sent.frame.method != "tools/call":
         message = (
             f"the process that served this project ended {_ATTEMPTS} times during this request, "
-            "so it is not tried again"
+            "so it is not retried"
         )
         return error_answer(sent.frame.id, _SERVER_ERROR, message, {"code": "interrupted"})
     text = (
@@ -334,7 +331,7 @@ def _unknown_outcome(sent: _Sent) -> bytes:
 
 
 def _read(frame: Frame, type: type[_T]) -> _T:
-    """A result as far as it matters here; an odd one says nothing."""
+    """Decode a result as far as needed; an odd one counts as empty."""
     return _decode(frame.result, type)
 
 

@@ -1,7 +1,4 @@
-"""JSON-RPC messages, read only as far as whoever passes them on must know them.
-
-Lines out of a stream of bytes, each of them bounded.
-"""
+"""JSON-RPC messages, decoded only as far as a relay needs, and bounded lines of a stream."""
 
 from __future__ import annotations
 
@@ -25,21 +22,21 @@ class Frame(msgspec.Struct, frozen=True):
 
     @property
     def is_request(self) -> bool:
-        """Whether somebody waits for an answer to it."""
+        """Whether the sender waits for an answer."""
         return self.method is not None and self.id is not None
 
     @property
     def answers(self) -> Id | None:
-        """Which request this is the answer to."""
+        """The id of the request that this answers."""
         return self.id if self.method is None else None
 
     def __repr__(self) -> str:
-        """Nothing of what it says, which may hold a token."""
+        """Hide the content, which may contain a token."""
         return f"Frame({self.method})"
 
 
 class Params(msgspec.Struct, frozen=True):
-    """What the parameters of some methods say, as far as it matters on the way."""
+    """The parameters of some methods, as far as a relay needs them."""
 
     name: str = ""
     uri: str = ""
@@ -48,7 +45,7 @@ class Params(msgspec.Struct, frozen=True):
     notifications: Mapping[str, object] = {}
 
     def __repr__(self) -> str:
-        """Nothing of what it says, which may hold a token."""
+        """Hide the content, which may contain a token."""
         return "Params(…)"
 
 
@@ -57,7 +54,7 @@ _params = msgspec.json.Decoder(Params)
 
 
 def read_frame(line: bytes) -> Frame | None:
-    """What a line is; None for anything but a message, which its receiver will answer."""
+    """Decode a line; None if it isn't a message (its receiver will answer that)."""
     try:
         return _frames.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -65,7 +62,7 @@ def read_frame(line: bytes) -> Frame | None:
 
 
 def read_large_frame(line: bytes) -> Frame | None:
-    """The same for a large line, in a thread; one that its receiver refuses is not looked at."""
+    """The same for a large line, in a thread; one that its receiver would refuse isn't decoded."""
     try:
         scan_json(line)
     except ValueError:
@@ -74,7 +71,7 @@ def read_large_frame(line: bytes) -> Frame | None:
 
 
 def read_params(frame: Frame) -> Params:
-    """The parameters of a message; of odd ones nothing is known."""
+    """Decode the parameters of a message; odd ones count as empty."""
     try:
         return _params.decode(frame.params)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -82,26 +79,25 @@ def read_params(frame: Frame) -> Params:
 
 
 def notification(method: str, params: Mapping[str, object]) -> bytes:
-    """A notification."""
     return msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params})
 
 
 def error_answer(id: Id | None, code: int, message: str, data: Mapping[str, object]) -> bytes:
-    """An answer that is an error of the protocol."""
+    """Make an answer that is a protocol error."""
     error = {"code": code, "message": message, "data": data}
     return msgspec.json.encode({"jsonrpc": "2.0", "id": id, "error": error})
 
 
 MAX_LINE: Final = 32 << 20
-"""Bytes of one message."""
+"""The most bytes of one message."""
 
 
 class LineTooLongError(Exception):
-    """A line of more than MAX_LINE bytes came, and was left out."""
+    """A line of more than MAX_LINE bytes was skipped."""
 
 
 class LineReader:
-    """The lines of a stream, without their ends; empty ones are left out."""
+    """The lines of a stream, without line ends and empty lines."""
 
     def __init__(
         self,
@@ -110,10 +106,10 @@ class LineReader:
         keep_rest: bool = False,
         longest: int = MAX_LINE,
     ) -> None:
-        """``read`` gives some bytes, and none at the end.
+        """``read`` returns some bytes, and none at the end.
 
-        What stands after the last line's end is a line with ``keep_rest``, and otherwise one
-        that was cut off, which nobody gets to see.
+        Bytes after the last line end are a line with ``keep_rest``; otherwise they were cut off
+        and are dropped.
         """
         self._read = read
         self._keep_rest = keep_rest
@@ -123,7 +119,7 @@ class LineReader:
         self._ended = False
 
     async def next(self) -> bytes | None:
-        """The next line, None at the end; LineTooLongError for one that is not given out."""
+        """Return the next line, None at the end; raise LineTooLongError for a skipped one."""
         while True:
             end = self._buffer.find(b"\n", self._searched)
             if end > self._longest:
@@ -143,7 +139,7 @@ class LineReader:
                 return rest if rest and self._keep_rest else None
 
     async def _fill(self) -> bool:
-        """Read some more; whether there was any."""
+        """Read more bytes; return whether there were any."""
         block = b"" if self._ended else await self._read()
         self._ended = not block
         self._buffer += block
@@ -156,7 +152,7 @@ class LineReader:
         return taken
 
     async def _skip(self) -> None:
-        """Leave out everything up to the next end of a line."""
+        """Skip everything up to the next line end."""
         while (end := self._buffer.find(b"\n")) < 0:
             self._take(len(self._buffer))
             if not await self._fill():

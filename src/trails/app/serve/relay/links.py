@@ -1,16 +1,12 @@
-"""A front's connection to the ``mcp`` socket of an owner.
+"""Connections between a front and an owner: their opening lines, and what callers must show.
 
-The lines that an owner and a front exchange around a session on the ``mcp`` socket.
+On the ``mcp`` socket, a connection begins with a Hello, answered by a Welcome, then carries
+JSON-RPC, one message a line; an owner that ends gracefully says Goodbye.
 
-A connection begins with a Hello, answered by a Welcome. Then it carries JSON-RPC, one
-message a line. An owner that ends in order says Goodbye.
-
-Ways into an owner: what is asked of whoever comes in by each.
-
-An owner's ports are such ways. Its ``http`` socket has as many as there are programs behind
-it: a connection there begins with one line, an Arrival, in which a front says what *it* was
-told to ask of its clients, or the command line that it acts for whoever owns the files.
-Everything after that line is HTTP, so nothing that a client sends can be taken for it.
+On the ``http`` socket, a connection begins with one line, a Preamble: a front says what it
+requires of its clients, or the command line shows the owner's key. Everything after that line
+is HTTP, so nothing that a client sends can be mistaken for a Preamble. A ``Listener`` is one
+way in, with the credentials that it requires.
 """
 
 from __future__ import annotations
@@ -37,19 +33,19 @@ _GOODBYE: Final = b'{"goodbye":'
 
 
 class Hello(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a front asks for: a session on a graph, or, without one, to know when the owner ends."""
+    """A front's first line: it wants a session on a graph or, without one, to watch the owner."""
 
     graph: str | None = None
     scopes: tuple[Scope, ...] = ("runtime",)
-    """What the client may use at most."""
+    """The most that the client may use."""
     token: Secret | None = None
-    """What the front presents for its client."""
+    """The token that the front presents for its client."""
     wanted: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")] = ""
-    """The hash, in hexadecimal, of a token that the front wants from its client; or nothing."""
+    """The hash (hexadecimal) of a token that the front requires of its client, if any."""
 
 
 class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The answer: all is well, or why there is no session."""
+    """The answer: accepted, or why there is no session."""
 
     code: str = ""
     message: str = ""
@@ -57,18 +53,18 @@ class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Goodbye(msgspec.Struct, frozen=True):
-    """The last line of an owner: how many lines of JSON-RPC it took. They are all answered."""
+    """An owner's last line: how many JSON-RPC lines it took, all of which are answered."""
 
     goodbye: int
 
 
 def write_hello(hello: Hello) -> bytes:
-    """A hello as a line; it goes into a socket of this user and nowhere else."""
+    """Encode a hello; it is only sent to a socket of this user."""
     return msgspec.json.encode(hello, enc_hook=_reveal)
 
 
 def read_hello(line: bytes) -> Hello:
-    """The hello that a line is, or msgspec's error."""
+    """Decode a hello; raises msgspec's errors."""
     return msgspec.json.decode(line, type=Hello, dec_hook=_conceal)
 
 
@@ -81,11 +77,11 @@ def _reveal(value: object) -> object:
 def _conceal(kind: type, value: object) -> object:
     if kind is Secret and isinstance(value, str):
         return Secret(value)
-    raise ValueError("a token is a text")
+    raise ValueError("a token must be a string")
 
 
 def read_goodbye(line: bytes) -> Goodbye | None:
-    """Whether a line is the owner's last."""
+    """Return the Goodbye that a line is, or None."""
     return msgspec.json.decode(line, type=Goodbye) if line.startswith(_GOODBYE) else None
 
 
@@ -95,7 +91,7 @@ _PATIENCE: Final = 10.0
 
 
 class SessionRefusedError(TrailsError):
-    """An owner has no session for this front; the code is the one that it gave."""
+    """An owner refused the session; the code is the owner's."""
 
     def __init__(self, welcome: Welcome) -> None:
         super().__init__(welcome.message, **welcome.data)
@@ -110,11 +106,11 @@ class Link:
         self._writer = writer
         self.welcome = Welcome()
         self.goodbye: Goodbye | None = None
-        """What the owner said at the end, if it ended in order."""
+        """The owner's goodbye, if it ended gracefully."""
 
     @classmethod
     async def open(cls, address: OwnerAddress, hello: Hello) -> Self:
-        """Connect; OSError when nobody is there, RefusedError when the owner says no."""
+        """Connect; raise OSError if there is no owner, SessionRefusedError if it refuses."""
         reader, writer = await connect_streams(address.mcp)
         link = cls(reader, writer)
         try:
@@ -136,13 +132,13 @@ class Link:
         return welcome
 
     async def send(self, lines: Sequence[bytes]) -> None:
-        """Send lines; OSError when the owner is gone."""
+        """Send lines; raise OSError if the owner is gone."""
         if lines:
             self._writer.write(b"\n".join(lines) + b"\n")
             await self._writer.drain()
 
     async def next(self) -> bytes | None:
-        """The next line, or None when the owner is gone."""
+        """Return the next line, or None if the owner is gone."""
         try:
             line = await self._lines.next()
         except (OSError, LineTooLongError):
@@ -152,28 +148,27 @@ class Link:
         return None if self.goodbye is not None else line
 
     def close(self) -> None:
-        """Let go of it."""
         self._writer.close()
 
 
 class Preamble(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The first line of a connection to the ``http`` socket: on whose behalf it comes."""
+    """The first line of a connection to the ``http`` socket: who it acts for."""
 
     bind: Bind = Bind()
     scopes: frozenset[Scope] = LOCAL.scopes
-    """All that anybody gets there."""
+    """The most that any caller may use there."""
     token: str = ""
-    """What may be kept of the token that the front was started with, in hexadecimal."""
+    """The hash (hexadecimal) of the token that the front was started with."""
     operator: str = ""
-    """The owner's key, from whoever may read its file."""
+    """The owner's key, known to those who may read its file."""
 
     def line(self) -> bytes:
-        """As it is sent."""
+        """Return the line as it is sent."""
         return msgspec.json.encode(self) + b"\n"
 
 
 class Listener:
-    """One way in."""
+    """One way in, with the credentials that it requires."""
 
     def __init__(
         self, policy: HostPolicy, authenticator: Authenticator, *, operator: bool = False
@@ -183,7 +178,7 @@ class Listener:
         self.operator = operator
 
     def recognise(self, authorization: bytes | None) -> Actor | None:
-        """Who asks, where that is known at once; None where it has to be found out."""
+        """Return the caller if it is known at once; None if it must be verified."""
         if self.operator and authorization is None:
             return OPERATOR
         actor = self.authenticator.recognise(authorization)
@@ -192,7 +187,7 @@ class Listener:
         return None
 
     async def identify(self, authorization: bytes | None) -> Actor | Failure:
-        """Who asks; where credentials were promised to be asked for, nobody without one."""
+        """Identify the caller; if credentials are required, refuse requests without one."""
         if self.operator and authorization is None:
             return OPERATOR
         actor = await self.authenticator.bearer(authorization)
@@ -201,13 +196,13 @@ class Listener:
         return Failure(
             "unauthenticated",
             "unauthenticated",
-            "this address asks for credentials, and the process that serves the project knows of "
+            "this address requires credentials, but the process that serves the project has "
             "none: it was started before they were configured. Restart it",
         )
 
 
-class Entrances:
-    """All ways into one owner; ``main`` is what its own ports have."""
+class Listeners:
+    """All ways into one owner; ``main`` is that of its own ports."""
 
     def __init__(self, main: Listener, key: Secret) -> None:
         self.main = main
@@ -215,7 +210,7 @@ class Entrances:
         self._known = lru_cache(64)(self._open)
 
     def admit(self, line: bytes) -> Listener | None:
-        """The way in that an Arrival asks for; None where it is none."""
+        """Return the way in for a Preamble; None if it is invalid."""
         return self._known(line)
 
     def _open(self, line: bytes) -> Listener | None:

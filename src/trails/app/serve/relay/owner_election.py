@@ -1,4 +1,4 @@
-"""Find the owner of a folder, or become it: whichever is possible first."""
+"""Find the owner of a folder, or become it, whichever is possible first."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SHORTEST: Final = 0.01
 _LONGEST: Final = 0.25
 """Seconds between two attempts."""
 _SOON: Final = 1.0
-"""Seconds of waiting of which nobody needs to be told."""
+"""Seconds of waiting that are not reported."""
 _PATIENCE: Final = 10.0
 """Seconds that a command waits for a folder."""
 _HOPELESS: Final = {"elsewhere": 0.0, "orphaned": _PATIENCE, "unreachable": _PATIENCE}
-"""Seconds after which waiting has no use, by the reason of the lock."""
+"""Seconds after which waiting is useless, by the reason of the lock."""
 
 _T = TypeVar("_T")
 
@@ -29,19 +29,18 @@ _T = TypeVar("_T")
 async def attach(
     folder: Path,
     connect: Callable[[OwnerAddress], Awaitable[_T]],
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     wait: Callable[[float, LockedError], Awaitable[None]] | None = None,
 ) -> Ownership | _T:
-    """Own a folder, or be connected to its owner.
+    """Own a folder, or connect to its owner.
 
-    While neither is possible, because another process starts, ends, or has the folder for
-    itself, ``wait`` is told after each attempt for how many seconds that has been so, and why;
-    ``tell`` reports it once. LockedError where the lock is held by a process that this one can
-    never reach.
+    While neither is possible, because another process starts, ends or uses the folder alone,
+    ``wait`` is called after each attempt with the seconds waited and the reason; ``report`` reports
+    it once. Raises LockedError if this process can never reach the one that holds the lock.
     """
     began = monotonic()
     pause = _SHORTEST
-    told = False
+    reported = False
     while True:
         try:
             return Ownership(folder / DATA_FOLDER, patience=0)
@@ -52,23 +51,22 @@ async def attach(
             try:
                 return await connect(address)
             except OSError:
-                pass  # it is ending, or gone since its file was read
+                pass  # it is ending, or has ended since its file was read
         waited = monotonic() - began
-        _check_hope(locked, waited)
-        if waited > _SOON and not told:
-            told = True
-            tell(f"waiting: {locked.message}")
+        _check_waiting(locked, waited)
+        if waited > _SOON and not reported:
+            reported = True
+            report(f"waiting: {locked.message}")
         if wait is not None:
             await wait(waited, locked)
         await asyncio.sleep(pause)
         pause = min(pause * 1.5, _LONGEST)
 
 
-def own_or_find(folder: Path, tell: Callable[[str], None]) -> Ownership | OwnerAddress:
+def own_or_find(folder: Path, report: Callable[[str], None]) -> Ownership | OwnerAddress:
     """Own a folder for a while, or find the process that serves it.
 
-    A process that has just become the owner needs a moment until it serves; LockedError tells
-    of one that does not.
+    A new owner needs a moment until it serves; LockedError reports one that does not.
     """
     began = monotonic()
     while True:
@@ -78,13 +76,13 @@ def own_or_find(folder: Path, tell: Callable[[str], None]) -> Ownership | OwnerA
         try:
             return Ownership(folder / DATA_FOLDER)
         except LockedError as locked:
-            _check_hope(locked, waited := monotonic() - began)
+            _check_waiting(locked, waited := monotonic() - began)
             if waited > _PATIENCE:
                 raise
-            tell(f"waiting for process {locked.data['pid']}, which has this project open")
+            report(f"waiting for process {locked.data['pid']}, which has this project open")
 
 
-def _check_hope(locked: LockedError, waited: float) -> None:
-    """Stop waiting for a lock that waiting does not free."""
+def _check_waiting(locked: LockedError, waited: float) -> None:
+    """Stop waiting for a lock that will not be released."""
     if waited >= _HOPELESS.get(str(locked.data["reason"]), float("inf")):
         raise locked

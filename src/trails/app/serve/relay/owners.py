@@ -1,10 +1,8 @@
-"""Who owns a project folder, and how to reach it.
+"""The record of a folder's owner, and how to reach it.
 
-Reading never takes the lock, so it disturbs nobody who is about to take it. What is read
-may be out of date: only a connection proves that an owner is there.
-
-The record names the file that it was written into. A copy of the folder has the same text in
-another file, so nobody who opens the copy is led to the owner of the original.
+Reading never takes the lock. A record may be out of date: only a connection proves that the
+owner exists. A record names the file that it was written to, so a copy of the folder does not
+lead to the owner of the original.
 """
 
 from __future__ import annotations
@@ -29,14 +27,14 @@ _PID_NAMESPACE: Final = Path("/proc/self/ns/pid")
 
 
 class FileId(NamedTuple):
-    """Which file this is, whatever its path; no two files have the same id while they exist."""
+    """Identifies a file, whatever its path; unique among existing files."""
 
     device: int
     inode: int
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """Where process ids mean something: one boot of one machine, one container of it."""
+    """The scope of process ids: one boot of one machine, one container."""
 
     host: str = ""
     boot: str = ""
@@ -48,57 +46,57 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the process that owns a folder says of itself."""
+    """What the process that owns a folder publishes."""
 
     pid: int
     http: str | None = None
     mcp: str | None = None
-    """Unix sockets; None in a program that opened the folder for itself alone."""
+    """Unix sockets; None if the program does not serve others."""
     key: str = ""
-    """What whoever may read this shows to act as the operator."""
+    """The key that lets its reader act as the operator."""
     file: FileId = FileId(0, 0)
-    """The file that this was written into."""
+    """The file that this was written to."""
     machine: Machine = Machine()
 
     def __repr__(self) -> str:
-        """Without the key."""
+        """Hide the key."""
         return f"Owner({self.pid}, {self.http!r}, {self.mcp!r})"
 
 
 class OwnerAddress(msgspec.Struct, frozen=True):
-    """An owner that serves others: its process, and the Unix sockets that it listens on."""
+    """An owner that serves others: its process, and its Unix sockets."""
 
     pid: int
     http: str
     """The whole HTTP interface: REST and MCP."""
     mcp: str
-    """One MCP session a connection, opened by a line that says which graph."""
+    """One MCP session per connection; the first line names the graph."""
     key: Secret = Secret("")
-    """What makes whoever shows it the operator."""
+    """The key that makes a request act as the operator."""
 
 
 @cache
 def this_machine() -> Machine:
-    """The machine and container that this process runs in."""
+    """Return the machine and container of this process."""
     try:
         boot = _BOOT_ID.read_text(encoding="ascii").strip()
         namespace = _PID_NAMESPACE.stat().st_ino
-    except OSError:  # a system without them has no containers to tell apart either
+    except OSError:  # a system without them has no containers either
         boot, namespace = "", 0
     return Machine(socket.gethostname(), boot, namespace)
 
 
 def identify(descriptor: int) -> FileId:
-    """The id of an open file."""
+    """Return the id of an open file."""
     found = os.fstat(descriptor)
     return FileId(found.st_dev, found.st_ino)
 
 
 def read_owner(data: Path) -> Owner | None:
-    """The owner that a data folder names: perhaps one that is gone.
+    """Return the owner that a data folder names; it may have ended.
 
-    A file that another user wrote, or could write, is refused: it decides where commands send
-    their tokens.
+    A file that another user wrote or could write is refused: it decides where commands send their
+    tokens.
     """
     path = data / OWNER_FILE
     try:
@@ -113,7 +111,7 @@ def read_owner(data: Path) -> Owner | None:
 
 
 def decode_owner(text: bytes, file: FileId) -> Owner | None:
-    """What a file says; None where that was copied from another file, or is unreadable."""
+    """Decode a record; None if it was copied from another file or can't be read."""
     try:
         owner = msgspec.json.decode(text, type=Owner)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -122,7 +120,7 @@ def decode_owner(text: bytes, file: FileId) -> Owner | None:
 
 
 def unusable_file(path: Path, error: OSError) -> StorageError:
-    """Why the file of a folder's owner can't be opened."""
+    """Explain why the owner file of a folder can't be opened."""
     return StorageError(
         f"can't open {path}: {error.strerror or error}. Run this as the user who owns the "
         "project's files, or give them to this user with 'chown -R'"
@@ -130,7 +128,7 @@ def unusable_file(path: Path, error: OSError) -> StorageError:
 
 
 def find_owner(folder: Path) -> OwnerAddress | None:
-    """The process that serves a project folder to others on this machine, if one does."""
+    """Return the process that serves a project folder on this machine, if there is one."""
     owner = read_owner(Path(folder) / _DATA_FOLDER)
     if owner is None or owner.http is None or owner.mcp is None:
         return None
@@ -143,7 +141,6 @@ def find_owner(folder: Path) -> OwnerAddress | None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is such a process."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

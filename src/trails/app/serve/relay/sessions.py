@@ -1,19 +1,16 @@
-"""The owner's side of the ``mcp`` socket: one session a connection.
+"""The owner's side of the ``mcp`` socket: one MCP session per connection.
 
-A connection to the ``mcp`` socket as its owner sees it: lines, and which requests run.
-
-Who sits at the other end of a session of lines, request by request.
-
-A front says what its process was started with: scopes, a token that it presents for its
-client (``TRAILS_TOKEN``), and the hash of one that it wants from it (``TRAILS_MCP_TOKEN``).
-Any process of the same user can connect and say anything. So what it says can only narrow
-what its session may do, but for one case: where this project asks nobody for a credential,
-the token that the front wants is one, as it would be if that process had the folder to itself.
+A front announces what its process was started with: scopes, a token that it presents for its
+client (``TRAILS_TOKEN``), and the hash of one that it requires (``TRAILS_MCP_TOKEN``). Any
+process of the same user can connect and claim anything, so these claims can only narrow what
+the session may do. One exception: if the project requires no credentials, the token that the
+front requires counts as one, as it would if that process owned the folder.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from hmac import compare_digest
@@ -40,13 +37,14 @@ from trails.model.results import Failure
 from trails.request.authenticate import WANTED, Authenticator, hash_of, refuse_token
 from trails.surfaces.mcp.streams import serve_stream
 
+_logger: Final = logging.getLogger("trails")
 _BLOCK: Final = 1 << 16
 _AHEAD: Final = 16
-"""Lines that are read before somebody takes them."""
+"""Lines that are read in advance."""
 
 
 class RelayConnection:
-    """One front's lines. A line is taken when ``receive`` gives it, and then it is answered."""
+    """The lines of one front; one that ``receive`` has returned counts as taken."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._lines = LineReader(lambda: reader.read(_BLOCK))
@@ -63,7 +61,7 @@ class RelayConnection:
         self._idle.set()
 
     async def _read(self) -> None:
-        with suppress(OSError, LineTooLongError):  # a front sends none that are too long
+        with suppress(OSError, LineTooLongError):  # a front never sends one that is too long
             while (line := await self._lines.next()) is not None:
                 await self._inbox.put(line)
                 if is_large(line):
@@ -71,12 +69,12 @@ class RelayConnection:
         await self._inbox.put(None)
 
     def begin(self, answered: Callable[[], None]) -> None:
-        """The session begins: lines are counted, and the first answer is told."""
+        """Start the session: count lines, and signal the first answer."""
         self._taken = 0
         self._answered = answered
 
     async def receive(self) -> bytes | None:
-        """The next line, or None when there are no more: the front or the owner ends."""
+        """Return the next line; None when the front or the owner ends."""
         line = None if self._gone else await self._inbox.get()
         if line is None:
             if self._ending and not self._gone:
@@ -97,7 +95,7 @@ class RelayConnection:
         return line
 
     async def answer(self, line: bytes) -> None:
-        """Send a line of the session; after the goodbye there is nobody for it."""
+        """Send a line of the session; after the goodbye, drop it."""
         if self._gone:
             return
         await self._write(line)
@@ -113,9 +111,9 @@ class RelayConnection:
             self._idle.set()
 
     def end(self, grace: float) -> None:
-        """Take no more lines; those that were taken have ``grace`` seconds to be answered.
+        """Take no more lines; those taken have ``grace`` seconds to be answered.
 
-        What waits was never taken, and its front will say it again.
+        Lines that were not taken are sent again by the front to the next owner.
         """
         self._ending = True
         self._grace = grace
@@ -125,7 +123,7 @@ class RelayConnection:
         self._inbox.put_nowait(None)
 
     async def _leave(self) -> None:
-        """Wait for what runs, then tell how far the front's lines were taken."""
+        """Wait for active requests, then say how many lines were taken."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._grace):
                 await self._idle.wait()
@@ -134,7 +132,7 @@ class RelayConnection:
         self._gone = True
 
     async def send(self, greeting: msgspec.Struct) -> None:
-        """Send a line that is not part of the session."""
+        """Send a line outside the session."""
         await self._write(msgspec.json.encode(greeting))
 
     async def _write(self, line: bytes) -> None:
@@ -142,26 +140,25 @@ class RelayConnection:
         await self._writer.drain()
 
     def close(self) -> None:
-        """Let go of the connection."""
         self._reading.cancel()
         self._writer.close()
 
 
 class SessionCallers:
-    """The sender of each message of one session."""
+    """Identifies the sender of each message of one session."""
 
     def __init__(self, authenticator: Authenticator, hello: Hello) -> None:
         self._authenticator = authenticator
         self._scopes = frozenset(hello.scopes)
         self._wanted = bytes.fromhex(hello.wanted) if hello.wanted else None
-        self.standing = hello.token
-        """What counts as presented where a message carries no token."""
+        self.default_token = hello.token
+        """The credential of messages that carry no token."""
 
     async def resolve(self, token: Secret | None, *, begins: bool) -> Actor | Failure:
-        """Who sends a message; the token that begins a session stands for what follows."""
-        actor = await self._judge(self.standing if token is None else token)
+        """Identify a message's sender; the token of the first message holds for later ones."""
+        actor = await self._judge(self.default_token if token is None else token)
         if begins and token is not None and not isinstance(actor, Failure):
-            self.standing = token
+            self.default_token = token
         return actor
 
     async def _judge(self, token: Secret | None) -> Actor | Failure:
@@ -172,16 +169,16 @@ class SessionCallers:
         return msgspec.structs.replace(LOCAL, scopes=self._scopes, credential=WANTED)
 
     def is_current(self, actor: Actor) -> bool:
-        """Whether an actor would be resolved again."""
+        """Whether an actor's credential is still valid."""
         return self._authenticator.is_current(actor)
 
 
 _FAREWELL: Final = 1.0
-"""Seconds that a front has to take the goodbye."""
+"""Seconds that a front has to read the goodbye."""
 
 
 def access_lines(app: App, authenticator: Authenticator) -> list[str]:
-    """Who may do what on the graphs that are served."""
+    """Describe who may do what on the served graphs."""
     served = [name for name in app.settings.graphs if name not in app.quarantined]
     modes = {name: app.policies.judge(name).mode for name in served}
     return describe_access(modes, guarded=authenticator.required)
@@ -195,12 +192,10 @@ class RelaySessions:
         graphs: ServedGraphs,
         app: App,
         authenticator: Authenticator,
-        tell: Callable[[str], None],
     ) -> None:
         self._graphs = graphs
         self._app = app
         self._authenticator = authenticator
-        self._tell = tell
         self._large = LargeBodies()
         self._running: dict[asyncio.Task[None], RelayConnection] = {}
         self._ending = False
@@ -208,7 +203,7 @@ class RelaySessions:
         """Set when a session was answered for the first time."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, from hello to goodbye."""
+        """Serve one connection, from hello to goodbye."""
         task = asyncio.current_task()
         if task is None or self._ending or not is_same_user(writer.get_extra_info("socket")):
             writer.close()
@@ -218,9 +213,8 @@ class RelaySessions:
             await self._serve(connection)
         except* OSError:
             pass  # the front is gone
-        except* Exception as group:  # noqa: BLE001 - a session ends, the others go on
-            names = {type(each).__name__ for each in group.exceptions}
-            self._tell(f"a session failed: {', '.join(sorted(names))}")
+        except* Exception as group:
+            _logger.exception("An MCP session failed; the other sessions continue.", exc_info=group)
         finally:
             del self._running[task]
             connection.close()
@@ -232,12 +226,12 @@ class RelaySessions:
         try:
             hello = read_hello(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            await connection.send(Welcome("hello", f"this is not a hello: {error}"))
+            await connection.send(Welcome("hello", f"invalid hello: {error}"))
             return
         if hello.graph is None:
             reasons = {name: each.message for name, each in self._app.quarantined.items()}
-            told = access_lines(self._app, self._authenticator)
-            await connection.send(Welcome(data={"quarantined": reasons, "access": told}))
+            access = access_lines(self._app, self._authenticator)
+            await connection.send(Welcome(data={"quarantined": reasons, "access": access}))
             await connection.receive()
             return
         found = self._graphs.get(hello.graph)
@@ -259,7 +253,7 @@ class RelaySessions:
         )
 
     async def end(self, grace: float) -> None:
-        """Let running calls finish within ``grace`` seconds, say goodbye, end all connections."""
+        """Let active calls finish within ``grace`` seconds, say goodbye, close all connections."""
         self._ending = True
         for connection in self._running.values():
             connection.end(grace)

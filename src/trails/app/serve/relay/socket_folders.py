@@ -1,7 +1,8 @@
-"""The folder of an owner's sockets: private, with a short path, gone when the owner is.
+"""The folder of an owner's sockets: private, with a short path, removed with the owner.
 
-A socket's path has 108 bytes at most, and a project may lie deeper than that; so sockets
-are never inside the project.
+The path of a socket is limited to 108 bytes, and a project may be deeper than that, so
+sockets are never inside the project. A socket or file of another user is refused: tokens are
+sent there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from trails.errors import StorageError
 
 _PREFIX: Final = "trails-owner-"
 _LONGEST: Final = 100
-"""Bytes of a socket's path, with a little room to the kernel's limit of 107."""
+"""The most bytes of a socket's path, a little below the kernel's limit of 107."""
 _NAMES: Final = ("http", "mcp")
 
 
@@ -35,14 +36,14 @@ class SocketFolder:
         self.mcp_socket = _listen(self.mcp)
 
     def remove(self) -> None:
-        """Close the sockets and take the folder away."""
+        """Close the sockets and remove the folder."""
         self.http_socket.close()
         self.mcp_socket.close()
         _remove(self.path)
 
 
 def remove_debris(socket_path: str | None) -> None:
-    """Take away what an owner that is dead left behind: the folder of a socket it named."""
+    """Remove the socket folder that a dead owner left behind."""
     if socket_path is None or _is_answered(socket_path):
         return
     folder = Path(socket_path).parent
@@ -53,13 +54,12 @@ def remove_debris(socket_path: str | None) -> None:
 
 
 def _is_answered(path: str) -> bool:
-    """Whether a process listens on a socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(0)
         try:
             sock.connect(path)
         except BlockingIOError:
-            return True  # it has a queue, which is full
+            return True  # it listens, but its queue is full
         except (OSError, ValueError):
             return False
     return True
@@ -73,7 +73,7 @@ def _remove(folder: Path) -> None:
 
 
 def _make_folder() -> Path:
-    """A new folder with mode 0700, in the first place that is writable and not too deep."""
+    """Make a folder with mode 0700 in the first place that is writable and not too deep."""
     places = [os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp"]  # noqa: S108
     for place in places:
         room = _LONGEST - len(os.fsencode(place)) - len(f"/{_PREFIX}12345678/http")
@@ -97,7 +97,7 @@ def _listen(path: str) -> socket.socket:
 
 
 def peer_uid(sock: socket.socket) -> int:
-    """The user that runs the other side of a Unix socket."""
+    """Return the user of the process at the other end of a Unix socket."""
     size = struct.calcsize("3i")
     given = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     _, uid, _ = struct.unpack("3i", given)
@@ -110,9 +110,9 @@ def is_same_user(sock: socket.socket) -> bool:
 
 
 def check_private(path: Path, found: os.stat_result, is_kind: Callable[[int], bool]) -> None:
-    """Refuse what another user made or can change: tokens are sent where it points."""
+    """Refuse a file that another user made or can change: tokens are sent where it points."""
     if not is_kind(found.st_mode):
-        raise StorageError(f"{path} is not what Trails made there; remove it, then try again")
+        raise StorageError(f"{path} was not made by Trails; remove it, then retry")
     if found.st_uid not in {os.geteuid(), 0}:
         raise StorageError(
             f"{path} belongs to another user (uid {found.st_uid}), so it is not used: a command "
@@ -131,12 +131,12 @@ def check_private(path: Path, found: os.stat_result, is_kind: Callable[[int], bo
 def check_socket_folder(socket_path: str) -> None:
     """Refuse sockets in a folder that another user made or can change."""
     folder = Path(socket_path).parent
-    with suppress(FileNotFoundError):  # connecting says so
+    with suppress(FileNotFoundError):  # connecting reports that
         check_private(folder, folder.lstat(), stat.S_ISDIR)
 
 
 def connect_socket(path: str, patience: float) -> socket.socket:
-    """A connection to an owner, which is this user or root; nothing is sent to others."""
+    """Connect to an owner; refuse a peer that is neither this user nor root."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.settimeout(patience)
@@ -149,7 +149,7 @@ def connect_socket(path: str, patience: float) -> socket.socket:
 
 
 async def connect_streams(path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection to an owner, as streams; nothing is sent to other users."""
+    """Connect to an owner, as streams; refuse other users."""
     reader, writer = await asyncio.open_unix_connection(path)
     try:
         _check_peer(writer.get_extra_info("socket"), path)

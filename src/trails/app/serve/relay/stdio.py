@@ -1,14 +1,12 @@
-"""``trails serve --stdio``: one client's session, whoever owns the folder.
+"""``trails serve --stdio``: one client's session, whichever process owns the folder.
 
-A front pumps lines between standard streams and the owner's ``mcp`` socket, also when this
-process is the owner. When the owner ends, the front becomes it or finds the next one, and
-the client does not notice.
+A front copies lines between the standard streams and the owner's ``mcp`` socket, even if this
+process is the owner. When the owner ends, the front becomes the owner or finds the next one,
+and the client does not notice.
 
-Standard input and output as a wire that nothing else in this process can touch.
-
-While they are claimed, descriptor 0 is empty and descriptor 1 is standard error: what a
-project's own code reads or prints does not disturb the protocol. Threads do the reading
-and writing, so that pipes, files and terminals work alike and are left as they were.
+While the streams are claimed, descriptor 0 is empty and descriptor 1 is standard error, so a
+project's own code can't disturb the protocol. Threads read and write, so pipes, files and
+terminals all work and keep their modes.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Final
 
-from trails.app.memory import uncollected
+from trails.app.memory import without_gc
 from trails.app.ownership import Ownership
 from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.relay.conversation import Conversation
@@ -38,12 +36,10 @@ from trails.errors import LockedError, TrailsError
 
 _BLOCK: Final = 1 << 16
 _AHEAD: Final = 4
-"""Blocks that are read before somebody takes them."""
+"""Blocks that are read in advance."""
 
 
 class StandardStreams:
-    """The claimed streams."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         sys.stdout.flush()
         self._loop = loop
@@ -60,13 +56,13 @@ class StandardStreams:
             threading.Thread(target=work, name=work.__name__, daemon=True).start()
 
     async def read(self) -> bytes:
-        """Some bytes; none at the end."""
+        """Return some bytes; none at the end."""
         block = await self._blocks.get()
         self._room.release()
         return block
 
     async def write(self, text: bytes) -> None:
-        """Write all of it; OSError when nobody reads any more."""
+        """Write all bytes; raise OSError if the reader is gone."""
         done = self._loop.create_future()
         self._written.put((text, done))
         await done
@@ -82,16 +78,16 @@ class StandardStreams:
             except OSError:
                 block = b""
             self._room.acquire()
-            self._tell_loop(self._blocks.put_nowait, block)
+            self._call_in_loop(self._blocks.put_nowait, block)
 
     def _write_all(self) -> None:
         while True:
             text, done = self._written.get()
             error = self._write(text)
-            self._tell_loop(_settle, done, error)
+            self._call_in_loop(_settle, done, error)
 
-    def _tell_loop(self, function: Callable[..., None], *arguments: object) -> None:
-        with suppress(RuntimeError):  # it is closed: the process ends
+    def _call_in_loop(self, function: Callable[..., None], *arguments: object) -> None:
+        with suppress(RuntimeError):  # it is closed, because the process ends
             self._loop.call_soon_threadsafe(function, *arguments)
 
     def _write(self, text: bytes) -> OSError | None:
@@ -107,7 +103,7 @@ class StandardStreams:
 
 
 def _settle(done: asyncio.Future[None], error: OSError | None) -> None:
-    """Tell whoever waits for a write, if anybody still does."""
+    """Report a finished write, if its caller still waits."""
     if done.done():
         return
     if error is None:
@@ -117,14 +113,14 @@ def _settle(done: asyncio.Future[None], error: OSError | None) -> None:
 
 
 _PATIENCE: Final = 20.0
-"""Seconds without an owner until waiting requests are refused, beside those in which one ends."""
+"""Seconds without an owner until waiting requests are refused, besides those in which one ends."""
 _GRACE: Final = 5.0
-"""Seconds that running requests have when the client has closed its side."""
+"""Seconds that active requests get after the client has closed its side."""
 _BACKLOG: Final = MAX_LINE
-"""Bytes of a client that are taken while there is no owner."""
+"""Bytes taken from a client while there is no owner."""
 _BRIEF: Final = 1.0
 _PAUSE: Final = 0.2
-"""Seconds to wait after a connection that was brief: something may be wrong with it."""
+"""Seconds to wait after a connection that ended quickly: it may be faulty."""
 _INVALID_REQUEST: Final = -32600
 
 
@@ -135,23 +131,23 @@ class StdioFront:
         self,
         folder: Path,
         hello: Hello,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         drain_seconds: float = 5.0,
         *,
         read_only: bool = False,
     ) -> None:
-        """``drain_seconds``: how long an owner lets running calls end."""
+        """``drain_seconds``: how long an owner lets active calls finish."""
         self._patience = _PATIENCE + drain_seconds
         self._folder = folder
         self._read_only = read_only
         self._hello = hello
-        self._tell = tell
+        self._report = report
         self._streams = StandardStreams(asyncio.get_running_loop())
         self._conversation = Conversation()
         self._link: Link | None = None
         self._refused: TrailsError | None = None
         self._moved = asyncio.Event()
-        """Set whenever an answer came, or an owner."""
+        """Set whenever an answer or an owner arrives."""
 
     async def run(self) -> None:
         """Serve until the client is gone."""
@@ -177,7 +173,7 @@ class StdioFront:
             try:
                 line = await lines.next()
             except LineTooLongError:
-                message = f"a message may have {MAX_LINE >> 20} MiB at most; send less at once"
+                message = f"a message may have at most {MAX_LINE >> 20} MiB; send less at once"
                 await self._answer([error_answer(None, _INVALID_REQUEST, message, {})])
                 continue
             if line is None:
@@ -195,7 +191,7 @@ class StdioFront:
         if self._refused is not None:
             await self._refuse(self._refused)
         elif self._link is not None:
-            with suppress(OSError):  # whoever hears it next is told again
+            with suppress(OSError):  # the next owner gets it again
                 await self._link.send(going)
         while self._link is None and self._conversation.waiting > _BACKLOG:
             await self._wait_for_move()
@@ -221,7 +217,7 @@ class StdioFront:
                 try:
                     link = await self._find_owner(stack)
                 except SessionRefusedError as error:
-                    self._tell(error.message)
+                    self._report(error.message)
                     self._refused = error
                     await self._refuse(error)
                     await asyncio.Event().wait()
@@ -238,39 +234,39 @@ class StdioFront:
                     await asyncio.sleep(_PAUSE)
 
     async def _find_owner(self, stack: AsyncExitStack) -> Link:
-        """Be connected to the owner, which may be this process from now on."""
-        found = await attach(self._folder, self._connect, self._tell, self._wait)
+        """Connect to the owner, which may be this process from now on."""
+        found = await attach(self._folder, self._connect, self._report, self._wait)
         if isinstance(found, Link):
             return found
         return await self._own(found, stack)
 
     async def _own(self, ownership: Ownership, stack: AsyncExitStack) -> Link:
-        # Only an owner needs the engine, and importing it takes longer than connecting.
-        with uncollected():
+        # Only an owner needs the engine, which takes longer to import than to connect.
+        with without_gc():
             from trails.app.access import access_of  # noqa: PLC0415
             from trails.app.serve.service import HttpOptions, serve_folder  # noqa: PLC0415
 
         gate = access_of(self._folder, read_settings(self._folder), os.environ)
         policy = HostPolicy.for_bind("localhost")
         listening = HttpOptions(gate.authenticator, policy, read_only=self._read_only)
-        serving = serve_folder(self._folder, ownership, listening, self._tell)
+        serving = serve_folder(self._folder, ownership, listening, self._report)
         owned = await stack.enter_async_context(serving)
         for line in owned.access:
             if "read-only" in line:
-                self._tell(line)
+                self._report(line)
         return await self._connect(owned.address)
 
     async def _connect(self, address: OwnerAddress) -> Link:
         return await Link.open(address, self._hello)
 
     async def _wait(self, seconds: float, locked: LockedError) -> None:
-        """There is no owner to talk to yet."""
+        """Wait for an owner."""
         if seconds > self._patience:
             await self._refuse(locked)
 
     async def _talk(self, link: Link) -> None:
-        """Until the owner ends."""
-        # What is sent is written before anything is waited for, so lines keep their order.
+        """Relay lines until the owner ends."""
+        # Lines are written before anything is awaited, so they keep their order.
         self._link = link
         self._conversation.know(link.welcome.data.get("repeatable"))
         with suppress(OSError):
