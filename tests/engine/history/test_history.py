@@ -258,7 +258,7 @@ class TestUpkeep:
         with App.open(project) as app:
             backup_project(app, tmp_path / "copy", print)
         with App.open(project, declarations=False) as app:
-            with pytest.raises(StorageError, match="by force"):
+            with pytest.raises(StorageError, match="--force"):
                 restore_project(app, tmp_path / "copy", print, RestoreRequest())
             done = restore_project(app, tmp_path / "copy", print, RestoreRequest(force=True))
         aside = done["main"]
