@@ -4,7 +4,7 @@
 
     TrailsError                 code, message, data; the message says what to do next
     ├── DeclarationError        a class, function or pattern that can't be what it says
-    ├── RegistryError           two declarations that can't stand beside each other
+    ├── RegistryError           conflicting declarations
     ├── SettingsError           trails.toml or a project folder that can't be used
     ├── PolicyError             access policies that can't be used
     ├── ValidationError         a write or a call refused, with every FieldError at once
