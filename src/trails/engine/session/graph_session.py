@@ -458,7 +458,7 @@ class GraphSession:
         """One commit for everything written in the block, or none when it raises.
 
         Other writers wait. Reads in the block see its changes; a transaction inside a
-        transaction joins it. ``request`` says what the key stands for, in JSON form: the same
+        transaction joins it. ``request`` is what the key identifies, in JSON form: the same
         key with another request is a conflict.
         """
         key = self._key(idempotency_key)

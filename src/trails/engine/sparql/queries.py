@@ -87,8 +87,8 @@ _COUNTS: Final = frozenset({"LIMIT", "OFFSET"})
 def _count(name: str, value: object) -> str:
     """A number after ``LIMIT`` or ``OFFSET``, where only digits are allowed."""
     if type(value) is not int or value < 0:
-        told = shorten(value)
-        raise QueryError(f"${name} is used after LIMIT or OFFSET and must be a count, not {told}")
+        given = shorten(value)
+        raise QueryError(f"${name} is used after LIMIT or OFFSET and must be a count, not {given}")
     return str(value)
 
 

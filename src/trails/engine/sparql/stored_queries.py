@@ -75,14 +75,14 @@ def read_form(pieces: list[Piece], first: int, problems: list[Problem]) -> bool:
     ]
     reads, changes = found.keys() & _READS, found.keys() & _CHANGES
     if reads and changes:
-        told = f"{min(reads)} and {min(changes)} are mixed; a query reads or changes, make two"
-        problems.append(Problem(told, max(found.values())))
+        message = f"{min(reads)} and {min(changes)} are mixed; a query reads or changes, make two"
+        problems.append(Problem(message, max(found.values())))
     elif len(reads) > 1:
-        told = f"it has {' and '.join(sorted(reads))}; one file is one query"
-        problems.append(Problem(told, max(found.values())))
+        message = f"it has {' and '.join(sorted(reads))}; one file is one query"
+        problems.append(Problem(message, max(found.values())))
     elif not found:
-        told = "there is no query: it needs SELECT, ASK, CONSTRUCT or DESCRIBE, or INSERT or DELETE"
-        problems.append(Problem(told, first))
+        message = "there is no query: use SELECT, ASK, CONSTRUCT or DESCRIBE, or INSERT or DELETE"
+        problems.append(Problem(message, first))
     return bool(changes)
 
 
@@ -96,17 +96,17 @@ def unmatched_params(
         if piece.kind == "variable" and piece.text.startswith("$"):
             name = piece.text[1:]
             if name not in declared and name not in used:
-                told = (
+                message = (
                     f"${name} is not declared; add '{name}: <type>' to params, "
                     f"or write ?{name} if it is a variable"
                 )
-                yield Problem(told, piece.line)
+                yield Problem(message, piece.line)
             used.add(name)
     entries = header["params"].mapping if "params" in header else None
     for name in sorted(declared - used):
         line = entries[name].line if entries else 1
-        told = f"is not in the query; write it there as ${name}, or remove it"
-        yield Problem(told, line, f"params.{name}")
+        message = f"is not in the query; write it there as ${name}, or remove it"
+        yield Problem(message, line, f"params.{name}")
 
 
 def uncounted_params(
@@ -120,8 +120,8 @@ def uncounted_params(
         if param is not None and before in {"LIMIT", "OFFSET"}:
             low = param.min_value
             if param.type.kind != "Int" or not isinstance(low, int) or low < 0:
-                told = f"is used after {before}; declare it as '{{ type: Int, min_value: 0 }}'"
-                yield Problem(told, piece.line, f"params.{param.name}")
+                message = f"is used after {before}; declare it as '{{ type: Int, min_value: 0 }}'"
+                yield Problem(message, piece.line, f"params.{param.name}")
         before = piece.word
 
 
@@ -205,11 +205,11 @@ def read_queries(
     try:
         paths = sorted(folder.glob("*" + SUFFIX)) if folder.is_dir() else []
     except OSError as error:
-        told = f"the folder can't be read: {error.strerror or error}"
-        return LoadedQueries((), (Problem(told, file=folder.name),))
+        message = f"the folder can't be read: {error.strerror or error}"
+        return LoadedQueries((), (Problem(message, file=folder.name),))
     if len(paths) > MAX_QUERIES:
-        told = f"it has more than {MAX_QUERIES} queries; split them over several graphs"
-        return LoadedQueries((), (Problem(told, file=folder.name),))
+        message = f"it has more than {MAX_QUERIES} queries; split them over several graphs"
+        return LoadedQueries((), (Problem(message, file=folder.name),))
     for path in paths:
         file = f"{folder.name}/{path.name}"
         try:
@@ -279,8 +279,8 @@ class _Reader:
         if not any(problem.key.startswith("params") for problem in problems):
             problems += unmatched_params(pieces, query.params, header)
             problems += uncounted_params(pieces, query.params)
-        for named, told in self._vocabulary.unknown(TermScan(pieces, self._names).named):
-            problems.append(Problem(told, named.line))
+        for named, message in self._vocabulary.unknown(TermScan(pieces, self._names).named):
+            problems.append(Problem(message, named.line))
         if not problems:
             try:
                 _ = update_form(tokens) if mutation else query_form(tokens)
@@ -316,9 +316,9 @@ class _Reader:
             except QueryError as error:
                 yield Problem(error.message, first)
                 return
-            told = self._check(text, self._names, update=update)
-            if told is not None:
-                yield _parser_problem(told, when, first)
+            message = self._check(text, self._names, update=update)
+            if message is not None:
+                yield _parser_problem(message, when, first)
                 return
 
     def _sample(self, param: PredicateDescriptor) -> object:
@@ -337,9 +337,9 @@ _LINE: Final = re.compile(r"\bline (\d+)")
 _PLACE: Final = re.compile(r"error at (\d+):(\d+): (.*)", re.DOTALL)
 
 
-def _parser_problem(told: str, when: str, first: int) -> Problem:
-    match = _PLACE.search(told)
+def _parser_problem(message: str, when: str, first: int) -> Problem:
+    match = _PLACE.search(message)
     if match is None:
-        return Problem(f"the query can't be parsed{when}: {told}", first)
+        return Problem(f"the query can't be parsed{when}: {message}", first)
     line, column, rest = match.groups()
     return Problem(f"the query can't be parsed{when}: {rest} (column {column})", int(line))

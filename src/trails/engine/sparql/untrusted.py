@@ -30,7 +30,7 @@ _SPELLED: Final = {"ntriples": "n-triples", "nquads": "n-quads", "jsonld": "json
 """Formats by their sandbox names."""
 
 
-class LineSource:
+class CheckoutSource:
     """A checkout as a source for sandbox workers."""
 
     def __init__(self, graph: Graph, checkout: Checkout) -> None:
@@ -104,7 +104,7 @@ class Untrusted:
     def run(self, checkout: Checkout, text: str, *, caller: str) -> QueryAnswer:
         """Run a checked query with bound parameters."""
         result = self.sandbox.query(
-            LineSource(self._graph, checkout),
+            CheckoutSource(self._graph, checkout),
             text,
             caller=caller,
             prefixes=self._graph.names.prefixes,
@@ -117,7 +117,7 @@ class Untrusted:
 
         def effect(text: str) -> tuple[bytes, bytes]:
             found = self.sandbox.update(
-                LineSource(self._graph, checkout),
+                CheckoutSource(self._graph, checkout),
                 text,
                 caller=caller,
                 prefixes=self._graph.names.prefixes,

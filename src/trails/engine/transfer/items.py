@@ -73,13 +73,13 @@ class Problems:
 
     def listed(self, lines: dict[str, str]) -> list[FieldError]:
         """All problems in the order of the file; ``lines`` has the positions of nodes."""
-        told: dict[str, FieldError] = {}
+        distinct: dict[str, FieldError] = {}
         for error in self.found:
             if self.unread and isinstance(error, RuleError) and error.code == "reference":
                 continue
             placed = _placed(error, lines)
-            told.setdefault(placed.message, placed)
-        return sorted(told.values(), key=_place)
+            distinct.setdefault(placed.message, placed)
+        return sorted(distinct.values(), key=_place)
 
 
 def _placed(error: FieldError, lines: dict[str, str]) -> FieldError:
@@ -200,6 +200,6 @@ class Ends:
         if field is None or field.target is None:
             known = [each for each, found in fields.items() if found.target is not None]
             hint = suggest(name, known) if known else "it has none"
-            told = f"{name!r} is not a reference field of {type_name}; {hint}"
-            raise EndError(told, "unknown_field")
+            message = f"{name!r} is not a reference field of {type_name}; {hint}"
+            raise EndError(message, "unknown_field")
         return field

@@ -379,8 +379,8 @@ class NdjsonFile:
         if given.edge is not msgspec.UNSET:
             return self._edge(number, given, given.edge)
         if given.type is msgspec.UNSET:
-            told = 'it has no "type" (a node) and no "edge"; give one of them'
-            raise LineError(told, "required")
+            message = 'it has no "type" (a node) and no "edge"; give one of them'
+            raise LineError(message, "required")
         if given.start is not msgspec.UNSET or given.to is not msgspec.UNSET:
             hint = ""
             if self._edge_type(given.type) is not None:
@@ -453,8 +453,8 @@ def _ends_of(given: NdjsonLine) -> tuple[object, object]:
         if value is msgspec.UNSET or value is None
     ]
     if missing:
-        told = f"an edge needs {' and '.join(missing)}: an IRI, 'Type/id' or a key"
-        raise LineError(told, "required")
+        message = f"an edge needs {' and '.join(missing)}: an IRI, 'Type/id' or a key"
+        raise LineError(message, "required")
     return given.start, given.to
 
 
@@ -521,7 +521,7 @@ def _why(line: bytes, error: Exception) -> str:
         if not line.lstrip().startswith(b"{"):
             return f"it is not a JSON object ({reason}); write one object a line"
         return f"it can't be used: {reason}"
-    told = (
+    message = (
         describe_json_error(line, error) if isinstance(error, msgspec.DecodeError) else str(error)
     )
-    return f"it is not valid JSON ({told.removeprefix('JSON is malformed: ')})"
+    return f"it is not valid JSON ({message.removeprefix('JSON is malformed: ')})"

@@ -130,10 +130,10 @@ def parse_here(blocks: Iterator[bytes], format: str, base_iri: str) -> Iterator[
     except (SyntaxError, ValueError, MemoryError) as error:
         message = f"the file is not valid {format}: {error}"
         if isinstance(error, MemoryError):
-            told = long_token(error)
-            if told is None:
+            reason = long_token(error)
+            if reason is None:
                 raise
-            message = f"the file can't be read: {told}"
+            message = f"the file can't be read: {reason}"
         raise ValidationError([FieldError("source", "syntax", message)]) from None
 
 

@@ -329,7 +329,7 @@ def put_in_place(
     graphs: Sequence[str],
     kept: Literal["replaced", "damaged"],
     stamp: str,
-    tell: Callable[[str], None],
+    progress: Callable[[str], None],
 ) -> dict[str, Path | None]:
     """Put prepared graphs in place; return graph → folder of its old data."""
     home = data / _HOME
@@ -337,10 +337,10 @@ def put_in_place(
         sync_tree(home)
         plan = _Plan(tuple(graphs), f"{kept}-{stamp}")
         replace_file(home / _PLAN, msgspec.json.encode(plan))
-    return finish_replacement(data, tell)
+    return finish_replacement(data, progress)
 
 
-def finish_replacement(data: Path, tell: Callable[[str], None]) -> dict[str, Path | None]:
+def finish_replacement(data: Path, progress: Callable[[str], None]) -> dict[str, Path | None]:
     """Carry out a plan, also one that was interrupted."""
     home = data / _HOME
     if not home.exists():
@@ -349,7 +349,7 @@ def finish_replacement(data: Path, tell: Callable[[str], None]) -> dict[str, Pat
     if plan is None:
         discard_prepared(data)
         return {}
-    tell(f"putting prepared data in place: {', '.join(plan.graphs)}")
+    progress(f"putting prepared data in place: {', '.join(plan.graphs)}")
     with storage_errors("put graphs in place"):
         make_folder(data / GRAPHS)
         done = {name: _put(home / name, data / GRAPHS / name, plan.kept) for name in plan.graphs}

@@ -281,7 +281,7 @@ class _Run:
         self._errors.extend(wanted.errors)
         if state is not None:
             # Also what is refused goes in, with its valid values: later operations may
-            # refer to it, and shall not be told that it is missing. All is rolled back.
+            # refer to it without a report that it is missing. All is rolled back.
             apply_states(nodes, {state.handle: state}, [], validate=False, alone=False)
             self._touch(state, at)
         return state
