@@ -466,8 +466,8 @@ class Merging:
             for violation in left:
                 identifier = violation_id(violation)
                 sides = tried.setdefault(identifier, [])
-                mending = self._sides_that_mend(violation)
-                choice = [each for each in preferred if each in mending and each not in sides]
+                settling = self._sides_that_settle(violation)
+                choice = [each for each in preferred if each in settling and each not in sides]
                 if not choice:
                     return False
                 sides.append(choice[0])
@@ -552,7 +552,7 @@ class Merging:
 
     def _of_violation(self, violation: RuleError) -> Conflict:
         holder = concerned(violation)[0]
-        takes: tuple[Take, ...] = self._sides_that_mend(violation)
+        takes: tuple[Take, ...] = self._sides_that_settle(violation)
         if self._takes_value(violation):
             takes = (*takes, "value")
         if violation.edge:
@@ -583,7 +583,7 @@ class Merging:
             return False
         return not declared.by_name[field].key
 
-    def _sides_that_mend(self, violation: RuleError) -> tuple[Side, ...]:
+    def _sides_that_settle(self, violation: RuleError) -> tuple[Side, ...]:
         """The sides whose nodes satisfy the rule; tried out and undone."""
         return tuple(side for side in _SIDES if self._mends(violation, side))
 

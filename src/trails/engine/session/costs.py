@@ -53,7 +53,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 def describe_cost(capability: Capability, call: CallRecord, result: object) -> str:
-    """What the activity of a call says that it took; empty where nothing was estimated.
+    """The measured cost for the activity of a call; empty if nothing was estimated.
 
     ``result`` is in JSON form, or is its text.
     """

@@ -321,7 +321,7 @@ def export_checkout(
 ) -> Generator[bytes, None, None]:
     """Export a branch or snapshot in blocks; a wrong request raises at once.
 
-    A branch is read as of its head now, whatever is written meanwhile. With a lens, what it
+    A branch is read as of its current head, while others write. With a filter, what it
     takes out is not in the file.
     """
     schema = checkout.schema if schema_filter is None else schema_filter.schema

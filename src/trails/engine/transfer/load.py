@@ -1,7 +1,7 @@
 """Load a file into a graph: one commit, or an error with every bad line and its number.
 
-A file is *staged* first: decompressed, parsed and checked as far as that needs no graph. What
-is left, finding and putting its nodes, is done in a write.
+A file is *staged* first: decompressed, parsed, and checked without the graph. Finding and
+putting its nodes is done in a write.
 
 What a mode means for a node that the file gives:
 

@@ -136,7 +136,7 @@ def _size(commit: Commit) -> int:
 
 
 def _split(line: bytes) -> tuple[bytes, bytes, bytes | None]:
-    """Subject, predicate and, where it is an IRI, object."""
+    """Subject, predicate and, if it is an IRI, object."""
     subject, predicate, rest = line.split(b" ", 2)
     target = rest[1 : rest.index(b">")] if rest.startswith(b"<") else None
     return subject.strip(b"<>"), predicate.strip(b"<>"), target

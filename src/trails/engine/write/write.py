@@ -73,7 +73,7 @@ class IdempotencyKey:
         )
 
     def keep(self, result: Mapping[str, object], commit: str | None = None) -> None:
-        """Keep the outcome of a write that left the branch where it was."""
+        """Keep the outcome of a write that did not move the branch."""
         self._graph.log.remember(self.outcome(result, commit), now())
 
 
