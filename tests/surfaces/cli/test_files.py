@@ -97,10 +97,10 @@ def test_several_files_are_one_commit_and_errors_name_the_file(shell):
     ("arguments", "problem"),
     [
         (["no.ndjson"], "no.ndjson: no such file"),
-        (["trails.toml"], "does not tell a format"),
-        (["-"], "a stream does not tell its format"),
+        (["trails.toml"], "can't infer the format"),
+        (["-"], "can't infer the format of a stream"),
         (["trails.toml", "--format", "yaml"], "there is no format 'yaml'"),
-        (["trails.toml", "--format", "csv"], "say which it is"),
+        (["trails.toml", "--format", "csv"], "needs the type of its rows"),
         (["trails.toml", "--format", "csv", "--type", "Taks"], "did you mean 'Task'?"),
         (["data.ndjson", "--graph", "other"], "there is no graph 'other'"),
     ],

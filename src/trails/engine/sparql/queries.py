@@ -91,7 +91,9 @@ def _count(name: str, value: object) -> str:
     """A number after ``LIMIT`` or ``OFFSET``, where only digits can stand."""
     if type(value) is not int or value < 0:
         told = shorten(value)
-        raise QueryError(f"${name} stands after LIMIT or OFFSET and must be a count, not {told}")
+        raise QueryError(
+            f"${name} after LIMIT or OFFSET must be a non-negative integer, not {told}"
+        )
     return str(value)
 
 
@@ -257,7 +259,7 @@ class _Settler:
         if in_data and self._word(-1) != "(":
             return " ".join(terms)
         raise QueryError(
-            f"${name} is a list, so it stands after IN, as in 'FILTER (?x IN ${name})', or in "
+            f"${name} is a list; use it after IN, as in 'FILTER (?x IN ${name})', or in "
             f"'VALUES ?x {{ ${name} }}'"
         )
 

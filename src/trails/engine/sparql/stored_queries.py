@@ -52,7 +52,7 @@ def late_header(tokens: list[Token]) -> Iterator[Problem]:
         for comment in _COMMENT.finditer(token.text) if token.kind == "space" else ():
             if comment.group().startswith(MARK):
                 yield Problem(
-                    "header lines stand together at the top of the file; move it up",
+                    "header lines must be together at the top of the file; move this one up",
                     line + token.text.count("\n", 0, comment.start()),
                 )
         line += token.text.count("\n")
@@ -123,7 +123,7 @@ def uncounted_params(
         if param is not None and before in {"LIMIT", "OFFSET"}:
             low = param.min_value
             if param.type.kind != "Int" or not isinstance(low, int) or low < 0:
-                told = f"stands after {before}; make it '{{ type: Int, min_value: 0 }}'"
+                told = f"is used after {before}; declare it as '{{ type: Int, min_value: 0 }}'"
                 yield Problem(told, piece.line, f"params.{param.name}")
         before = piece.word
 

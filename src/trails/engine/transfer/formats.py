@@ -51,8 +51,8 @@ def format_of(name: str) -> str:
     found = _SUFFIXES.get(suffix.lower())
     if found is None:
         raise QueryError(
-            f"the name {path.name!r} does not tell a format; end it with one of "
-            f"{', '.join(_SUFFIXES)} (and .gz or .zst), or say the format: {', '.join(FORMATS)}"
+            f"can't infer the format of {path.name!r}; use one of the suffixes "
+            f"{', '.join(_SUFFIXES)} (and .gz or .zst), or give the format: {', '.join(FORMATS)}"
         )
     return found
 
@@ -123,7 +123,7 @@ def common_format(files: Sequence[Given], given: str | None) -> str:
     for each in files if given is None else ():
         if not isinstance(each, Path):
             raise QueryError(
-                "a stream does not tell its format; say which it is, for example --format ndjson"
+                "can't infer the format of a stream; give it, for example --format ndjson"
             )
         told = format_of(each.name)
         if found not in {None, told}:

@@ -36,7 +36,7 @@ def stage_table(
 ) -> None:
     """Read CSV; ``staged`` is one of rows."""
     if type_name is None:
-        raise QueryError("a CSV file does not tell the type of its rows; say which it is")
+        raise QueryError("a CSV file needs the type of its rows; give it, for example --type Task")
     by_name = staged.schema.by_name
     descriptor = by_name.get(type_name)
     if descriptor is None:

@@ -116,7 +116,7 @@ def _reference(
     elif not _encodable(given):
         _wrong(errors, where, "datatype", "has half a character in it", given)
     elif "id" in operation and "iri" in operation:
-        _wrong(errors, where, "max_count", "stands beside 'id'; give one", given)
+        _wrong(errors, where, "max_count", "can't be combined with 'id'; give one of them", given)
     elif op == "create" and (why := id_problem(normal_id(given))):
         _wrong(errors, where, "datatype", f"can't be an id: {why}", given)
     else:

@@ -268,8 +268,8 @@ def _remember(judge: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
 
 def _exposed(host: str) -> str:
     return (
-        f"can't listen on {host!r}: anybody who reaches that address could read and write, because "
-        "no access control is configured. Make a token first with 'trails token new', set "
+        f"can't listen on {host!r}: anyone who reaches that address could read and write, because "
+        "no access control is configured. Create a token first with 'trails token new', set "
         "TRAILS_MCP_TOKEN or [auth.oauth], or listen on 127.0.0.1, ::1 or localhost"
     )
 
@@ -278,8 +278,8 @@ def _public_host(text: str) -> HostPort:
     found = parse_authority(to_ascii(text))
     if found is None:
         raise SettingsError(
-            f"[server] public_hosts has {text!r}, which is no host; write 'kg.example.org' for any "
-            "port, or 'kg.example.org:8443', without scheme, path or wildcard"
+            f"[server] public_hosts has {text!r}, which is not a valid host; write "
+            "'kg.example.org' for any port, or 'kg.example.org:8443', without scheme, path or wildcard"
         )
     return found
 
@@ -289,8 +289,8 @@ def _browser_origin(text: str) -> Origin:
     found = parse_origin(scheme + between + to_ascii(rest))
     if found is None:
         raise SettingsError(
-            f"[server] browser_origins has {text!r}, which is no origin; write scheme, host and "
-            "port of the page, as in 'https://app.example.org', without path or wildcard"
+            f"[server] browser_origins has {text!r}, which is not a valid origin; write "
+            "scheme, host and port of the page, as in 'https://app.example.org', without path or wildcard"
         )
     return found
 

@@ -126,8 +126,8 @@ def interrupted(request: bytes) -> bytes:
         return _answer(503, request, "interrupted", message)
     message = (
         "the process that served this project ended during this request, so its outcome is "
-        "unknown: it may or may not have taken effect. Find out before you send it again: the "
-        "newest commits tell"
+        "unknown: it may or may not have taken effect. Check the newest commits before you "
+        "repeat it"
     )
     return _answer(502, request, "interrupted", message)
 

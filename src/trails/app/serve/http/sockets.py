@@ -25,8 +25,8 @@ def find_address(host: str) -> str:
         found = []
     if not found:
         raise SettingsError(
-            f"can't listen on {host!r}: it is no address of this machine, and no name of one; use "
-            "127.0.0.1, ::1, localhost or an address that others reach"
+            f"can't listen on {host!r}: it is not an address or name of this machine; use "
+            "127.0.0.1, ::1, localhost or a network address of this machine"
         )
     return str(found[0][4][0])
 
