@@ -279,7 +279,8 @@ def _public_host(text: str) -> HostPort:
     if found is None:
         raise SettingsError(
             f"[server] public_hosts has {text!r}, which is not a valid host; write "
-            "'kg.example.org' for any port, or 'kg.example.org:8443', without scheme, path or wildcard"
+            "'kg.example.org' for any port, or 'kg.example.org:8443', without scheme, path or "
+            "wildcard"
         )
     return found
 
@@ -290,7 +291,8 @@ def _browser_origin(text: str) -> Origin:
     if found is None:
         raise SettingsError(
             f"[server] browser_origins has {text!r}, which is not a valid origin; write "
-            "scheme, host and port of the page, as in 'https://app.example.org', without path or wildcard"
+            "scheme, host and port of the page, as in 'https://app.example.org', without path or "
+            "wildcard"
         )
     return found
 
