@@ -167,7 +167,7 @@ BROKEN: dict[str, tuple[str, str]] = {
     ),
     "list_as_value": (
         with_params("{ p: [String] }"),
-        "$p is a list; use it after IN",
+        "$p is a list, so use it after IN",
     ),
     "null_limit": (
         with_params("{ p: { type: Int, min_value: 0, nullable: true } }", GOOD + " LIMIT $p"),

@@ -227,7 +227,7 @@ def test_both_notices_are_told(app):
         ("SELECT ?t { ?t a Task }", "; Task is written :Task"),
         ("SELECT ?t { ?t ex:y ?x }", "begin with PREFIX ex: <…>"),
         ("SELECT ?t { ?t :title ?x } LIMIT x", "expected one of HAVING"),
-        ("INSERT DATA { <x:y> a :Task }", "use graph_mutate"),
+        ("INSERT DATA { <x:y> a :Task }", "write with graph_mutate"),
     ],
 )
 def test_a_refusal_says_what_to_write(app, text, told):
@@ -248,9 +248,7 @@ def test_a_count_can_be_a_parameter(app):
 @pytest.mark.parametrize("value", [-1, "1", 1.0, True, "1 UNION"])
 def test_only_a_count_can_stand_after_limit(app, value):
     """It is written into the text, so it is digits or nothing."""
-    with pytest.raises(
-        QueryError, match=r"\$n after LIMIT or OFFSET must be a non-negative integer"
-    ):
+    with pytest.raises(QueryError, match=r"\$n is used after LIMIT or OFFSET and must be a count"):
         app.ask(app.context(), "SELECT ?x { ?t :title ?x } LIMIT $n", n=value)
 
 
