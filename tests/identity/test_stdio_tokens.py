@@ -22,7 +22,7 @@ from tests.surfaces.mcp.messages import INITIALIZED, META, hello, message_of
 from tests.surfaces.mcp.trivial import TrivialBackend
 from tests.waiting import wait_until
 
-from trails.app.access import hello_of
+from trails.app.access import make_hello
 from trails.app.serve.relay.links import Hello, read_hello, write_hello
 from trails.app.serve.relay.sessions import SessionCallers
 from trails.identity.tokens import TokenBook
@@ -228,7 +228,7 @@ def test_what_a_front_says_can_only_narrow(tmp_path):
     """A token that it wants opens nothing where this project asks for others."""
     data = tmp_path / ".trails"
     every = frozenset({"runtime", "builder", "dev"})
-    hello = hello_of("main", {"TRAILS_MCP_TOKEN": "mine", "TRAILS_MCP_SCOPES": EVERY})
+    hello = make_hello("main", {"TRAILS_MCP_TOKEN": "mine", "TRAILS_MCP_SCOPES": EVERY})
 
     def who(gate, token, hello=hello):
         callers = SessionCallers(gate, hello)
@@ -257,7 +257,7 @@ def test_a_wrong_token_begins_no_session(tmp_path):
     """What was good before it stands; a right one takes its place."""
     ann, bob = give_token(tmp_path), give_token(tmp_path, "bob")
     gate = Authenticator(LOCAL, None, TokenBook(tmp_path / ".trails"))
-    callers = SessionCallers(gate, hello_of("main", {"TRAILS_TOKEN": ann}))
+    callers = SessionCallers(gate, make_hello("main", {"TRAILS_TOKEN": ann}))
 
     def who(token, *, begins):
         found = asyncio.run(callers.resolve(token and Secret(token), begins=begins))
@@ -271,7 +271,7 @@ def test_a_wrong_token_begins_no_session(tmp_path):
 
 def test_a_hello_says_no_token_to_whoever_prints_it():
     """Only the line that goes into the socket has it, and of the wanted one only its hash."""
-    hello = hello_of("main", {"TRAILS_TOKEN": "canary-1", "TRAILS_MCP_TOKEN": "canary-2"})
+    hello = make_hello("main", {"TRAILS_TOKEN": "canary-1", "TRAILS_MCP_TOKEN": "canary-2"})
     assert "canary" not in repr(hello)
     line = write_hello(hello)
     assert (b"canary-1" in line, b"canary-2" in line) == (True, False)
@@ -335,7 +335,7 @@ def test_nothing_but_the_resolver_sees_a_token():
     seen = []
 
     class Callers:
-        standing = None
+        default_token = None
 
         async def resolve(self, token, *, begins):
             seen.append((token and token.reveal(), begins))
@@ -392,7 +392,7 @@ def test_whoever_may_not_ask_any_more_may_still_stop():
                 raise
 
     class Callers:
-        standing = None
+        default_token = None
         asked = 0
 
         async def resolve(self, token, *, begins):

@@ -7,7 +7,7 @@ from tests.app.serve.commands import run_command
 from tests.policies.projects import READERS, make_project
 
 from trails import App
-from trails.app.policy_inspection import PolicyDesk
+from trails.app.policy_inspection import PolicyInspector
 from trails.identity.tokens import TokenFile
 from trails.model.actors import TokenRequest
 from trails.model.decisions import PolicyActor
@@ -214,7 +214,7 @@ def test_matrix_knows_what_is_masked(tmp_path):
             '    "Book a room."\n'
             "    return room.number\n"
         )
-    rows = PolicyDesk(folder).matrix(None, [PolicyActor("ada")], "main").rows
+    rows = PolicyInspector(folder).matrix(None, [PolicyActor("ada")], "main").rows
     cells = {each.tool: each.cells for each in rows}
     assert cells["rooms.book"] == ("no",)
     assert cells["people.hire"] == ("yes",)

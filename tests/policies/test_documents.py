@@ -11,7 +11,7 @@ from tests.policies.projects import make_project
 
 from trails import App
 from trails.app.kernels import kernel_of
-from trails.app.policy_inspection import PolicyDesk
+from trails.app.policy_inspection import PolicyInspector
 from trails.model.actors import Actor
 from trails.model.decisions import PolicyQuestion
 from trails.model.results import Success
@@ -55,7 +55,7 @@ def folder(tmp_path_factory):
 def test_what_is_shown_is_valid(folder):
     """Every block names what can exist, and surprises nobody."""
     assert len(SHOWN) >= 5
-    for check in PolicyDesk(folder).check():
+    for check in PolicyInspector(folder).check():
         assert check.mode == "policies"
         assert check.problems == ()
         assert check.notes == ()
@@ -86,7 +86,7 @@ def test_what_is_shown_is_valid(folder):
 def test_what_is_shown_does_what_is_said(folder, group, asked, allowed):
     """The recipes of the how-to, asked."""
     question = PolicyQuestion(actor="sue", groups=(group,), **asked)
-    assert PolicyDesk(folder).explain("main", question).allowed is allowed
+    assert PolicyInspector(folder).explain("main", question).allowed is allowed
 
 
 def test_the_first_policy_lets_an_agent_work(tmp_path):

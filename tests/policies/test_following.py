@@ -12,7 +12,7 @@ from trails import App, Node, node_type, predicate
 from trails.app import policies as policy_files
 from trails.errors import PolicyError
 from trails.model.actors import Actor
-from trails.model.decisions import EVERYTHING, Resource
+from trails.model.decisions import ALLOW_ALL, Resource
 
 GRAPH = Resource("Graph", "main")
 READER = Actor("bo", groups=frozenset({"readers"}))
@@ -158,7 +158,7 @@ def test_the_first_policy_closes_an_open_graph(tmp_path):
     folder = make_project(tmp_path)
     with App.open(folder) as app:
         judge = app.policies.judge("main")
-        assert judge.version == EVERYTHING.version
+        assert judge.version == ALLOW_ALL.version
         assert app.policies.server().allows(WRITER, "GraphList", Resource("Server", "trails"))
         write(folder, "a.cedar", READERS)
         look_again(judge)

@@ -49,7 +49,7 @@ def wanted_token(environment: Mapping[str, str]) -> Secret | None:
     return Secret(token) if token else None
 
 
-def hello_of(graph: str, environment: Mapping[str, str]) -> Hello:
+def make_hello(graph: str, environment: Mapping[str, str]) -> Hello:
     """Return the hello of a process that serves one client on its standard streams."""
     scopes = local_actor(environment).scopes
     token, wanted = environment.get(TOKEN_VARIABLE), wanted_token(environment)

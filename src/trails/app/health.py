@@ -93,10 +93,10 @@ def _policies(app: App, graph: str) -> list[Finding]:
     if app.folder is None:
         return []
     # Cedar is slow to import, and a server examines its graphs without it.
-    from trails.app.policy_inspection import PolicyDesk  # noqa: PLC0415
+    from trails.app.policy_inspection import PolicyInspector  # noqa: PLC0415
 
     try:
-        check = PolicyDesk(app.folder).check_one(graph)
+        check = PolicyInspector(app.folder).check_one(graph)
     except TrailsError:
         return []  # broken declarations were already reported
     if check.problems:

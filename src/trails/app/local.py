@@ -87,19 +87,19 @@ class LocalOperations(LocalServer, LocalPolicies):
         """Make a project folder."""
         return scaffold_project(folder, name)
 
-    def doctor(self, folder: Path, tell: Tell) -> list[Report]:
+    def doctor(self, folder: Path, report: Tell) -> list[Report]:
         """Examine the machine, the declarations and every graph."""
-        return _perform(folder, DOCTOR, DoctorArguments(), tell)
+        return _perform(folder, DOCTOR, DoctorArguments(), report)
 
     def verify(self, folder: Path, *, repair: bool, progress: Tell) -> list[Report]:
         """Verify every graph; with ``repair``, rebuild views that differ and verify again."""
         return _perform(folder, VERIFY, VerifyArguments(repair), progress)
 
     def recover(
-        self, folder: Path, graph: str | None, tell: Tell, *, dry_run: bool, accept_loss: bool
+        self, folder: Path, graph: str | None, report: Tell, *, dry_run: bool, accept_loss: bool
     ) -> list[Recovery]:
         """Recover every graph of a project, or one."""
-        with _alone(folder, "recover", tell) as app:
+        with _open_exclusively(folder, "recover", report) as app:
             names = app.settings.graphs
             if graph is not None:
                 names = {(name := choose_graph(names, graph)): names[name]}
@@ -111,7 +111,7 @@ class LocalOperations(LocalServer, LocalPolicies):
                         name,
                         app.settings.base_iri(name),
                         partial(_declared, app, name),
-                        tell,
+                        report,
                         dry_run,
                         accept_loss,
                     )
@@ -121,7 +121,7 @@ class LocalOperations(LocalServer, LocalPolicies):
 
     @contextmanager
     def open(
-        self, place: ProjectLocation, graph: str | None, tell: Tell, *, declared: bool
+        self, place: ProjectLocation, graph: str | None, report: Tell, *, declared: bool
     ) -> Iterator[Session]:
         """Open one graph of a project, or of a server."""
         if place.server is not None:
@@ -130,7 +130,7 @@ class LocalOperations(LocalServer, LocalPolicies):
         settings = read_settings(place.folder)  # refuses a folder that is not a project
         graphs = settings.graphs
         set_private_umask()
-        found = own_or_find(place.folder, tell)
+        found = own_or_find(place.folder, report)
         if isinstance(found, OwnerAddress):
             try:
                 session = _remote(_address(found), choose_graph(graphs, graph))
@@ -149,7 +149,7 @@ class LocalOperations(LocalServer, LocalPolicies):
             declarations=declared or caller.actor != OPERATOR,
             ownership=found,
             guarded=caller.guarded,
-            progress=tell,
+            progress=report,
         )
         with (
             opened as app,
@@ -158,29 +158,29 @@ class LocalOperations(LocalServer, LocalPolicies):
             yield GraphSession(client)
 
     def cleanup(
-        self, folder: Path, graph: str | None, tell: Tell, *, keep: int, dry_run: bool
+        self, folder: Path, graph: str | None, report: Tell, *, keep: int, dry_run: bool
     ) -> dict[str, Cleaned]:
         """Remove what is no longer needed, of every graph or of one."""
-        return _perform(folder, CLEANUP, CleanupArguments(keep, dry_run, graph), tell)
+        return _perform(folder, CLEANUP, CleanupArguments(keep, dry_run, graph), report)
 
-    def optimize(self, folder: Path, graph: str | None, tell: Tell) -> dict[str, Optimized]:
+    def optimize(self, folder: Path, graph: str | None, report: Tell) -> dict[str, Optimized]:
         """Compact the files of every graph, or of one."""
-        return _perform(folder, OPTIMIZE, OptimizeArguments(graph), tell)
+        return _perform(folder, OPTIMIZE, OptimizeArguments(graph), report)
 
-    def backup(self, folder: Path, target: Path, tell: Tell) -> dict[str, Manifest | None]:
+    def backup(self, folder: Path, target: Path, report: Tell) -> dict[str, Manifest | None]:
         """Add the changes of all graphs to the backups in a folder."""
-        return _perform(folder, BACKUP, BackupArguments(str(target.resolve())), tell)
+        return _perform(folder, BACKUP, BackupArguments(str(target.resolve())), report)
 
-    def list_backups(self, source: Path, tell: Tell, *, check: bool) -> dict[str, list[Manifest]]:
+    def list_backups(self, source: Path, report: Tell, *, check: bool) -> dict[str, list[Manifest]]:
         """List the backups in a folder."""
-        return list_backups(source, tell, check=check)
+        return list_backups(source, report, check=check)
 
     def restore(
-        self, folder: Path, source: Path, tell: Tell, wanted: RestoreRequest
+        self, folder: Path, source: Path, report: Tell, wanted: RestoreRequest
     ) -> dict[str, Path | None]:
         """Restore graphs from a backup."""
-        with _alone(folder, "restore", tell) as app:
-            return restore_project(app, source, tell, wanted)
+        with _open_exclusively(folder, "restore", report) as app:
+            return restore_project(app, source, report, wanted)
 
     def clients(self, folder: Path) -> list[ClientPlace]:
         """List programs that speak MCP, and their configuration files."""
@@ -221,25 +221,25 @@ def _token_file(folder: Path) -> TokenFile:
     return TokenFile(folder / DATA_FOLDER)
 
 
-def _perform(folder: Path, operation: UpkeepOperation[_A, _R], given: _A, tell: Tell) -> _R:
+def _perform(folder: Path, operation: UpkeepOperation[_A, _R], given: _A, report: Tell) -> _R:
     """Run an operation here, or in the process that serves the folder."""
     read_settings(folder)  # refuses a folder that is not a project
     set_private_umask()
-    found = own_or_find(folder, tell)
+    found = own_or_find(folder, report)
     if isinstance(found, OwnerAddress):
         try:
-            return ask_owner(_address(found), operation, given, tell)
+            return ask_owner(_address(found), operation, given, report)
         except UnreachableError:
             found = Ownership(folder / DATA_FOLDER)  # it has ended since
-    with App.open(folder, declarations=False, ownership=found, progress=tell) as app:
-        return operation.run(app, given, tell)
+    with App.open(folder, declarations=False, ownership=found, progress=report) as app:
+        return operation.run(app, given, report)
 
 
-def _alone(folder: Path, command: str, tell: Tell) -> App:
+def _open_exclusively(folder: Path, command: str, report: Tell) -> App:
     """Open a project exclusively, without running its code."""
     set_private_umask()
     try:
-        return App.open(folder, declarations=False, progress=tell)
+        return App.open(folder, declarations=False, progress=report)
     except LockedError as error:
         raise LockedError(
             f"{command} needs exclusive access, but process {error.data['pid']} has this "

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from trails.app.memory import uncollected
+from trails.app.memory import without_gc
 from trails.surfaces.cli.plain import INTERRUPTED, tell
 
 _STDIO_OPTIONS: Final = {
@@ -26,7 +26,7 @@ _STDIO_OPTIONS: Final = {
 
 def main() -> None:
     try:
-        with uncollected():
+        with without_gc():
             run = _plain_stdio(sys.argv[1:]) or _command_line(sys.argv[1:2])
         run()
     except KeyboardInterrupt:

@@ -16,7 +16,7 @@ from typing import Final
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def without_gc() -> Iterator[None]:
     """Import without garbage collection, then exempt everything imported from it.
 
     The collector would scan modules, classes and tables repeatedly, a sixth of the import time of
@@ -38,7 +38,7 @@ _PAUSE: Final = 5.0
 """Seconds between two trims; one takes a thread some milliseconds."""
 
 
-def share_pools() -> None:
+def limit_pools() -> None:
     """Limit all threads to two pools; call it before there are any."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):  # not glibc
@@ -47,7 +47,7 @@ def share_pools() -> None:
             library.mallopt(_MMAP_THRESHOLD, _LARGE)
 
 
-async def give_back() -> None:
+async def trim_memory() -> None:
     """Give free memory back to the system, periodically."""
     try:
         trim = ctypes.CDLL(None).malloc_trim

@@ -212,10 +212,10 @@ def describe_lock(data: Path) -> LockedError:
 _SHOWN: Final = 3
 
 
-def prepare_data(data: Path, tell: Callable[[str], None]) -> None:
+def prepare_data(data: Path, report: Callable[[str], None]) -> None:
     """Close the folder to other users; finish or remove what a killed process left."""
     make_private(data)
-    finish_replacement(data, tell)
+    finish_replacement(data, report)
     for each in data.glob(f"{GRAPHS}/*/{TEMPORARY}"):
         shutil.rmtree(each, ignore_errors=True)
 

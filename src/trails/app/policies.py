@@ -22,7 +22,7 @@ from trails.app.settings import GraphSettings, Settings
 from trails.errors import PolicyError
 from trails.model.actors import Actor
 from trails.model.capabilities import Action
-from trails.model.decisions import EVERYTHING, Judge, Resource
+from trails.model.decisions import ALLOW_ALL, Judge, Resource
 from trails.policies.sources import PolicyFile
 from trails.registry.registry import Registry
 
@@ -317,7 +317,7 @@ class ProjectPolicies:
         self, graph: str, mode: Mode, sources: tuple[PolicyFile, ...], registry: Registry | None
     ) -> Judge:
         if mode == "open":
-            return EVERYTHING
+            return ALLOW_ALL
         # Cedar is slow to import, and most projects don't need it.
         from trails.policies.judge import READ_ONLY, know_graph, know_server, make_judge  # noqa: PLC0415
 
@@ -332,7 +332,7 @@ class ProjectPolicies:
     ) -> Judge:
         del registry
         if mode == "open":
-            return EVERYTHING
+            return ALLOW_ALL
         from trails.policies.judge import know_server, make_judge  # noqa: PLC0415
 
         return make_judge(sources, know_server(self._settings.graphs), "")

@@ -23,30 +23,30 @@ class LocalPolicies:
 
     def check_policies(self, folder: Path) -> list[PolicyCheck]:
         """Check the policies of every graph and of the server."""
-        from trails.app.policy_inspection import PolicyDesk  # noqa: PLC0415
+        from trails.app.policy_inspection import PolicyInspector  # noqa: PLC0415
 
-        return PolicyDesk(folder).check()
+        return PolicyInspector(folder).check()
 
     def test_policies(
         self, folder: Path, graph: str | None, file: Path | None
     ) -> list[PolicyResult]:
         """Run the cases of a file."""
-        from trails.app.policy_inspection import PolicyDesk  # noqa: PLC0415
+        from trails.app.policy_inspection import PolicyInspector  # noqa: PLC0415
 
-        return PolicyDesk(folder).test(graph, file)
+        return PolicyInspector(folder).test(graph, file)
 
     def explain_policy(
         self, folder: Path, graph: str | None, question: PolicyQuestion
     ) -> Explanation:
         """Explain why something is allowed or denied."""
-        from trails.app.policy_inspection import PolicyDesk  # noqa: PLC0415
+        from trails.app.policy_inspection import PolicyInspector  # noqa: PLC0415
 
-        return PolicyDesk(folder).explain(graph, question)
+        return PolicyInspector(folder).explain(graph, question)
 
     def policy_matrix(
         self, folder: Path, graph: str | None, actors: Sequence[PolicyActor], branch: str
     ) -> PolicyMatrix:
         """Show which actor may use which tool."""
-        from trails.app.policy_inspection import PolicyDesk  # noqa: PLC0415
+        from trails.app.policy_inspection import PolicyInspector  # noqa: PLC0415
 
-        return PolicyDesk(folder).matrix(graph, actors, branch)
+        return PolicyInspector(folder).matrix(graph, actors, branch)

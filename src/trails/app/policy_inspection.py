@@ -114,7 +114,7 @@ _OPEN: Final = Explanation(
 )
 
 
-class PolicyDesk:
+class PolicyInspector:
     """A project's policies, loaded from its files."""
 
     def __init__(self, folder: Path) -> None:

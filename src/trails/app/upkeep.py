@@ -37,23 +37,23 @@ from trails.files import make_folder, sync_folder
 from trails.log.storage import storage_errors
 from trails.model.upkeep import Cleaned, Finding, Manifest, Optimized, Report, RestoreRequest
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
-def backup_project(app: App, target: Path, tell: Tell) -> dict[str, Manifest | None]:
+def backup_project(app: App, target: Path, report: Progress) -> dict[str, Manifest | None]:
     """Add the changes to the backups in a folder; return by graph what was added, or None.
 
     A folder that does not exist yet gets full backups, of all graphs or of none.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         find_sets(target)  # check that it is a set of backups
-        return _add(app, target, tell)
+        return _add(app, target, report)
     partial = target.with_name(f".{target.name}.partial")
     with storage_errors("write the backup"):
         shutil.rmtree(partial, ignore_errors=True)
         make_folder(partial)
         try:
-            made = _add(app, partial, tell)
+            made = _add(app, partial, report)
             partial.rename(target)  # an empty folder there is replaced
             sync_folder(target.parent)
         except BaseException:
@@ -62,9 +62,9 @@ def backup_project(app: App, target: Path, tell: Tell) -> dict[str, Manifest | N
     return made
 
 
-def _add(app: App, folder: Path, tell: Tell) -> dict[str, Manifest | None]:
+def _add(app: App, folder: Path, report: Progress) -> dict[str, Manifest | None]:
     return {
-        name: back_up(app.stored_graph(name).log, folder / name, tell)
+        name: back_up(app.stored_graph(name).log, folder / name, report)
         for name in app.settings.graphs
     }
 
@@ -92,30 +92,32 @@ def _visible(folder: Path) -> Iterator[Path]:
     return (each for each in folder.iterdir() if not each.name.startswith("."))
 
 
-def list_backups(source: Path, tell: Tell, *, check: bool) -> dict[str, list[Manifest]]:
+def list_backups(source: Path, report: Progress, *, check: bool) -> dict[str, list[Manifest]]:
     """List the backups in a folder; with ``check``, read and compare every file."""
     sets = find_sets(source)
     if check:
         for parts in sets.values():
-            check_digests(parts, tell)
+            check_digests(parts, report)
     return {name: [part.manifest for part in parts] for name, parts in sets.items()}
 
 
 def restore_project(
-    app: App, source: Path, tell: Tell, wanted: RestoreRequest
+    app: App, source: Path, report: Progress, wanted: RestoreRequest
 ) -> dict[str, Path | None]:
     """Restore graphs from a backup; return by graph where its old data was moved.
 
     ``app`` must not have opened any of the graphs.
     """
-    done = put_back(app, source, tell, wanted)
+    done = put_back(app, source, report, wanted)
     for name in done:
-        tell(f"opening {name}, which builds its views")
+        report(f"opening {name}, which builds its views")
         app.stored_graph(name)
     return done
 
 
-def put_back(app: App, source: Path, tell: Tell, wanted: RestoreRequest) -> dict[str, Path | None]:
+def put_back(
+    app: App, source: Path, report: Progress, wanted: RestoreRequest
+) -> dict[str, Path | None]:
     """Restore without opening the graphs."""
     if app.folder is None:
         raise StorageError("a project in memory can't be restored; open one in a folder")
@@ -131,18 +133,18 @@ def put_back(app: App, source: Path, tell: Tell, wanted: RestoreRequest) -> dict
     data = app.folder / DATA_FOLDER
     _check_places(app, data, sets, force=wanted.force)
     for parts in sets.values():
-        check_digests(parts, tell)
+        check_digests(parts, report)
     with storage_errors("restore the backup"):
         home = prepare_graphs(data)
     try:
         for name, parts in sets.items():
-            tell(f"restoring {name}")
+            report(f"restoring {name}")
             rebuild(parts, home / name, at)
     except BaseException:
         discard_prepared(data)
         raise
     stamp = now().replace(":", "").replace(".", "")
-    return put_in_place(data, [*sets], "replaced", stamp, tell)
+    return put_in_place(data, [*sets], "replaced", stamp, report)
 
 
 def _check_places(
@@ -172,7 +174,7 @@ class UpkeepOperation(msgspec.Struct, Generic[_A, _R], frozen=True):
     name: str
     takes: type[_A]
     gives: type[_R]
-    run: Callable[[App, _A, Tell], _R]
+    run: Callable[[App, _A, Progress], _R]
 
 
 class BackupArguments(msgspec.Struct, frozen=True):
@@ -203,30 +205,30 @@ def _graphs(app: App, graph: str | None) -> dict[str, Graph]:
     return {name: app.stored_graph(name) for name in names}
 
 
-def _backup(app: App, given: BackupArguments, tell: Tell) -> dict[str, Manifest | None]:
-    return backup_project(app, Path(given.target), tell)
+def _backup(app: App, given: BackupArguments, report: Progress) -> dict[str, Manifest | None]:
+    return backup_project(app, Path(given.target), report)
 
 
-def _verify(app: App, given: VerifyArguments, tell: Tell) -> list[Report]:
+def _verify(app: App, given: VerifyArguments, report: Progress) -> list[Report]:
     return [
-        Report(f"Graph {name}", _verify_graph(app, name, tell, repair=given.repair))
+        Report(f"Graph {name}", _verify_graph(app, name, report, repair=given.repair))
         for name in app.settings.graphs
     ]
 
 
-def _verify_graph(app: App, name: str, tell: Tell, *, repair: bool) -> tuple[Finding, ...]:
+def _verify_graph(app: App, name: str, report: Progress, *, repair: bool) -> tuple[Finding, ...]:
     """Verify one graph; if it can't be opened, report that as a finding."""
     try:
         graph = app.stored_graph(name)
     except StorageError as error:
         return (Finding("graph", "problem", error.message),)
-    return verify_and_repair(graph, tell) if repair else tuple(verify(graph, tell))
+    return verify_and_repair(graph, report) if repair else tuple(verify(graph, report))
 
 
-def _cleanup(app: App, given: CleanupArguments, tell: Tell) -> dict[str, Cleaned]:
+def _cleanup(app: App, given: CleanupArguments, report: Progress) -> dict[str, Cleaned]:
     done = {}
     for name, graph in _graphs(app, given.graph).items():
-        tell(f"cleaning up {name}")
+        report(f"cleaning up {name}")
         done[name] = _clean(app, name, graph, given)
     return done
 
@@ -258,13 +260,13 @@ def _clean(app: App, name: str, graph: Graph, given: CleanupArguments) -> Cleane
     )
 
 
-def _optimize(app: App, given: OptimizeArguments, tell: Tell) -> dict[str, Optimized]:
-    return {name: optimize(graph, tell) for name, graph in _graphs(app, given.graph).items()}
+def _optimize(app: App, given: OptimizeArguments, report: Progress) -> dict[str, Optimized]:
+    return {name: optimize(graph, report) for name, graph in _graphs(app, given.graph).items()}
 
 
-def _doctor(app: App, given: DoctorArguments, tell: Tell) -> list[Report]:
+def _doctor(app: App, given: DoctorArguments, report: Progress) -> list[Report]:
     del given
-    tell("examining the project")
+    report("examining the project")
     return examine_serving(app) if app.serving else examine_project(app)
 
 

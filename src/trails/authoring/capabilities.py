@@ -56,7 +56,7 @@ def capability(  # noqa: PLR0913 - one argument a descriptor field
 
     Without ``version`` the version is derived from the content and changes with it. With
     ``side_effects=["none"]`` it only reads: agents may call it unasked, and a write in it fails.
-    ``cost`` is what a call is expected to take; what it takes is recorded beside it.
+    ``cost`` is the expected cost of a call; the actual cost is recorded beside it.
     """
     check_capability_id(identifier)
     facts = {
@@ -126,7 +126,7 @@ def _effects(identifier: str, given: Sequence[str]) -> tuple[str, ...]:
 
 def _cost(identifier: str, given: Mapping[str, float]) -> dict[str, float]:
     for name, amount in given.items():
-        number = type(amount) in {int, float}  # True is no number here
+        number = type(amount) in {int, float}  # True is not a number here
         if not _MEASURE.fullmatch(name) or not number or not 0 <= amount < inf:
             raise DeclarationError(
                 f"{identifier}: cost={{{name!r}: {amount!r}}} is not an estimate; name the measure "
@@ -245,8 +245,8 @@ _LONGEST: Final = 64
 def policy_rule(name: str) -> Callable[[R], R]:
     """Declare what ``@policy(name)`` means.
 
-    The function takes the context and, by name, arguments of the capabilities that it judges, all
-    of them with ``**arguments``. It returns True to permit, or a text that says why not.
+    The function takes the context and, by name, arguments of the capabilities that it checks, all
+    of them with ``**arguments``. It returns True to permit, or the reason for refusal.
     """
     if not _NAME.fullmatch(name) or len(name) > _LONGEST:
         raise DeclarationError(

@@ -102,7 +102,7 @@ class Node:
         if descriptor.key is None and descriptor.edge is None:
             state.id = uuid7()
 
-    if not TYPE_CHECKING:  # a checker that saw these would let every misspelled field pass
+    if not TYPE_CHECKING:  # with these, type checkers would accept misspelled fields
 
         def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any field's type
             """Set the fields when one is first read; those of a reference are loaded then."""
@@ -289,7 +289,9 @@ def _set_fields(node: Node, ctx: Context, values: Mapping[str, object]) -> None:
     own, descriptor = node.__dict__, type(node).__trails__
     own.update(descriptor.absent)
     own.update(values)
-    if len(own) > len(descriptor.absent) + 1:  # the graph may know fields that the class lost
+    if (
+        len(own) > len(descriptor.absent) + 1
+    ):  # the graph may have fields that the class no longer declares
         for name in values.keys() - descriptor.absent.keys():
             del own[name]
     for name, many, reference in descriptor.composed:

@@ -100,7 +100,7 @@ def describe(
 ) -> PredicateDescriptor:
     """Check the arguments of a predicate against its type and make the descriptor.
 
-    ``stored`` is true for fields that live in the graph, where the kinds are fewer.
+    ``stored``: whether the field is stored in the graph, which allows fewer kinds.
     """
     where = f"{owner}.{name}"
     check_field_name(owner, name)

@@ -60,7 +60,7 @@ def _condition(name: str, value: object) -> Condition:
     if value is None and lookup == "exact":
         lookup, value = "isnull", True
     if lookup == "in" and isinstance(value, Iterable) and not isinstance(value, str):
-        value = tuple(value)  # an iterator can be read once, a query be run again
+        value = tuple(value)  # an iterator can be read only once, but a query may run again
     return Condition(tuple(path), lookup, value)
 
 

@@ -405,7 +405,7 @@ class _NoDefault:
 
 
 def _strip(cls: type, fields: Iterable[str]) -> None:
-    """Remove the declarations, so that attributes live on instances alone.
+    """Remove the declarations, so that only instances have the attributes.
 
     Those of plain base classes stay, because other types may inherit them too.
     """

@@ -188,7 +188,7 @@ def _add(db: sqlite3.Connection, *, last: bool) -> None:
 def _cut(db: sqlite3.Connection, at: str) -> None:
     """Take away the commits and moves after a commit; heads are made anew.
 
-    Activities stay: they tell what was done, also what this undoes.
+    Activities stay: they record what was done, also what this undoes.
     """
     moment = _parse_time(at)
     seq = _last_before(db, moment) if moment is not None else _find(db, at)

@@ -1,6 +1,6 @@
-"""Put back commits that a log has lost and another record still holds.
+"""Recovery: put back commits that a log has lost and another record still holds.
 
-Read what can still be read of a log with damaged pages.
+Reads what can still be read of a log with damaged pages.
 """
 
 from __future__ import annotations

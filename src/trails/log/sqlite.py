@@ -704,7 +704,7 @@ class SqliteLog:
         with self._transaction("append to the log"):
             for at in range(0, len(rows), _AT_ONCE):
                 some = rows[at : at + _AT_ONCE]
-                # A statement a row would take the interpreter's lock back from whoever answers
+                # A statement a row would take the interpreter's lock back from threads that answer
                 # calls, each time.
                 self._db.execute(
                     _INSERT + ",".join(["(?,?)"] * len(some)),

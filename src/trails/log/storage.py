@@ -1,11 +1,8 @@
-"""SQLite connections and the errors of a disk, in the words of Trails.
+"""SQLite connections, the errors of a disk in the words of Trails, and where a log may be.
 
-Zstandard: from the standard library where it has it, else its backport.
-
-Where a log may be opened, and where one may be created.
-
-A log is created in an empty place only. A folder that holds views or segments but no log that
-can be read has lost its log; an empty one in its place would throw away what is left.
+A log is created in an empty place only. A folder that holds views or segments but no log that can
+be read has lost its log; an empty one in its place would throw away what is left. Zstandard comes
+from the standard library, or from its backport where that has none.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ _SHARED_MEMORY = {sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMMAP}
 """The ``-shm`` file can't be made or grown; SQLite does not say why."""
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 BUSY_SECONDS: Final = 5.0
-"""How long a statement waits for a lock. One process owns a project, so nobody should hold one."""
+"""How long a statement waits for a lock; one process owns a project, so it should never wait."""
 
 
 def connect(path: Path | None, *, synchronous: str) -> sqlite3.Connection:
@@ -63,7 +60,7 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     """Open a database of ours to read it, without changing or creating any file beside it.
 
     SQLite would make a ``-shm`` file, and move a WAL into the database when it closes. Locks are
-    left out: this process owns the folder, or nobody can write to it.
+    left out: this process owns the folder, or no process can write to it.
     """
     wal = path.with_name(f"{path.name}-wal")
     used = wal.exists() and wal.stat().st_size
@@ -163,7 +160,7 @@ def files_below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 def storage_errors(
     doing: str, on_damage: Callable[[], None] | None = None
 ) -> AbstractContextManager[None]:
-    """Turn what the disk says into StorageErrors that tell what to do.
+    """Turn what the disk says into StorageErrors that say what to do.
 
     ``on_damage`` is called before a CorruptionError leaves.
     """
@@ -190,17 +187,17 @@ class _Translation:
     ) -> None:
         if error is None:
             return
-        told: BaseException = error
+        raised: BaseException = error
         if isinstance(error, sqlite3.DatabaseError):
-            told = self._of_sqlite(error)
+            raised = self._of_sqlite(error)
         elif isinstance(error, OSError):
-            told = self._of_system(error)
+            raised = self._of_system(error)
         elif is_malformed(error):
-            told = self._of_sqlite(_malformed())
-        if isinstance(told, CorruptionError) and self._on_damage is not None:
+            raised = self._of_sqlite(_malformed())
+        if isinstance(raised, CorruptionError) and self._on_damage is not None:
             self._on_damage()
-        if told is not error:
-            raise told from error
+        if raised is not error:
+            raise raised from error
 
     def _of_sqlite(self, error: sqlite3.DatabaseError) -> StorageError:
         code = getattr(error, "sqlite_errorcode", None)

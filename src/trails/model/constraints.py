@@ -30,7 +30,7 @@ from trails.model.types import JSON, LIST, MAP, OBJECT, REF, PredicateDescriptor
 _SPACE = r"\t\n\v\f\r \x{a0}\x{feff}\x{2028}\x{2029}\p{Zs}"
 _NOT_LINE_END = r"[^\n\r\x{2028}\x{2029}]"
 _SAME_ESCAPES = frozenset("dDwWbBnrtfv")
-_SYNTAX = frozenset("^$\\.*+?()[]{}|/")  # all that ECMA-262 lets one escape (with the flag u)
+_SYNTAX = frozenset("^$\\.*+?()[]{}|/")  # all that ECMA-262 allows to escape (with the flag u)
 _SET_OPERATORS = ("--", "&&", "||", "~~")
 _HEX = re.compile(r"[0-9A-Fa-f]+")
 _QUANTIFIER = re.compile(r"\{[0-9]+(?:,[0-9]*)?\}")
@@ -416,7 +416,7 @@ def compile_field(
             kind = str(field.type.scalar)
             errors.append(FieldError(path, reason.code, message, showable(raw), kind))
             return None
-        # An int is judged as given: rounded to a float it could cross a limit.
+        # An int is checked as given: rounded to a float it could cross a limit.
         judged = raw if type(raw) is int else value
         for holds, code, limit, phrase in rules:
             if not holds(judged):

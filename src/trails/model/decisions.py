@@ -68,7 +68,7 @@ class Judge(Protocol):
         ...
 
 
-class _Everything:
+class _AllowAll:
     """Allows everything."""
 
     version = "everything"
@@ -98,7 +98,7 @@ class _Everything:
         return dict.fromkeys(branches, next(iter(branches), ""))
 
 
-EVERYTHING: Final[Judge] = _Everything()
+ALLOW_ALL: Final[Judge] = _AllowAll()
 """Local development: nothing is configured, so nothing is denied."""
 
 

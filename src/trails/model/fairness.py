@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-ANYBODY: Final = ""
+NO_ACTOR: Final = ""
 """The name for work that belongs to no actor."""
 
 
@@ -51,7 +51,7 @@ class FairQueue:
         self._taken: Counter[str] = Counter()
         self._waiting: OrderedDict[str, deque[threading.Lock]] = OrderedDict()
 
-    def acquire(self, actor: str = ANYBODY, timeout: float = -1) -> bool:
+    def acquire(self, actor: str = NO_ACTOR, timeout: float = -1) -> bool:
         """Take a slot within ``timeout`` seconds; negative: wait without limit."""
         with self._lock:
             if self._free and actor not in self._waiting and self._may(actor):
@@ -78,7 +78,7 @@ class FairQueue:
         with self._lock:
             return any(each != actor for each in self._waiting)
 
-    def release(self, actor: str = ANYBODY) -> None:
+    def release(self, actor: str = NO_ACTOR) -> None:
         """Release a slot, to the next actor in turn that may have one."""
         with self._lock:
             self._free += 1

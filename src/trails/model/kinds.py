@@ -122,7 +122,7 @@ class Kind(msgspec.Struct, frozen=True):
 def _whole_match(pattern: str) -> Callable[[str], re.Match[str] | None]:
     """Match our own anchored patterns; none can backtrack, so the fast engine is safe here.
 
-    Each is compiled when it is used for the first time: a program that starts needs few of them.
+    Each is compiled on first use: starting a program needs few of them.
     """
     compiled: Callable[[str], re.Match[str] | None] | None = None
 
@@ -360,7 +360,7 @@ def _parse_vector(text: str) -> tuple[float, ...]:
 
 # --- texts of RDF and CSV ------------------------------------------------------
 
-# What can't be read is given back as it is: ``coerce`` refuses it with a message.
+# A text that can't be read is returned unchanged: ``coerce`` refuses it with a message.
 _is_integer_text = _whole_match(r"^[+-]?[0-9]{1,1000}$")
 _is_decimal_text = _whole_match(r"^([+-]?)([0-9]*)(?:\.([0-9]*))?$")
 _is_double_text = _whole_match(r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?$")

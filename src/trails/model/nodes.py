@@ -34,7 +34,7 @@ def split_handle(handle: str) -> tuple[str, str]:
 class NodeState(msgspec.Struct, frozen=True, gc=False):
     """One node at one moment. Missing fields are absent; sets are sorted tuples.
 
-    It holds plain values only, which make no cycles that a garbage collector had to find.
+    It holds plain values only, so the garbage collector need not track it.
     """
 
     type: str

@@ -21,9 +21,9 @@ FailureKind = Literal[
     "unauthenticated",  # a credential that is missing or wrong
     "scope",  # a scope that the credential lacks
     "denied",  # a rule that denies these arguments of a visible tool
-    "budget",  # an actor that has used up what it may use
-    "semantic",  # anything else that the caller can do something about
-    "internal",  # anything that it can't; data["trace_id"] finds it in the server's log
+    "budget",  # a quota of the actor is used up
+    "semantic",  # any other error that the caller can correct
+    "internal",  # any other error; data["trace_id"] finds it in the server's log
 ]
 
 
@@ -160,7 +160,7 @@ class Loss(msgspec.Struct, frozen=True):
         )
 
 
-def tell_outage(graph: str, failure: Failure, actor: Actor) -> Failure:
+def describe_outage(graph: str, failure: Failure, actor: Actor) -> Failure:
     """Why a graph is not served; the reasons only for actors who may work on it."""
     if not actor.credential or actor == OPERATOR:
         return failure

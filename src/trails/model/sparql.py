@@ -39,10 +39,10 @@ _ESCAPE: Final = r"\\(?:[tbnrf\\\"']|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8})"
 
 @cache
 def _tokens(*, ascii_only: bool) -> re.Pattern[str]:
-    """What a token is.
+    """The regular expression of tokens.
 
-    Made when a text is first read, since it takes longer than most imports; for texts without
-    other characters without their ranges, which takes a tenth of that.
+    Compiled on first use, because that takes longer than most imports. For ASCII texts it is
+    compiled without the ranges beyond ASCII, which takes a tenth of the time.
     """
     base = "A-Za-z" if ascii_only else "A-Za-z" + _BASE_BEYOND
     beyond = "" if ascii_only else _CHAR_BEYOND
@@ -84,7 +84,7 @@ _PAIRS: Final = {"}": "{", ")": "(", "]": "["}
 
 
 class Token(msgspec.Struct, frozen=True, gc=False):
-    """A piece of SPARQL text; all pieces together are the text.
+    """A piece of SPARQL text; all tokens together are the text.
 
     The kinds: space (comments too), string, iri, variable, blank, name (with a colon),
     word (a keyword or ``a``), number, tag, open, close, other.
@@ -104,7 +104,7 @@ def tokenize(text: str) -> list[Token]:
         raise _too_much(f"{size} bytes", f"{MAX_TEXT // 1024} KiB ({MAX_TEXT} bytes)", "shorten it")
     tokens: list[Token] = []
     nesting: list[str] = []
-    before = Token("open", "")  # the last token that is not space
+    before = Token("open", "")  # the last token that is not whitespace
     pattern = _tokens(ascii_only=text.isascii())
     at = count = 0
     while at < len(text):

@@ -74,7 +74,7 @@ _HALF: Final = (
 )
 
 
-def tell_fault(body: bytes | str, error: msgspec.DecodeError) -> str:
+def describe_json_error(body: bytes | str, error: msgspec.DecodeError) -> str:
     """The decoder's message; it reports a lone surrogate near the end as a truncated text."""
     message = str(error)
     if "surrogate pair" in message or (message == _CUT and _is_whole(body)):

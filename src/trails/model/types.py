@@ -150,8 +150,8 @@ class TypeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True, dict=True)
     def label(self) -> PredicateDescriptor | None:
         """The field that names an instance to a reader; None where only the id does.
 
-        It is the one marked so, else one that is called so, else the key, else the first text
-        that every instance has.
+        It is the field with ``label=True``, else one with a usual name, else the key, else the
+        first required String.
         """
         marked = next((field for field in self.fields if field.label), None)
         texts = [each for each in self.fields if each.type.kind == "String"]

@@ -25,7 +25,7 @@ import msgspec
 
 from trails.errors import BudgetError
 from trails.model.actors import OPERATOR, Actor
-from trails.model.decisions import EVERYTHING, Judge
+from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import Clock, Excess, Meter
 from trails.model.results import Failure
 from trails.model.upkeep import Report
@@ -257,7 +257,7 @@ class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
     env: Literal["development", "production"] = "development"
     stored_query_mode: Literal["auto", "per_query", "meta"] = "auto"
     stored_query_threshold: int = 24
-    judge: Judge = EVERYTHING
+    judge: Judge = ALLOW_ALL
     """Decides what each actor may do on the graph."""
     budget: Budget = Budget()
     """What each actor may use."""

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from trails.identity.oauth.challenges import is_vouched_for
+from trails.identity.oauth.challenges import has_access_token
 from trails.identity.tokens import TokenBook, split_token
 from trails.model.actors import OPERATOR, Actor, Secret
 from trails.model.capabilities import SCOPES, Scope
@@ -100,7 +100,7 @@ class Authenticator:
         if header is None:
             return _failure(_MISSING)
         found = await self._read(header)
-        if isinstance(found, Actor) and not is_vouched_for(found):
+        if isinstance(found, Actor) and not has_access_token(found):
             if len(self._recent) >= _RECENT:
                 self._recent.clear()
             self._recent[header] = found
@@ -159,7 +159,7 @@ class Authenticator:
             return not self.required
         if actor.credential in {STATIC, OPERATOR.credential}:
             return True  # as long as the process that it was given to
-        if is_vouched_for(actor):
+        if has_access_token(actor):
             return self._oauth is not None and self._oauth.is_current(actor)
         return self._tokens is not None and self._tokens.is_current(actor)
 

@@ -20,7 +20,7 @@ from trails.engine.session.arguments import checks_of
 from trails.engine.visibility.access import OPEN, Access
 from trails.model.actors import OPERATOR, Actor
 from trails.model.capabilities import Scope, StoredQuery, Tool
-from trails.model.decisions import EVERYTHING, SERVER, Judge
+from trails.model.decisions import ALLOW_ALL, SERVER, Judge
 from trails.model.results import Failure
 from trails.projections.tools import project_capability, project_query, with_params
 from trails.registry.registry import Declared, Registry
@@ -86,7 +86,7 @@ class Authorizer:
     @property
     def is_open(self) -> bool:
         """Whether nothing is denied to anybody."""
-        return self._judge.current is EVERYTHING
+        return self._judge.current is ALLOW_ALL
 
     @property
     def decides(self) -> bool:
@@ -94,12 +94,12 @@ class Authorizer:
 
         No judge is asked, who may have to look at files: writers can't wait for that.
         """
-        return self._known[0] is not EVERYTHING
+        return self._known[0] is not ALLOW_ALL
 
     def rights(self, actor: Actor) -> ActorAccess | None:
         """An actor's rights; None where nothing is denied to it."""
         judge = self._judge.current
-        if judge is EVERYTHING or actor == OPERATOR:
+        if judge is ALLOW_ALL or actor == OPERATOR:
             return None
         decider, known = self._known
         if decider is not judge or len(known) > _ACTORS:

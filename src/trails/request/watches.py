@@ -30,7 +30,7 @@ from trails.engine.session.service import GraphService
 from trails.engine.visibility.refs import RefResolver, reader
 from trails.errors import NotFoundError, TrailsError
 from trails.model.actors import Actor, is_limited
-from trails.model.decisions import EVERYTHING
+from trails.model.decisions import ALLOW_ALL
 from trails.model.iris import encode_id, id_problem
 from trails.model.names import suggest
 from trails.model.results import Failure
@@ -138,7 +138,7 @@ class Watches:
         self._by_actor: Counter[str] = Counter()
         self._uris_by_actor: Counter[str] = Counter()
         self._graph = service.graph
-        self._authority = authority or Authorizer(service.graph, EVERYTHING)
+        self._authority = authority or Authorizer(service.graph, ALLOW_ALL)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: Callable[[], None] = _do_nothing
         self._watchers: set[Watcher] = set()

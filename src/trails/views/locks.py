@@ -1,7 +1,7 @@
-"""Turns: many readers at a time, or one thread that replaces what they read.
+"""ReadWriteLock: many readers at a time, or one thread that replaces what they read.
 
-A view's files can be closed, removed and made anew while other threads read;
-they must not find them half gone.
+A view's files can be closed, removed and made anew while other threads read; they must not find
+them half gone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ReadWriteLock:
 
     @property
     def taken(self) -> bool:
-        """Whether somebody reads at this moment."""
+        """Whether a thread reads at this moment."""
         return self._readers > 0
 
     @contextmanager

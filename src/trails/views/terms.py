@@ -1,12 +1,8 @@
 """Nodes ↔ RDF statements in the form in which the RDF library writes them.
 
-Compiled once for a schema and a graph's names. A node's type is the first part
-of its IRI, so a statement can be read without asking any store.
-
-N-Quads as the log has them, read back however long a text in them is.
-
-The RDF parser takes no token of more than 16 MiB. Nodes can't hold such texts any more, but the
-log may have older ones: their lines are read here.
+Compiled once for a schema and a graph's names. A node's type is the first part of its IRI, so a
+statement can be read without asking any store. The RDF parser takes no token of more than 16 MiB;
+nodes can't hold such texts any more, but the log may have older ones: their lines are read here.
 """
 
 from __future__ import annotations
@@ -221,7 +217,7 @@ class Terms:
         return field is not None and self._read(field, quad.object) is not None
 
     def field_of(self, handle: str, predicate: str) -> PredicateDescriptor | None:
-        """The declared field of a node that a predicate stands for."""
+        """The declared field of a node that a predicate names."""
         return self._types[handle.partition("/")[0]].fields.get(predicate)
 
     def changes(self, removed: Iterable[ox.Quad], added: Iterable[ox.Quad]) -> dict[str, Change]:

@@ -117,7 +117,7 @@ def test_settling_goes_on_where_a_crash_or_a_close_ended_it(
         nonlocal steps
         steps += 1
         if steps > 7:
-            graph.settling._ended = True
+            graph.nodes.settling._ended = True
 
     mark = graph.file.mark_half_folded
     monkeypatch.setattr(
@@ -157,7 +157,7 @@ def test_writers_and_readers_beside_settling_see_whole_states(
                 assert values(app, f"fork-{number}") == expected
         Item.get(app.context(), "i5").delete(app.context())
         del expected["i5"]
-        app.graph().settling.run()
+        app.graph().nodes.settling.run()
         wait_until_settled(app)
         assert values(app) == expected
         assert all(each.status == "ok" for each in verify(app.graph(), silent))

@@ -170,7 +170,7 @@ def folded(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         graph = app.graph()
         heads = {name: graph.log_head(name).commit for name in ("main", "side")}
         fresh = NodeFile(place / "nodes.db", graph.file.schema_of)
-        graph.refold.fold(fresh, heads["main"], heads, silent)
+        graph.nodes.refold.fold(fresh, heads["main"], heads, silent)
         with closing(fresh):
             yield fresh
 

@@ -12,7 +12,7 @@ from tests.journeys.access.worlds import SIGHT, Narrow, World, settle, whole
 from trails import App, Node, node_type, predicate
 from trails.engine.graph.feed import BranchChange
 from trails.errors import StorageError
-from trails.model.decisions import EVERYTHING
+from trails.model.decisions import ALLOW_ALL
 from trails.model.history import MergeRequest
 from trails.model.visibility import ChangeKey, Visibility
 from trails.request.admission import KernelOptions
@@ -443,7 +443,7 @@ def test_who_may_not_read_a_branch_any_more_hears_nothing(world):
 
 def test_policies_that_come_later_silence_what_they_hide(world):
     """Who began to watch when nothing was hidden hears what it still sees, and no more."""
-    judge = Turncoat(EVERYTHING)
+    judge = Turncoat(ALLOW_ALL)
 
     def pay(salary):
         change(world, "Person", "ann@x", salary=salary)
@@ -482,7 +482,7 @@ def test_a_branch_that_nobody_watches_is_not_traced(world):
             return feed.traced("main"), feed.traced(branch)
 
     assert asyncio.run(scenario(Veil())) == (True, False)
-    assert asyncio.run(scenario(EVERYTHING)) == (False, False)
+    assert asyncio.run(scenario(ALLOW_ALL)) == (False, False)
     assert not feed.traced("main")
 
 

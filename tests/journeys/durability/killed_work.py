@@ -54,7 +54,7 @@ def forward(project: Path) -> None:
     """Move main forward; what that leaves to do is done in the background and by closing."""
     with App.open(project) as app:
         app.versions().merge(MergeRequest("ahead"))
-        app.graph().settle()
+        app.graph().nodes.settle()
 
 
 def change_types(project: Path) -> None:
@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--step")
     parser.add_argument("--change", type=int)
     given = parser.parse_args()
-    graphs._ignore = _die_at(given.step)
+    graphs.ignore = _die_at(given.step)
     changes = count(1)
 
     def change() -> None:

@@ -16,7 +16,7 @@ from trails.views.quads.view import MIB, Memtables, QuadsView
 WRITE = """
 import sys
 from pathlib import Path
-from trails.app.memory import share_pools
+from trails.app.memory import limit_pools
 from trails.model.history import Position
 from trails.views.quads.view import QuadsView
 
@@ -24,7 +24,7 @@ def held():
     status = Path("/proc/self/status").read_text()
     return int(status.split("RssAnon:")[1].split()[0])
 
-share_pools()
+limit_pools()
 quads = QuadsView(Path(sys.argv[1]))
 removed, most, before = b"", 0, held()
 for number in range(10_000):

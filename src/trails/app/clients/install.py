@@ -46,7 +46,9 @@ class EntryTarget:
     name: str
 
 
-def aim(client: Client, scope: Scope, name: str, folder: Path, places: Places) -> EntryTarget:
+def find_target(
+    client: Client, scope: Scope, name: str, folder: Path, places: Places
+) -> EntryTarget:
     """Find the entry that a request means."""
     if _NAME.fullmatch(name) is None:
         raise InstallError(
@@ -159,10 +161,10 @@ def install_client(folder: Path, request: InstallRequest, *, dry: bool) -> Insta
     settings = read_settings(folder)
     graph = choose_graph(settings.graphs, request.graph)
     name = request.name or entry_name(settings, graph)
-    target = aim(client, request.scope, name, folder, Places.here())
+    target = find_target(client, request.scope, name, folder, Places.here())
     entry = _entry(client, folder, settings, graph, http=request.http)
     done = show(target, entry) if dry else install(target, entry, force=request.force)
-    return msgspec.structs.replace(done, lacks=_lacks(folder, settings, http=request.http))
+    return msgspec.structs.replace(done, lacks=_missing_token(folder, settings, http=request.http))
 
 
 def uninstall_client(folder: Path, request: InstallRequest) -> Installation:
@@ -172,28 +174,30 @@ def uninstall_client(folder: Path, request: InstallRequest) -> Installation:
     """
     client = find_client(request.client)
     if request.name is not None and request.force:
-        return uninstall(aim(client, request.scope, request.name, folder, Places.here()), ())
+        return uninstall(
+            find_target(client, request.scope, request.name, folder, Places.here()), ()
+        )
     settings = read_settings(folder)
     graph = choose_graph(settings.graphs, request.graph)
     name = request.name or entry_name(settings, graph)
-    target = aim(client, request.scope, name, folder, Places.here())
+    target = find_target(client, request.scope, name, folder, Places.here())
     entries = [_entry(client, folder, settings, graph, http=False)]
     if client.http and settings.server.port:
         entries.append(_entry(client, folder, settings, graph, http=True))
     return uninstall(target, () if request.force else entries)
 
 
-def _lacks(folder: Path, settings: Settings, *, http: bool) -> str:
+def _missing_token(folder: Path, settings: Settings, *, http: bool) -> str:
     """Say that a token is missing, if the project requires one: only its holder knows it."""
     oauth = settings.auth.oauth
     if (http and oauth is not None and oauth.advertise) or not (
         oauth is not None or TokenFile(folder / DATA_FOLDER).read()
     ):
         return ""
-    told = "This project requires a token ('trails token new' makes one): add it to the entry's "
+    advice = "This project requires a token ('trails token new' makes one): add it to the entry's "
     if http:
-        return told + "header 'Authorization: Bearer <token>'"
-    return told + "environment as TRAILS_TOKEN=<token>"
+        return advice + "header 'Authorization: Bearer <token>'"
+    return advice + "environment as TRAILS_TOKEN=<token>"
 
 
 def _entry(client: Client, folder: Path, settings: Settings, graph: str, *, http: bool) -> Entry:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 
-from trails.app.access import hello_of
-from trails.app.memory import share_pools, uncollected
+from trails.app.access import make_hello
+from trails.app.memory import limit_pools, without_gc
 from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.http.sockets import bind_port, find_address, load_tls, url_of
 from trails.app.serve.relay.owners import find_owner
@@ -20,7 +20,7 @@ from trails.errors import LockedError
 from trails.files import set_private_umask
 from trails.surfaces.cli.operations import Served
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 class LocalServer:
@@ -30,22 +30,22 @@ class LocalServer:
     """
 
     def serve_stdio(
-        self, folder: Path, graph: str | None, tell: Tell, *, read_only: bool = False
+        self, folder: Path, graph: str | None, report: Progress, *, read_only: bool = False
     ) -> int:
         """Serve one graph on the standard streams; return the signal that ended it, or 0."""
         from trails.app.serve.relay.stdio import StdioFront  # noqa: PLC0415
 
-        _show_log(tell)
+        _show_log(report)
         folder = folder.resolve()
         settings = read_settings(folder)
         chosen = choose_graph(settings.graphs, graph)
-        hello = hello_of(chosen, os.environ)
+        hello = make_hello(chosen, os.environ)
         if read_only:
             check_alone(folder)
 
         async def serve() -> None:
             front = StdioFront(
-                folder, hello, tell, settings.server.drain_seconds, read_only=read_only
+                folder, hello, report, settings.server.drain_seconds, read_only=read_only
             )
             await front.run()
 
@@ -57,12 +57,12 @@ class LocalServer:
         host: str | None,
         port: int | None,
         ready: Callable[[Served], None],
-        tell: Tell,
+        report: Progress,
         *,
         read_only: bool = False,
     ) -> int:
         """Serve all graphs on a port; return the signal that ended it."""
-        with uncollected():
+        with without_gc():
             import uvloop  # noqa: PLC0415
 
             from trails.app.access import access_of  # noqa: PLC0415
@@ -70,7 +70,7 @@ class LocalServer:
             from trails.app.serve.service import HttpOptions  # noqa: PLC0415
             from trails.app.serve.web import ServerStatus, WebFront  # noqa: PLC0415
 
-        _show_log(tell)
+        _show_log(report)
         folder = folder.resolve()
         settings = read_settings(folder)
         if read_only:
@@ -89,14 +89,14 @@ class LocalServer:
         sock = bind_port(address, server.port if port is None else port)
         url = url_of(sock, tls=tls is not None)
         for warning in policy.warnings:
-            tell(warning)
+            report(warning)
         listening = HttpOptions(gate.authenticator, policy, [sock], tls, read_only=read_only)
 
-        def tell_ready(standing: ServerStatus) -> None:
+        def report_ready(standing: ServerStatus) -> None:
             ready(describe(settings, folder, url, standing, guarded=gate.configured()))
 
         async def serve() -> None:
-            await WebFront(folder, listening, tell_ready, tell, server.drain_seconds).run()
+            await WebFront(folder, listening, report_ready, report, server.drain_seconds).run()
 
         return _run(serve, uvloop.new_event_loop)
 
@@ -113,23 +113,23 @@ def check_alone(folder: Path) -> None:
         )
 
 
-class _TellingHandler(logging.Handler):
+class _ReportingHandler(logging.Handler):
     """Shows log records to the operator."""
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, report: Progress) -> None:
         super().__init__(logging.INFO)
-        self._tell = tell
+        self._report = report
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show one record, with its traceback if it has one."""
-        self._tell(self.format(record))
+        self._report(self.format(record))
 
 
-def _show_log(tell: Tell) -> None:
+def _show_log(report: Progress) -> None:
     """Show the server's log to the operator: changes of access and tools, and failures."""
     logger = logging.getLogger("trails")
     logger.setLevel(logging.INFO)
-    logger.addHandler(_TellingHandler(tell))
+    logger.addHandler(_ReportingHandler(report))
     logger.propagate = False
 
 
@@ -139,7 +139,7 @@ def _run(
 ) -> int:
     """Run until the server ends or a signal arrives; return the signal's number, or 0."""
     set_private_umask()
-    share_pools()
+    limit_pools()
     with asyncio.Runner(loop_factory=make_loop) as runner:
         return runner.run(_until_signal(serve))
 

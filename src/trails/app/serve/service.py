@@ -23,7 +23,7 @@ import msgspec
 
 from trails.app.app import App
 from trails.app.kernels import ServedGraphs
-from trails.app.memory import give_back, uncollected
+from trails.app.memory import trim_memory, without_gc
 from trails.app.ownership import Ownership
 from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.http.limits import limits_of_process
@@ -67,7 +67,7 @@ class HttpOptions(msgspec.Struct, frozen=True):
         return Preamble(self.policy.bind, scopes, token)
 
 
-class Owned(msgspec.Struct, frozen=True):
+class OwnedFolder(msgspec.Struct, frozen=True):
     """A folder that this process serves."""
 
     address: OwnerAddress
@@ -79,8 +79,8 @@ class Owned(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def serve_folder(
-    folder: Path, ownership: Ownership, listening: HttpOptions, tell: Callable[[str], None]
-) -> AsyncIterator[Owned]:
+    folder: Path, ownership: Ownership, listening: HttpOptions, report: Callable[[str], None]
+) -> AsyncIterator[OwnedFolder]:
     """Own a folder and serve it; on exit, wait for active calls."""
     authenticator = listening.authenticator
     sys.setswitchinterval(_SWITCH)
@@ -93,18 +93,18 @@ async def serve_folder(
         ownership=ownership,
         read_only=listening.read_only,
         guarded=guarded,
-        progress=tell,
+        progress=report,
     ) as app:
         app.serving = True
         app.policies.server()  # report invalid ones before anything is served
         sockets = SocketFolder()
         key = Secret(token_urlsafe(_KEY))
         try:
-            async with _serve(app, sockets, key, listening, tell):
+            async with _serve(app, sockets, key, listening, report):
                 ownership.announce(sockets.http, sockets.mcp, key)
                 address = OwnerAddress(os.getpid(), sockets.http, sockets.mcp, key)
                 quarantined = {name: each.message for name, each in app.quarantined.items()}
-                yield Owned(address, quarantined, access_lines(app, authenticator))
+                yield OwnedFolder(address, quarantined, access_lines(app, authenticator))
         finally:
             sockets.remove()
 
@@ -115,7 +115,7 @@ async def _serve(
     sockets: SocketFolder,
     key: Secret,
     listening: HttpOptions,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> AsyncIterator[None]:
     """Serve both sockets of an owner, and its ports."""
     graphs = ServedGraphs(app, listening.authenticator.is_current)
@@ -123,8 +123,8 @@ async def _serve(
     server = await asyncio.start_unix_server(sessions.serve, sock=sockets.mcp_socket)
     http = _Http(app, graphs, listening, sockets.http_socket, key)
     running = asyncio.create_task(http.run(sessions.answered))
-    running.add_done_callback(lambda task: _tell_failure(task, tell))
-    tidying = asyncio.create_task(give_back())
+    running.add_done_callback(lambda task: _report_failure(task, report))
+    tidying = asyncio.create_task(trim_memory())
     try:
         if listening.ports:
             await http.begin(running)
@@ -135,7 +135,7 @@ async def _serve(
         http.ending.set()
         grace = app.settings.server.drain_seconds
         ending = asyncio.gather(sessions.end(grace + _MARGIN), running)
-        await _drain(ending, graphs, grace, tell)
+        await _drain(ending, graphs, grace, report)
         await _close(graphs)
 
 
@@ -143,14 +143,14 @@ async def _drain(
     ending: asyncio.Future[tuple[None, None]],
     graphs: ServedGraphs,
     grace: float,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
     """Wait for active calls; before they are cut off, name those that are still running."""
     if running := graphs.under_way():
-        tell(f"stopping: waiting up to {grace:g} s for {_describe(running)}")
+        report(f"stopping: waiting up to {grace:g} s for {_describe(running)}")
     await asyncio.wait({ending}, timeout=grace)
     if not ending.done() and (running := graphs.under_way()):
-        tell(
+        report(
             f"stopping: cut off after {grace:g} s: {_describe(running)}; changes that "
             "were not committed are lost"
         )
@@ -172,10 +172,10 @@ async def _close(graphs: ServedGraphs) -> None:
         os._exit(1)
 
 
-def _tell_failure(task: asyncio.Task[None], tell: Callable[[str], None]) -> None:
+def _report_failure(task: asyncio.Task[None], report: Callable[[str], None]) -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None:
-        tell(f"HTTP is not served: {type(error).__name__}: {error}")
+        report(f"HTTP is not served: {type(error).__name__}: {error}")
 
 
 class _Http:
@@ -214,7 +214,7 @@ class _Http:
                     await answered.wait()
             for module in ("front", "servers"):
                 await asyncio.to_thread(import_module, f"trails.app.serve.http.{module}")
-        with uncollected():
+        with without_gc():
             from trails.app.serve.http.front import HttpInterface  # noqa: PLC0415 - see above
             from trails.app.serve.http.operator import OperatorInterface  # noqa: PLC0415
             from trails.app.serve.http.servers import HttpServer, Port  # noqa: PLC0415

@@ -117,7 +117,7 @@ class WebFront:
         folder: Path,
         listening: HttpOptions,
         ready: Callable[[ServerStatus], None],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         drain_seconds: float = 5.0,
     ) -> None:
         """``drain_seconds``: how long an owner and this front let requests finish."""
@@ -127,7 +127,7 @@ class WebFront:
         self._limits = limits_of_process()
         self._arrival = listening.arrival().line()
         self._ready = ready
-        self._tell = tell
+        self._report = report
         self._owner: OwnerAddress | None = None
         self._found = asyncio.Event()
         self._clients = 0
@@ -135,7 +135,7 @@ class WebFront:
 
     async def run(self) -> None:
         ownership = await self._pass_on_until_owner()
-        async with serve_folder(self._folder, ownership, self._listening, self._tell) as owner:
+        async with serve_folder(self._folder, ownership, self._listening, self._report) as owner:
             self._know(owner.address)  # waiting connections are forwarded to this process
             self._ready(ServerStatus(owner.address.pid, True, owner.quarantined, owner.access))
             await asyncio.Event().wait()
@@ -162,7 +162,7 @@ class WebFront:
         return found
 
     async def _attach(self) -> Ownership | tuple[OwnerAddress, Link]:
-        return await attach(self._folder, _watch, self._tell)
+        return await attach(self._folder, _watch, self._report)
 
     async def _pass_on_to(self, address: OwnerAddress, link: Link) -> None:
         """Forward until the owner ends."""
@@ -229,7 +229,7 @@ class WebFront:
                 while any(pump.busy for pump in self._pumps):  # noqa: ASYNC110 - silence is not an event
                     await asyncio.sleep(0.05)
         if cut := sum(pump.busy for pump in self._pumps):
-            self._tell(
+            self._report(
                 f"stopping: cut off after {self._drain_seconds:g} s: {count(cut, 'request')} "
                 "without an answer; the process that serves the project may still finish them"
             )

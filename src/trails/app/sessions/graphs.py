@@ -266,14 +266,14 @@ def ask_owner(
     address: ServerAddress,
     operation: UpkeepOperation[_A, _R],
     given: _A,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> _R:
     """Run an operation in the serving process, authorized by the owner's key."""
     connection = ServerConnection(address, operator=True)
     for text in connection.lines(f"/operator/{operation.name}", given):
         line = msgspec.json.decode(text, type=_Line)
         if line.tell is not None:
-            tell(line.tell)
+            report(line.tell)
         elif line.error is not None:
             raise error_of(msgspec.convert({"kind": "semantic", **line.error}, Failure))
         elif bytes(line.done):

@@ -1,18 +1,13 @@
-"""Activities: every call leaves one in the log, whatever came of it.
+"""Activities: every call leaves a record in the log, whatever its outcome.
 
-A call that made a commit is answered only when its activity is in the log too.
-The others are written together, a few at a time, so that a read waits for no
-disk; a crash may lose the last of those and nothing else. Calls that were refused
-are summed up (``refusals``).
+A call that made a commit is answered only when its activity is in the log too. The others are
+written together, a few at a time, so that a read waits for no disk; a crash may lose the last of
+those and nothing else.
 
-How the log spells what it is told of calls: times, and texts of any origin.
-
-Refused calls, summed up: whoever is refused again and again leaves a few records, not one each.
-
-A refusal costs its caller nothing, so it must not cost the log more the more there are. The first
-of a kind is kept as it is; those that follow within a minute become one record, which tells how
-many there were, and when the first and the last of them was. Names can be invented: of those that
-an actor asks for, a few are kept one by one, and the others together.
+Refused calls cost their caller nothing, so they must not fill the log. The first of a kind is kept
+as it is; those that follow within a minute become one record with their number and the times of the
+first and the last. Names can be invented: of those that an actor asks for, a few are kept one by
+one, and the others together.
 """
 
 from __future__ import annotations
@@ -57,11 +52,11 @@ def _spell_second(seconds: int) -> str:
 WINDOW: Final = 60 * 1_000_000_000
 """Nanoseconds within which refusals of a kind become one record."""
 NAMES: Final = 16
-"""Kinds that are kept one by one in that time, for an actor and what it is told."""
+"""Kinds that are kept one by one in that time, for an actor and an outcome."""
 OTHERS: Final = "(other names)"
 """What the rest of them are called."""
 _MANY: Final = 100
-"""Refusals after which somebody should look at whoever asks."""
+"""Refusals after which an administrator should look at the actor."""
 
 
 class RefusalKind(NamedTuple):
@@ -69,7 +64,7 @@ class RefusalKind(NamedTuple):
 
     actor: str
     told: str
-    """What the caller was told, which may not be the true reason."""
+    """The outcome that the caller got, which may hide the true reason."""
     name: str
     about: str = ""
     """What a name alone does not say: the resource that was to be read."""
@@ -101,7 +96,7 @@ class Sum:
         self._reasons[reason] += 1
 
     def activity(self, kind: RefusalKind) -> Activity:
-        """One record of all; where there were several reasons, one that the caller was not told."""
+        """One record of all; of several reasons, first one that the caller does not know."""
         reasons = sorted(self._reasons, key=lambda each: (each == kind.told, each))
         several = ", ".join(f"{self._reasons[each]} {each}" for each in reasons)
         return Activity(
@@ -192,12 +187,12 @@ def examine_refusals(lately: Iterable[Activity]) -> Iterator[Finding]:
             outcomes[each.outcome] += each.calls
         if outcomes.total() < _MANY:
             continue
-        told = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.most_common())
+        counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.most_common())
         since, until = min(each.started for each in found), max(each.ended for each in found)
         yield Finding(
             "refusals",
             "note",
-            f"{actor} was refused {outcomes.total():,} calls ({told}) from {since} to {until}",
+            f"{actor} was refused {outcomes.total():,} calls ({counts}) from {since} to {until}",
             "see what it asked for in trails://prov/latest, and take its token back if it should "
             "not be asking: trails token revoke",
         )
@@ -353,7 +348,7 @@ class Activities:
 
         So are calls kept that anybody may make, with or without a right, however they end.
 
-        ``told`` is the outcome that its caller was told, ``about`` what was asked for where the
+        ``told`` is the outcome that its caller got, ``about`` what was asked for where the
         call's name does not say it.
         """
         if call.ended:
@@ -375,8 +370,8 @@ class Activities:
             self._summed += summed
             batch, sums = self._waiting[:], self._summed[:]
             if batch or sums:
-                told = [_told(*each) for each in batch]
-                self._log.insert_activities([*told, *sums])
+                done = [_activity_of(*each) for each in batch]
+                self._log.insert_activities([*done, *sums])
                 del self._waiting[: len(batch)]
                 self._summed.clear()
         if self._waiting and not self._closed:  # what came meanwhile
@@ -389,14 +384,14 @@ class Activities:
         return self._log.activities(after)
 
     def newest(self, limit: int, *, archived: bool = True) -> list[Activity]:
-        """The last few, newest first; what is still being summed up is told as it is now.
+        """The last few, newest first; what is still being summed up is included as it is now.
 
-        Nothing is written for that: whoever looks does not make the log longer.
+        Nothing is written for that: reading does not make the log longer.
         """
         with suppress(StorageFullError):
             self.flush()
         with self._turn:
-            waiting = [_told(*each) for each in self._waiting]
+            waiting = [_activity_of(*each) for each in self._waiting]
             others = [*waiting, *self._summed, *self._refusals.activities()]
         found = self._log.newest_activities(limit, archived=archived)
         if others:
@@ -472,12 +467,12 @@ class Activities:
             self._flush(self._refusals.settle())
 
 
-def _told(call: CallRecord, at: int, outcome: str, detail: str) -> Activity:
+def _activity_of(call: CallRecord, at: int, outcome: str, detail: str) -> Activity:
     return call.activity(at, outcome, detail)
 
 
 def _committed(error: StorageFullError) -> StorageFullError:
-    """What a call is told whose commit is in the log and whose activity is not."""
+    """The error of a call whose commit is in the log and whose activity is not."""
     return StorageFullError(
         "the change is written and safe, but the record of this call could not be written: "
         f"{error.message}. It is written when there is room; do not repeat the call"

@@ -1,12 +1,9 @@
-"""Ancestry: how commits follow from each other.
+"""Ancestry: how commits follow from each other, and which branches contain them.
 
-A commit's statements are a step from its *first* parent, so states are reached along
-first parents: back by undoing, forward by doing. What a merge has to look at are all
-the commits of one side that the other has not.
-
-Containment: which branches have a commit behind them.
-
-What may be seen of the past follows from the branches that contain it.
+A commit's statements are a step from its *first* parent, so states are reached along first parents:
+back by undoing, forward by doing. A merge looks at all the commits of one side that the other does
+not have. What an actor may see of the past follows from the branches that contain it
+(``Containment``).
 """
 
 from __future__ import annotations
@@ -22,6 +19,7 @@ import msgspec
 from trails.errors import CorruptionError
 from trails.log.protocol import Log
 from trails.model.history import GENESIS, Commit, Head, Position
+from trails.model.types import Schema
 
 _REMEMBERED: Final = 8_192
 """Commits; each takes more than a kilobyte."""
@@ -118,6 +116,10 @@ class Ancestry:
             self._known[identifier] = found
             self._words += len(found.message)
         return found
+
+    def schema_at(self, identifier: str) -> str:
+        """The digest of the schema with which a commit is read."""
+        return Schema().digest if identifier == GENESIS else self.commit(identifier).schema
 
     def has(self, position: Position) -> bool:
         """Whether a view that is at a position follows this log."""
@@ -293,7 +295,7 @@ class Containment:
 
 
 class Descent:
-    """Goes down from the heads of all branches, and tells which commits may be seen.
+    """Goes down from the heads of all branches, and says which commits may be seen.
 
     Commits are asked about from the newest to the oldest, so each is passed once.
     """

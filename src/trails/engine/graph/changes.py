@@ -30,11 +30,11 @@ class NodeNet(msgspec.Struct):
     met: bool = False
     """Whether its being there was touched at all."""
     values: dict[str, tuple[object, object]] = msgspec.field(default_factory=dict)
-    """Field of one value → before, after; None is no value."""
+    """Field of one value → before, after; None means no value."""
     members: dict[str, dict[Member, tuple[bool, bool]]] = msgspec.field(default_factory=dict)
     """Field of many values → member → in it before, in it after."""
     commits: dict[str, list[str]] = msgspec.field(default_factory=dict)
-    """Field → the commits that touched it; the empty name stands for the node itself."""
+    """Field → the commits that touched it; the empty name is the node itself."""
 
     @property
     def touched(self) -> bool:

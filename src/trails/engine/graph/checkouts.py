@@ -1,17 +1,12 @@
-"""Lines: a branch, or the graph as of one commit, with what is needed to read it.
+"""Checkouts: a branch, or the graph as of one commit, with what is needed to read and write it.
 
-All lines share the log and the node file. Each has a quads view of its own, which is
-made of another line's by hard links when somebody first asks it for SPARQL.
-
-What is said of branches and commits that do not exist.
-
-The same is said of those that exist and that a caller may not use: ``known`` are the names
-that it may be told.
+All checkouts share the log and the views; each has its own node index, types and head. The errors
+for branches and commits that do not exist are here as well: they are the same for those that a
+caller may not use, and suggest only names that it may see (``known``).
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection
 from difflib import get_close_matches
 from functools import cached_property
@@ -29,9 +24,10 @@ from trails.model.sparql_terms import Vocabulary
 from trails.model.types import Schema
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
-from trails.views.quads.view import QuadsView
 from trails.views.terms import Terms
 
+MAIN: Final = "main"
+"""The branch that every graph has."""
 SNAPSHOT: Final = "@"
 """How the names of snapshots begin; no branch's does."""
 
@@ -59,7 +55,7 @@ _compiled: Final[LRUCache[tuple[str, Names], CompiledSchema]] = LRUCache(64)
 
 
 def compile_once(schema: Schema, names: Names) -> CompiledSchema:
-    """What a schema means that is no line's own, such as one with parts taken out."""
+    """What a schema means that no checkout has, such as one with parts taken out."""
     return _compiled.get((schema.digest, names), lambda: CompiledSchema(schema, names))
 
 
@@ -78,13 +74,10 @@ class Checkout:
     def __init__(self, file: NodeFile, name: str, folder: Path | None, head: Head) -> None:
         self.name = name
         self.born = next(_BIRTHS)
-        """Tells it from an earlier line of the same name."""
+        """Distinguishes it from an earlier checkout of the same name."""
         self.folder = folder
         """Where its own files are; None in memory."""
         self.nodes = NodeIndex(file, name)
-        self.quads: QuadsView | None = None
-        self.quads_lock = threading.RLock()
-        self.quads_used = 0.0
         self.head = head
         """Where it is, as far as readers can see.
 
@@ -133,14 +126,14 @@ _SHOWN: Final = 40
 
 def unknown_branch(name: str, known: Collection[str], more: str = "") -> NotFoundError:
     """There is no such branch."""
-    told = f"there is no branch {name[:100]!r}; {_hint(name, known)}{more}"
-    return NotFoundError(told, branch=name[:100])
+    message = f"there is no branch {name[:100]!r}; {_hint(name, known)}{more}"
+    return NotFoundError(message, branch=name[:100])
 
 
 def unknown_reference(reference: str, known: Collection[str]) -> NotFoundError:
     """There is no branch or commit of that name."""
-    told = f"there is no branch or commit {reference[:100]!r}; {_hint(reference, known)}"
-    return NotFoundError(told, reference=reference[:100])
+    message = f"there is no branch or commit {reference[:100]!r}; {_hint(reference, known)}"
+    return NotFoundError(message, reference=reference[:100])
 
 
 def unknown_commit(reference: str) -> NotFoundError:

@@ -1,19 +1,13 @@
-"""The feed: which nodes of which branch changed, told once the change can be read.
+"""The feed: which nodes of which branch changed, published once the change can be read.
 
-A writer hands a ``Change`` to the listeners after its head has become visible. A listener
-takes a note and wakes somebody; it never works, waits or fails on the writer's thread.
-Whoever is told may be told too much, never too little.
+A writer hands a ``BranchChange`` to the listeners after its head has become visible. A listener
+records it and wakes a thread; it never works, waits or fails on the writer's thread. Over-notify;
+never miss a change.
 
-Traces: which nodes a change left something at, facet by facet.
-
-What somebody sees of a change is found from the facets that it sees. How much changed in
-others makes no difference to these, so nobody learns of what it does not see.
-
-Tracing: find from the log what a way through it changes, facet by facet.
-
-States are sets of statements, so those that a way adds and does not remove again, or the
-other way round, are its net effect. They are counted by facet: where one has too many to
-count, it is said to have changed, and what is found in the others does not depend on that.
+Listeners who do not see everything need a ``ChangeIndex``: which nodes changed, by change key.
+``ChangeScan`` finds it in the log: the statements that a path adds or removes, net, are counted by
+key. A key with too many to count counts as changed, and the others do not depend on that; so a
+listener learns nothing about changes that it can't see.
 """
 
 from __future__ import annotations
@@ -106,7 +100,7 @@ class BranchChange(msgspec.Struct, frozen=True):
     types: frozenset[str] | None = None
     """Their types and what these extend; None where it may be any type."""
     traces: ChangeIndex | None = None
-    """What changed, for those who do not see everything; None where nobody asked."""
+    """What changed, for those who do not see everything; None where no listener needs it."""
     turn: tuple[str | None, str | None] | None = None
     """The schemas before and after where they differ; None for a branch that is not there."""
 
@@ -134,13 +128,13 @@ class Feed:
         return bool(self._listeners)
 
     def traced(self, branch: str) -> bool:
-        """Whether somebody listens who does not see everything on a branch."""
+        """Whether a listener of a branch does not see everything on it."""
         return any(asks(branch) for _, asks in self._listeners)
 
     def listen(self, listener: Listener, asks: Asks = _never) -> Callable[[], None]:
         """Call ``listener`` with every change from now on; the returned function stops that.
 
-        It is called on the thread of whoever wrote.
+        It is called on the writer's thread.
         """
         entry = listener, asks
         with self._lock:
@@ -245,16 +239,18 @@ class ChangeScan:
         self._compiled = compiled
         self._names = names
 
-    def complete(self, change: BranchChange, line: Checkout, start: str, end: str) -> BranchChange:
+    def complete(
+        self, change: BranchChange, checkout: Checkout, start: str, end: str
+    ) -> BranchChange:
         """A change with what those have to know who do not see everything, if there are any."""
-        if not self._feed.traced(line.name):
+        if not self._feed.traced(checkout.name):
             return change
         before, after = self._schema_at(start), self._schema_at(end)
         turn = None if before == after else (before, after)
         traces = change.traces
         if traces is None:
             try:
-                traces = self.between(line, start, end)
+                traces = self.between(checkout, start, end)
             except TrailsError:  # the change is made, whatever can be read of it
                 traces = None
         return msgspec.structs.replace(change, traces=traces, turn=turn)
@@ -262,9 +258,9 @@ class ChangeScan:
     def _schema_at(self, commit: str) -> str:
         return Schema().digest if commit == GENESIS else self._ancestry.commit(commit).schema
 
-    def between(self, line: Checkout, start: str, end: str) -> ChangeIndex:
-        """What differs between two commits; the line is at the second."""
-        net = _Net(line, self._names)
+    def between(self, checkout: Checkout, start: str, end: str) -> ChangeIndex:
+        """What differs between two commits; the checkout is at the second."""
+        net = _Net(checkout, self._names)
         path = self._ancestry.path(start, end)
         for commits, sign in ((path.undo, -1), (path.redo, 1)):
             for commit in commits:
@@ -291,8 +287,8 @@ def places_of(schema: Schema, names: Names) -> Mapping[tuple[bytes, bytes], Stat
 class _Net:
     """Statements that were added and not removed, or the other way round, by facet."""
 
-    def __init__(self, line: Checkout, names: Names) -> None:
-        self._line = line
+    def __init__(self, checkout: Checkout, names: Names) -> None:
+        self._checkout = checkout
         self._nodes = nodes = names.nodes.encode()
         self._match = re.compile(
             b"<" + re.escape(nodes) + rb"(([^/>]+)/[^>]*)> <([^>]*)> (?:<([^>]*)>)?"
@@ -350,7 +346,7 @@ class _Net:
 
     def _look_up(self) -> None:
         """Find the ends of edges that are there in the end; others are deleted on the way."""
-        nodes = self._line.nodes
+        nodes = self._checkout.nodes
         with nodes.file.reader() as db:
             found = nodes.find_all(db, list(self._waiting))
         for handle, stored in found.items():

@@ -1,10 +1,8 @@
 """Folding: take a view from one commit to another, by doing and undoing what the log holds.
 
-Fold the log into a new node file: every branch in one pass, each commit once.
-
-Branches form a tree along first parents. Its trunk is folded into the root; where a
-branch leaves it, the branch gets a layer at the moment at which the trunk is there, so
-nothing is undone and nothing folded twice, however many branches there are.
+``Refold`` fills a new node file in one pass: branches form a tree along first parents, whose trunk
+is folded into the root. Where a branch leaves it, the branch gets a layer when the fold is there,
+so nothing is undone and no commit is folded twice, however many branches there are.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ from trails.log.payloads import Payload
 from trails.log.protocol import Log
 from trails.model.history import GENESIS, Commit, Position
 from trails.model.types import Schema
+from trails.views.base import Step
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex, Replacement
 from trails.views.nodes.layers import ROOT_NAME
@@ -41,15 +40,15 @@ class Folding:
         self, log: Log, ancestry: Ancestry, compiled: Callable[[str], CompiledSchema]
     ) -> None:
         self._log = log
-        self._ancestry = ancestry
-        self._compiled = compiled
+        self.ancestry = ancestry
+        self.compiled = compiled
 
     # --- node indexes ----------------------------------------------------------------
 
     def walk_nodes(self, nodes: NodeIndex, path: Path, seq: int | None = None) -> None:
         """Take a node index along a path, in the transaction that is open.
 
-        ``seq`` stands for the commits where the path is not the index's own history.
+        ``seq`` replaces that of the commits if the path is not the index's own history.
         """
         for _ in self.walk_parts(nodes, path, _BATCH, seq):
             pass
@@ -86,8 +85,8 @@ class Folding:
     def types_around(self, commit: Commit) -> tuple[CompiledSchema, CompiledSchema]:
         """The types before a commit, and those that it was made with."""
         parent = commit.first_parent
-        before = Schema().digest if not parent else self._ancestry.commit(parent).schema
-        return self._compiled(before), self._compiled(commit.schema)
+        before = Schema().digest if not parent else self.ancestry.commit(parent).schema
+        return self.compiled(before), self.compiled(commit.schema)
 
     def parts(
         self, commit: Commit, size: int
@@ -97,7 +96,7 @@ class Folding:
         Each is done in a transaction of its own. All of them can be done again from the first:
         what is removed is gone, and what is added is there.
         """
-        compiled = self._compiled(commit.schema)
+        compiled = self.compiled(commit.schema)
         terms, schema = compiled.terms, compiled.schema
 
         def part(changes: dict[str, Change]) -> Callable[[NodeIndex], None]:
@@ -141,21 +140,33 @@ class Folding:
 
     def walk_quads(self, quads: QuadsView, path: Path) -> None:
         """Take a quads view along a path; each step is atomic."""
-        for commit in path.undo:
-            with self.statements(commit) as (removed, added):
-                parent = commit.first_parent
-                seq = 0 if parent == GENESIS else self._ancestry.commit(parent).seq
-                count = commit.added + commit.removed
-                quads.apply_stream(Position(seq, parent), added, removed, count)
-        for commit in path.redo:
-            self.apply_quads(quads, commit)
+        for step in self.steps(path):
+            quads.apply_stream(step.position, step.removed, step.added, step.count)
 
-    def apply_quads(self, quads: QuadsView, commit: Commit, payload: Payload | None = None) -> None:
-        """Apply one commit's statements, still at hand or read from the log, to a quads view."""
+    # --- any view ----------------------------------------------------------------------
+
+    def steps_between(self, start: str, end: str) -> Iterator[Step]:
+        """The steps from one commit to another; the streams of one are closed by the next."""
+        return self.steps(self.ancestry.path(start, end))
+
+    def steps(self, path: Path) -> Iterator[Step]:
+        """The steps of a path; the streams of one are closed by the next."""
+        for commit in path.undo:
+            parent = commit.first_parent
+            seq = 0 if parent == GENESIS else self.ancestry.commit(parent).seq
+            count = commit.added + commit.removed
+            with self.statements(commit) as (removed, added):
+                yield Step(Position(seq, parent), added, removed, count)
+        for commit in path.redo:
+            with self.step(commit) as step:
+                yield step
+
+    @contextmanager
+    def step(self, commit: Commit, payload: Payload | None = None) -> Iterator[Step]:
+        """The step that a commit is, its statements still at hand or read from the log."""
         with self.statements(commit, payload) as (removed, added):
-            quads.apply_stream(
-                Position(commit.seq, commit.id), removed, added, commit.added + commit.removed
-            )
+            position = Position(commit.seq, commit.id)
+            yield Step(position, removed, added, commit.added + commit.removed)
 
     # --- what the log holds ------------------------------------------------------------
 
@@ -273,7 +284,7 @@ class Refold:
         """Let the states that leave others at a commit have layers of their own."""
         digest = Schema().digest if commit == GENESIS else self._ancestry.commit(commit).schema
         for name, origin in plan.forks.get(commit, ()):
-            file.layers.stand(file.db, name, indexes[origin].layer.number)
+            file.layers.fork(file.db, name, indexes[origin].layer.number)
             indexes[name] = nodes = NodeIndex(file, name)
             nodes.follow(self._compiled(digest).schema)
 

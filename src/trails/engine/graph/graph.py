@@ -1,28 +1,30 @@
-"""A Graph: one log, the lines that follow it, and the lock that makes writers take turns.
+"""Graph: one log, the views that follow it, and the lock that makes writers take turns.
 
-Opening catches the views up with the log; a view that is missing, damaged or
-of another history is rebuilt. Reading code asks for a view and gets one that
-has reached the head of its line.
+Opening brings the views to the heads of the log; one that is missing, damaged or of another history
+is rebuilt. Views are treated alike (``views.base``); ``nodes`` and ``stores`` are handles for
+writes, which are checked in the node index, and for SPARQL. A reader gets a view that has reached
+the head of its branch. ``engine.graph.open`` makes graphs.
 """
 
 from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from time import monotonic
-from typing import Final, Literal, Protocol, TypeVar
+from typing import Final, Literal, TypeVar
 
 from trails.engine.graph.activities import Activities
 from trails.engine.graph.ancestry import Ancestry, Containment
-from trails.engine.graph.ancestry import Path as CommitPath
+from trails.engine.graph.checkouts import MAIN as MAIN  # noqa: PLC0414 - those who import Graph need it
 from trails.engine.graph.checkouts import SNAPSHOT, Checkout, CompiledSchema, unknown_branch
 from trails.engine.graph.feed import BranchChange, ChangeScan, Feed
-from trails.engine.graph.folding import Folding, Refold, left_as_it_was
-from trails.engine.graph.settling import Settling
+from trails.engine.graph.folding import Folding
+from trails.engine.graph.node_indexes import NodeIndexes
 from trails.engine.graph.stores import Stores
 from trails.errors import CorruptionError, NotFoundError, StorageError, TransactionError
 from trails.files import private_folder
@@ -30,22 +32,21 @@ from trails.log.protocol import Log
 from trails.log.recovery import schemas_of
 from trails.log.tail import read_tail
 from trails.model.actors import Actor
-from trails.model.fairness import ANYBODY, FairQueue, Meter
-from trails.model.history import GENESIS, Head, Position
+from trails.model.fairness import NO_ACTOR, FairQueue, Meter
+from trails.model.history import GENESIS, Head
 from trails.model.iris import Names
 from trails.model.names import branch_folder
 from trails.model.results import Loss, ReadOnly, Status
 from trails.model.types import Schema
 from trails.model.upkeep import KEEP_ALL, Retention
 from trails.model.writes import KEEP_DAYS
+from trails.views.base import Readable, View
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
-from trails.views.nodes.layers import ROOT, ROOT_NAME, UNFINISHED
 from trails.views.quads.view import QuadsView
 
-MAIN: Final = "main"
 TEMPORARY: Final = "tmp"
-"""The folder of a graph with what nobody needs after the process that made it."""
+"""The folder of a graph for files that are useless after the process that made them."""
 Step = Literal["before_append", "after_append", "mid_apply", "after_apply", "before_acknowledge"]
 """Moments of a write at which a process may die; tests stop there."""
 
@@ -54,26 +55,12 @@ _SHORT = 0.1
 """Seconds that a write may take without being counted: those who wait take turns."""
 _RETRY_SECONDS = 1.0
 """How often reads try to bring up a view that the disk refused a commit."""
-_DEEP: Final = 6
-"""Layers above the root from which ``main`` is folded back into it at once, if that is quick."""
-_DEEPEST: Final = 24
-"""The same, however long it takes: reads look into every layer."""
-_NEAR: Final = 8
-"""Snapshots, of those used last, from which another one may be made."""
 T = TypeVar("T")
 
 
-class View(Protocol):
-    """What a Graph needs to know of a view."""
-
-    damaged: bool
-    whole: bool
-
-    def reading(self) -> AbstractContextManager[None]:
-        """Keep what is read in place."""
-
-
-V = TypeVar("V", bound=View)
+K = TypeVar("K")
+V = TypeVar("V", bound=Readable)
+MakeView = Callable[["Graph"], View[Checkout]]
 
 
 def ignore(what: object) -> None:
@@ -82,15 +69,15 @@ def ignore(what: object) -> None:
 
 
 def everybody(actor: Actor) -> bool:
-    """Where nobody's credential can end."""
+    """Where credentials never end."""
     del actor
     return True
 
 
-def _gone(line: Checkout) -> NotFoundError:
+def _gone(checkout: Checkout) -> NotFoundError:
     return NotFoundError(
-        f"branch {line.name!r} was deleted; its commits can still be read as snapshots",
-        branch=line.name,
+        f"branch {checkout.name!r} was deleted; its commits can still be read as snapshots",
+        branch=checkout.name,
     )
 
 
@@ -103,19 +90,20 @@ class Graph:
     """One versioned knowledge graph, in a folder or in memory."""
 
     write_seconds: float = 0.0
-    """How long one write of an actor with a credential may keep others waiting; 0 is no limit."""
+    """Seconds that a write of an actor with a credential may keep others waiting; 0: no limit."""
     most_branches: int = 0
-    """How many branches such an actor may have; 0 is no limit."""
+    """How many branches such an actor may have; 0: no limit."""
     allow_bypass: bool = False
     """Whether a write may skip validation, if it asks for that."""
     keep_keys_days: int = KEEP_DAYS
     """For how long idempotency keys are kept."""
     branch_makers: dict[str, str] | None = None
-    """Branch → who made it, once somebody asked."""
+    """Branch → who made it, once that was needed."""
 
     def __init__(
         self,
         log: Log,
+        views: Sequence[MakeView],
         folder: Path | None,
         *,
         name: str,
@@ -124,7 +112,7 @@ class Graph:
         loss: Loss | None = None,
         progress: Callable[[str], None] = ignore,
     ) -> None:
-        """The log is closed with the graph; ``folder`` is where its views have their files."""
+        """Views have their files in ``folder``; they and the log are closed with the graph."""
         self.name = name
         self.log = log
         self.read_only = read_only
@@ -134,22 +122,21 @@ class Graph:
         self.folder = folder
         self.on_step: Callable[[Step], None] = ignore
         self.is_current: Callable[[Actor], bool] = everybody
-        """Whether a caller's credential is still good; whoever serves the graph knows."""
+        """Whether a caller's credential is still good; set by the server."""
         self.feed = Feed()
-        self._progress = progress
+        self.progress = progress
         self._writers = FairQueue(1)
-        self.building = threading.Lock()
-        """Held while a layer is built part by part, which is done one at a time."""
         self.blocking = Meter(0)
         """Seconds for which each actor's long writes have kept others waiting."""
         self._owner: int | None = None
         self._retry_at = 0.0
         self._compiled: dict[str, CompiledSchema] = {}
-        self._lines: dict[str, Checkout] = {}
+        self._checkouts: dict[str, Checkout] = {}
         self.glimpsed: dict[tuple[str, str], tuple[int, int]] = {}
         """Commit and types that are seen → statements added and removed that are."""
         self.edge_ends: dict[str, tuple[str, ...]] = {}
         """Edge → what it joins, where that had to be looked up."""
+        self.views: list[View[Checkout]] = []
         with ExitStack() as opened:
             self.activities = Activities(
                 self.log,
@@ -164,74 +151,37 @@ class Graph:
             self.tracing = ChangeScan(
                 self.feed, self.ancestry, self.folding, self.compiled, self.names
             )
-            self.file = self._open_file()
-            opened.callback(self.file.close)
-            opened.callback(self._close_quads)
-            self.main = self._add_line(MAIN, self.log_head(MAIN))
-            self.stores = Stores(
-                self._lines,
-                self.main,
-                self.ancestry,
-                self.folding,
-                progress,
-                read_only=self.read_only is not None,
-            )
-            opened.callback(self.stores.end)
-            self.settling = Settling(
-                self.main,
-                self.file,
-                self.ancestry,
-                self.folding,
-                lambda commit: self.compiled(self.schema_at(commit)).schema,
-                self.writing,
-                self.settle,
-                progress,
-            )
-            opened.callback(self.settling.end)
-            if not self.file.frozen:
+            for make in views:
+                self.views.append(view := make(self))
+                opened.callback(view.close)
+            self._checkouts[MAIN] = self.main
+            # A log that has lost commits can't say how to get to where an index is.
+            if self.loss is None or not self.file.frozen:
                 self.catch_up()
-            elif self.loss is None:
-                self.stores.bring_main(self.log_head(MAIN))
             opened.pop_all()
 
-    def _open_file(self) -> NodeFile:
-        """The node index: the file itself or, where it can't be used as it is, a copy in memory."""
-        path = None if self.folder is None else self.folder / "nodes.db"
-        whose = f"{self.name} {self.names.base}"
+    def _only(self, kind: type[K]) -> K:
+        return next(view for view in self.views if isinstance(view, kind))
 
-        def schema_of(digest: str) -> Schema:
-            return self.compiled(digest).schema
+    @cached_property
+    def nodes(self) -> NodeIndexes:
+        """The view that writes are checked in."""
+        return self._only(NodeIndexes)
 
-        if path is None or self.read_only is None:
-            return NodeFile(path, schema_of, whose)
-        try:
-            found = NodeFile(path, schema_of, whose, read_only=True)
-        except StorageError:
-            self._progress("the node index can't be read; making one in memory")
-            return NodeFile(None, schema_of, whose)
-        if self._usable(found):
-            return found
-        found.close()
-        self._progress("the node index is not at the head of every branch; copying it to memory")
-        return NodeFile(None, schema_of, whose, source=path)
+    @cached_property
+    def stores(self) -> Stores:
+        """The view that answers SPARQL."""
+        return self._only(Stores)
 
-    def _usable(self, file: NodeFile) -> bool:
-        """Whether an index that can't be changed says all that there is to say."""
-        layers = file.layers
-        if self.loss is not None:
-            return MAIN in layers.refs and all(
-                not each.schema or self._schema(each.schema) is not None for each in layers
-            )
-        heads = {MAIN: self.log_head(MAIN), **self.log.branches()}
-        return all(
-            name in layers.refs and layers[layers.refs[name]].position.commit == head.commit
-            for name, head in heads.items()
-        )
+    @cached_property
+    def file(self) -> NodeFile:
+        """The file of the node indexes."""
+        return self.nodes.file
 
-    @property
-    def refold(self) -> Refold:
-        """What makes node files anew."""
-        return Refold(self.ancestry, self.folding, self.compiled)
+    @cached_property
+    def main(self) -> Checkout:
+        """The branch that every graph has."""
+        return self._make_checkout(MAIN, self.log_head(MAIN))
 
     @property
     def status(self) -> Status:
@@ -269,13 +219,13 @@ class Graph:
         """What a stored schema means, compiled once."""
         found = self._compiled.get(digest)
         if found is None:
-            schema = Schema() if digest == Schema().digest else self._schema(digest)
+            schema = Schema() if digest == Schema().digest else self.find_schema(digest)
             if schema is None:
                 raise CorruptionError(f"schema {digest} is named by a commit but not in the log")
             found = self._compiled[digest] = CompiledSchema(schema, self.names)
         return found
 
-    def _schema(self, digest: str) -> Schema | None:
+    def find_schema(self, digest: str) -> Schema | None:
         """A stored schema; one that the log has lost may be in its tail."""
         found = self.log.schema(digest)
         if found is None and self.loss is not None and self.folder is not None:
@@ -288,50 +238,53 @@ class Graph:
 
     def line(self, branch: str) -> Checkout:
         """A branch; on its first use here its index is made or brought up."""
-        found = self._lines.get(branch)
+        found = self._checkouts.get(branch)
         if found is not None and not found.fixed:
             return found
         head = self.log.head(branch) if not branch.startswith(SNAPSHOT) else None
         if head is None:
             raise unknown_branch(branch, {MAIN, *self.log.branches()})
         with self.writing():
-            return self._lines.get(branch) or self.bring_line(self._add_line(branch, head))
+            return self._checkouts.get(branch) or self.bring_line(self._make_checkout(branch, head))
 
     def has_line(self, name: str) -> bool:
-        """Whether a line is in use, so that asking for it waits for nothing."""
-        return name in self._lines
+        """Whether it is in use, so that getting it waits for nothing."""
+        return name in self._checkouts
 
     def add_branch(self, name: str, near: Checkout | None) -> Checkout:
         """A branch that the log has got; called with the writer's lock."""
         head = self.log_head(name)
-        line = self._add_line(name, head)
-        if line.folder is not None:
-            shutil.rmtree(line.folder, ignore_errors=True)  # of a namesake that is gone
-        self.stand(line, head, near)
-        self._lines[name] = line
-        return line
+        checkout = self._make_checkout(name, head)
+        if checkout.folder is not None:
+            shutil.rmtree(checkout.folder, ignore_errors=True)  # of a namesake that is gone
+        return self._begin_with(checkout, near)
 
     def add_snapshot(self, name: str, head: Head) -> Checkout:
         """The graph as of a commit; called with the writer's lock."""
-        line = self._add_line(name, head)
-        if not line.nodes.known:
-            self.stand(line, head)
-        self._lines[name] = line
-        return line
+        return self._begin_with(self._make_checkout(name, head), None)
+
+    def _begin_with(self, checkout: Checkout, near: Checkout | None) -> Checkout:
+        for view in self.views:
+            view.fork(checkout, checkout.head, near)
+        self._checkouts[checkout.name] = checkout
+        return checkout
+
+    @property
+    def checkouts(self) -> Mapping[str, Checkout]:
+        """The branches and snapshots in use, by name; it changes with them."""
+        return self._checkouts
 
     @property
     def lines(self) -> dict[str, Checkout]:
-        """The lines in use, by name."""
-        return dict(self._lines)
+        """A copy of them, to iterate over."""
+        return dict(self._checkouts)
 
-    def _add_line(self, name: str, head: Head) -> Checkout:
-        line = Checkout(self.file, name, self._line_folder(name), head)
-        line.use(self.compiled(head.schema))
-        if name == MAIN:
-            self._lines[name] = line
-        return line
+    def _make_checkout(self, name: str, head: Head) -> Checkout:
+        checkout = Checkout(self.file, name, self._folder_of(name), head)
+        checkout.use(self.compiled(head.schema))
+        return checkout
 
-    def _line_folder(self, name: str) -> Path | None:
+    def _folder_of(self, name: str) -> Path | None:
         if self.folder is None:
             return None
         if name.startswith(SNAPSHOT):
@@ -341,7 +294,7 @@ class Graph:
     # --- one writer at a time ------------------------------------------------------
 
     @contextmanager
-    def writing(self, actor: str = ANYBODY, timeout: float = 60.0) -> Iterator[None]:
+    def writing(self, actor: str = NO_ACTOR, timeout: float = 60.0) -> Iterator[None]:
         """Hold the writer's lock; the actors who wait for it take turns."""
         me = threading.get_ident()
         if self._owner == me:
@@ -364,315 +317,146 @@ class Graph:
                 self.blocking.add(actor, held)
             self._writers.release(actor)
 
-    def prepare(self, line: Checkout, *, settled: bool = True) -> None:
-        """Make a line ready to be written, or moved; called with the writer's lock."""
+    def prepare(self, checkout: Checkout, *, settled: bool = True) -> None:
+        """Make a checkout ready to be written, or moved; called with the writer's lock."""
         self.check_writable()
-        if self.file.damaged or not self.file.whole:
+        if not all(view.ready for view in self.views):
             self.catch_up()
-        if self._lines.get(line.name) is not line:
-            raise _gone(line)
-        self.bring_line(line)
-        if line is self.main:
-            self.stores.bring_main(self.log_head(MAIN))
-            self._show(line, self.log_head(MAIN))
-            if settled:
-                self._settle_now_or_beside()
+        if self._checkouts.get(checkout.name) is not checkout:
+            raise _gone(checkout)
+        self.bring_line(checkout)
+        if checkout is self.main and settled:
+            self.nodes.settle_now_or_later()
 
     # --- views follow the log ------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Bring every view to its head; called by whoever holds the writer's lock."""
-        self._bring_file()
-        for line in list(self._lines.values()):
-            if not line.fixed:
-                self.bring_line(line)
-        self.stores.bring_main(self.log_head(MAIN))
-        self.file.whole = True
-        self._show(self.main, self.log_head(MAIN))
+        """Bring every view to the heads of the log; called with the writer's lock."""
+        for view in self.views:
+            view.check()
+        self._forget_deleted()
+        checkouts = [checkout for checkout in list(self._checkouts.values()) if not checkout.fixed]
+        heads = {checkout: self.log_head(checkout.name) for checkout in checkouts}
+        for view in self.views:
+            for checkout, head in heads.items():
+                view.follow(checkout, head)
+        for checkout, head in heads.items():
+            self._show(checkout, head)
 
-    def _bring_file(self) -> None:
-        """See to it that the node file is sound and of this history."""
-        main = self.main.nodes
-        if self.file.damaged:
-            self._rebuild_file("is damaged")
-        elif main.known and not all(self.ancestry.has(each.position) for each in self.file.layers):
-            self._rebuild_file("belongs to another history")
-        if not main.known:
-            with self.file.transaction():
-                self.file.layers.point(self.file.db, MAIN, ROOT)
-        branches = {*self.log.branches(), MAIN, ROOT_NAME}
-        others = (SNAPSHOT, UNFINISHED) if self.building.locked() else SNAPSHOT
-        gone = [
-            name
-            for name in self.file.layers.refs
-            if name not in branches and not name.startswith(others)
-        ]
+    def _forget_deleted(self) -> None:
+        """Drop branches of which the log knows nothing any more."""
+        branches = {MAIN, *self.log.branches()}
+        found = {name for view in self.views for name in view.names()} - branches
+        gone = [name for name in found if not name.startswith(SNAPSHOT)]
         if gone:
             self.forget_lines(gone)
 
-    def _rebuild_file(self, why: str) -> None:
-        """Make the node index anew beside the one that is there, which stays if that fails.
+    def bring_line(self, checkout: Checkout) -> Checkout:
+        """Bring a branch to its head in every view; called with the writer's lock."""
+        head = self.log_head(checkout.name)
+        for view in self.views:
+            view.follow(checkout, head)
+        self._checkouts[checkout.name] = checkout
+        self._show(checkout, head)
+        return checkout
 
-        All branches are folded before it is replaced, also those that nobody uses now: what the
-        log can't give any more must not be lost with the old index.
-        """
-        self._progress(f"the node index {why}; rebuilding it from the log")
-        heads = {name: head.commit for name, head in self.log.branches().items()}
-        trunk = heads.pop(MAIN, GENESIS)
-        with left_as_it_was("the node index", why):
-            fresh = self.file.beside()
-            try:
-                self.refold.fold(fresh, trunk, heads, self._progress)
-                with fresh.transaction():
-                    fresh.layers.point(fresh.db, MAIN, ROOT)
-                self.file.replace(fresh)
-            except BaseException:
-                fresh.discard()
-                raise
-        for name in [name for name, line in self._lines.items() if line.fixed]:
-            del self._lines[name]
-
-    def bring_line(self, line: Checkout) -> Checkout:
-        """Bring a branch's node index to its head; called with the writer's lock."""
-        head = self.log_head(line.name)
-        try:
-            self._bring_nodes(line, head)
-        except CorruptionError:
-            if not self.file.damaged:
-                raise  # then it is the log
-            self._bring_file()
-            self._bring_nodes(self.main, self.log_head(MAIN))
-            self._bring_nodes(line, head)
-        self._lines[line.name] = line
-        if line is not self.main:
-            self._show(line, head)
-        return line
-
-    def _show(self, line: Checkout, head: Head) -> None:
-        """Let readers see a head; one that a view could not follow at once was not told yet."""
-        before, line.head = line.head, head
+    def _show(self, checkout: Checkout, head: Head) -> None:
+        """Let readers see a head, and publish the change if that was not done yet."""
+        before, checkout.head = checkout.head, head
         if before.commit != head.commit:
-            change = BranchChange(line.name)
-            self.feed.tell(self.tracing.complete(change, line, before.commit, head.commit))
-
-    def _bring_nodes(self, line: Checkout, head: Head) -> None:
-        nodes = line.nodes
-        if nodes.known and nodes.position.commit == head.commit:
-            if nodes.schema.digest != head.schema:
-                line.use(self.compiled(head.schema))
-            return
-        if not nodes.known:
-            self.stand(line, head)
-            return
-        at = nodes.position.commit
-        line.use(self.compiled(self.schema_at(at)))
-        path = self.ancestry.path(at, head.commit)
-        if path.undo:
-            self._move_anew(line, head)
-            return
-        for commit in path.redo:
-            with self.file.step():
-                self.folding.walk_nodes(nodes, self.ancestry.path(commit.first_parent, commit.id))
-                nodes.commit(Position(commit.seq, commit.id))
-        line.use(self.compiled(head.schema))
-
-    def _move_anew(self, line: Checkout, head: Head) -> None:
-        """Bring a line to a head that does not follow from where it stands."""
-        if line is self.main:
-            self._into_root(head)
-        else:
-            self.forget_lines([line.name])
-            self.stand(line, head)
-        line.use(self.compiled(head.schema))
+            change = BranchChange(checkout.name)
+            self.feed.tell(self.tracing.complete(change, checkout, before.commit, head.commit))
 
     def schema_at(self, commit: str) -> str:
         """The digest of the schema with which a commit is read."""
-        return Schema().digest if commit == GENESIS else self.ancestry.commit(commit).schema
+        return self.ancestry.schema_at(commit)
 
-    # --- where lines stand in the node file ------------------------------------------
-
-    def stand(self, line: Checkout, head: Head, near: Checkout | None = None) -> None:
-        """Give a line a layer of its own: the nearest state, changed into the wanted one."""
-        base = near if near is not None else self._nearest(head.commit)
-        at = base.nodes.position.commit
-        with self.file.turns.exclusive(), self.file.step():
-            self.file.layers.stand(self.file.db, line.name, base.nodes.layer.number)
-            line.use(self.compiled(self.schema_at(at)))
-            self.folding.walk_nodes(line.nodes, self.ancestry.path(at, head.commit))
-            self.file.layers.sweep(self.file.db)
-            line.nodes.commit(Position(head.seq, head.commit))
-        line.use(self.compiled(head.schema))
-
-    def path_to(self, head: Head) -> tuple[Checkout, CommitPath]:
-        """The nearest line in use, and the way from there; called with the writer's lock."""
-        base = self._nearest(head.commit)
-        return base, self.ancestry.path(base.nodes.position.commit, head.commit)
-
-    def _nearest(self, commit: str) -> Checkout:
-        """A line in use from which a commit is reached with the least work.
-
-        A node is looked for in every layer of a line, and may be hidden by any above it: going back
-        commit by commit would else put each snapshot on top of all that were made before.
-        """
-        candidates = [self.main]
-        if commit != GENESIS:
-            own = self._lines.get(self.ancestry.commit(commit).branch)
-            candidates += [line for line in (own, self._lines.get(SNAPSHOT + commit)) if line]
-        recent = self.file.layers.oldest([name for name, line in self._lines.items() if line.fixed])
-        candidates += [self._lines[name] for name in recent[-_NEAR:]]
-
-        def work(line: Checkout) -> int:
-            depth = len(self.file.layers.lineage(line.nodes.layer.number))
-            return self.ancestry.distance(line.nodes.position.commit, commit) * depth**2
-
-        return min((line for line in candidates if line.nodes.known), key=work)
-
-    def forget_lines(self, names: list[str]) -> None:
-        """Lines are gone: drop what the node file and the disk hold for them alone."""
-        with self.file.turns.exclusive(), self.file.transaction():
-            for name in names:
-                self.file.layers.forget(self.file.db, name)
-            self.file.layers.sweep(self.file.db)
+    def forget_lines(self, names: Sequence[str]) -> None:
+        """Drop what the views and the disk hold for branches and snapshots that are gone."""
+        for view in self.views:
+            view.drop(names)
         for name in names:
-            line = self._lines.pop(name, None) if name != MAIN else None
-            if line is not None:
-                self.stores.close(line)
-            folder = self._line_folder(name)
-            if folder is not None and name != MAIN:
+            if name == MAIN:
+                continue
+            self._checkouts.pop(name, None)
+            folder = self._folder_of(name)
+            if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _settle_now_or_beside(self) -> None:
-        """Before ``main`` is written: what takes long is left to a thread."""
-        if self.settling.is_due():
-            self.settling.begin()
-        else:
-            self.settle()
-
-    def settle(self) -> None:
-        """Fold what a fast-forward put above the root into it; called with the writer's lock."""
-        layer = self.main.nodes.layer
-        if layer.number != ROOT:
-            position = layer.position
-            self._into_root(Head(position.commit, position.seq, layer.schema))
-            self.main.use(self.main.compiled)
-
-    def _into_root(self, head: Head) -> None:
-        """Take the root to a commit, and let ``main`` stand on it."""
-        root = NodeIndex(self.file, ROOT_NAME)
-        root.follow(self.compiled(self.schema_at(root.position.commit)).schema)
-        with self.file.turns.exclusive(), self.file.step():
-            at = self._complete_half_folded(root)
-            path = self.ancestry.path(at, head.commit)
-            # Going back, no commit's own place in the log is later than all that was there.
-            self.folding.walk_nodes(root, path, head.seq if path.undo else None)
-            self.file.layers.point(self.file.db, MAIN, ROOT)
-            self.file.layers.sweep(self.file.db)
-            root.commit(Position(head.seq, head.commit))
-
-    def _complete_half_folded(self, root: NodeIndex) -> str:
-        """Fold the rest of what settling began; the commit at which the root is then."""
-        commit = self.file.half_folded
-        if not commit:
-            return root.position.commit
-        self.folding.walk_nodes(root, self.ancestry.path(root.position.commit, commit))
-        self.file.mark_half_folded("")
-        return commit
-
-    def forward(self, line: Checkout, source: Checkout) -> None:
-        """Let a branch, whose head the log has moved, be where another line is."""
-        head = self.log_head(line.name)
-        self.stand(line, head, near=source)
-        if line is self.main:
-            depth = len(self.file.layers.lineage(line.nodes.layer.number))
-            if depth > _DEEPEST or (depth > _DEEP and not self.settling.is_due()):
-                self.settle()
-            self.stores.forward(source, head)
-        line.head = head
-        if line is self.main and self.settling.is_due():
-            self.settling.begin()
+    def forward(self, checkout: Checkout, source: Checkout) -> None:
+        """Let a branch, whose head the log has moved, be where another one is."""
+        head = self.log_head(checkout.name)
+        for view in self.views:
+            view.forward(checkout, head, source)
+        checkout.head = head
 
     def rebuild(self) -> None:
         """Make all views anew from the log; each is replaced when its successor is complete."""
         self.check_writable()
         with self.writing():
-            self._rebuild_file("is to be rebuilt")
-            self.catch_up()
-            self.stores.rebuild(self.main, self.log_head(MAIN))
-            for name, head in self.log.branches().items():
-                line = self._lines.get(name) or self._add_line(name, head)
-                if line is not self.main and self.stores.exists(line):
-                    self.stores.rebuild(self.bring_line(line), head)
+            for view in self.views:
+                view.rebuild(self._with_files())
+                self.catch_up()
+
+    def _with_files(self) -> Iterator[Checkout]:
+        """The branches that may have files of their own, each brought to its head."""
+        for name, head in self.log.branches().items():
+            if self._may_have_files(name):
+                yield self._checkouts.get(name) or self.bring_line(self._make_checkout(name, head))
 
     # --- reading ---------------------------------------------------------------------
 
-    def reading_nodes(self, line: Checkout, read: Callable[[NodeIndex], T]) -> T:
-        """Read from a line's node index."""
-        self._see_to(line)
-        return self._reading(line, lambda: self.file, lambda _: read(line.nodes))
+    def reading_nodes(self, checkout: Checkout, read: Callable[[NodeIndex], T]) -> T:
+        """Read from a checkout's node index."""
+        self._ensure_usable(checkout)
+        return self._reading(checkout, lambda: self.file, lambda _: read(checkout.nodes))
 
-    def reading_quads(self, line: Checkout, read: Callable[[QuadsView], T]) -> T:
-        """Read from a line's quads view."""
-        self._see_to(line)
-        if line is not self.main and line.quads is None:
-            found = self._reading_mains(line, read)
+    def reading_quads(self, checkout: Checkout, read: Callable[[QuadsView], T]) -> T:
+        """Read from a checkout's quads view."""
+        self._ensure_usable(checkout)
+        if checkout is not self.main and self.stores.opened(checkout) is None:
+            found = self.stores.read_main(checkout, read)
             if found is not None:
                 return found[0]
-        return self._reading(line, lambda: self.stores.of(line), read)
+        return self._reading(checkout, lambda: self.stores.of(checkout), read)
 
-    def reading_store(self, line: Checkout, read: Callable[[QuadsView], T]) -> T:
-        """Read from a line's own store, which stays open meanwhile."""
-        self._see_to(line)
-        return self._reading(line, lambda: self.stores.of(line), read)
+    def reading_store(self, checkout: Checkout, read: Callable[[QuadsView], T]) -> T:
+        """Read from a checkout's own store, which stays open meanwhile."""
+        self._ensure_usable(checkout)
+        return self._reading(checkout, lambda: self.stores.of(checkout), read)
 
     def with_stores(self) -> list[str]:
         """Main, and the branches that have a store of their own, those of near commits together."""
         found = [
             (head.seq, name)
             for name, head in self.log.branches().items()
-            if name != MAIN and self._may_have_store(name) and self.stores.exists(self.line(name))
+            if name != MAIN and self._may_have_files(name) and self.stores.exists(self.line(name))
         ]
         return [MAIN, *(name for _, name in sorted(found))]
 
-    def _may_have_store(self, name: str) -> bool:
-        folder = self._line_folder(name)
-        return name in self._lines or (folder is not None and folder.is_dir())
+    def _may_have_files(self, name: str) -> bool:
+        folder = self._folder_of(name)
+        return name in self._checkouts or (folder is not None and folder.is_dir())
 
-    def _reading_mains(self, line: Checkout, read: Callable[[QuadsView], T]) -> tuple[T] | None:
-        """Read from main's store, where main is at the same commit; None where it is not.
-
-        A branch that was just made needs no store of its own yet.
-        """
-        quads, wanted = self.stores.main(), line.head.commit
-        if quads.position.commit != wanted or quads.damaged or not quads.whole:
-            return None
-        with suppress(CorruptionError), quads.reading():
-            found = read(quads)
-            # The store itself tells: a commit can be in it before its position is known here.
-            if quads.stored_position().commit == wanted:
-                return (found,)
-        return None
-
-    def _see_to(self, line: Checkout) -> None:
-        """A snapshot that had to make room is made again; a branch that was deleted is gone."""
-        if line is self.main or self._lines.get(line.name) is line:
+    def _ensure_usable(self, checkout: Checkout) -> None:
+        """Make a snapshot again that was dropped; refuse a branch that was deleted."""
+        if checkout is self.main or self._checkouts.get(checkout.name) is checkout:
             return
-        if not line.fixed:
-            raise _gone(line)
+        if not checkout.fixed:
+            raise _gone(checkout)
         with self.writing():
-            if self._lines.get(line.name) is None:
-                if not line.nodes.known:
-                    self.stand(line, line.head)
-                self._lines[line.name] = line
+            if self._checkouts.get(checkout.name) is None:
+                self._begin_with(checkout, None)
 
-    def _reading(self, line: Checkout, view_of: Callable[[], V], read: Callable[[V], T]) -> T:
+    def _reading(self, checkout: Checkout, view_of: Callable[[], V], read: Callable[[V], T]) -> T:
         """Read from a view that is whole; one that turns out to be damaged is rebuilt first."""
         mine = self._owner == threading.get_ident()
         attempts = 1 if mine else _READ_ATTEMPTS
         while True:
             attempts -= 1
             view = view_of()
-            if not mine and (line is self.main or view is self.file):
-                self._bring_up(line, view)
+            if not mine and (checkout is self.main or view is self.file):
+                self._bring_up(checkout, view)
             try:
                 with view.reading():
                     if view.whole or mine:
@@ -683,8 +467,8 @@ class Graph:
             if not attempts:
                 raise StorageError("a view is being rebuilt again and again; run 'trails verify'")
 
-    def _bring_up(self, line: Checkout, view: View) -> None:
-        """See to it that a view can be read.
+    def _bring_up(self, checkout: Checkout, view: Readable) -> None:
+        """Make sure that a view can be read.
 
         One that only lags, because the disk refused it a commit, is read as it is when it
         still can't follow: the visible head lags with it.
@@ -695,8 +479,8 @@ class Graph:
             with self.writing():
                 self.catch_up()
         elif (
-            line is self.main
-            and line.head.seq < self.log_head(MAIN).seq
+            checkout is self.main
+            and checkout.head.seq < self.log_head(MAIN).seq
             and monotonic() >= self._retry_at
         ):
             # A writer at work is not waited for: its commit is not acknowledged yet.
@@ -705,18 +489,10 @@ class Graph:
                 self.catch_up()
                 self._retry_at = 0.0
 
-    def _close_quads(self) -> None:
-        with ExitStack() as stack:
-            for line in self._lines.values():
-                if line.quads is not None:
-                    stack.callback(line.quads.close)
-
     def close(self) -> None:
         """Let go of all files."""
         with ExitStack() as stack:
             stack.callback(self.log.close)
-            stack.callback(self._close_quads)
-            stack.callback(self.stores.end)
-            stack.callback(self.file.close)
-            stack.callback(self.settling.end)
+            for view in reversed(self.views):
+                stack.callback(view.close)
             stack.callback(self.activities.close)

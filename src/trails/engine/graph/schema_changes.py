@@ -102,14 +102,14 @@ def refuse_misfit(problems: Sequence[BrokenRule]) -> None:
     )
 
 
-def lost_data(line: Checkout, db: sqlite3.Connection, new: Schema) -> list[BrokenRule]:
+def lost_data(checkout: Checkout, db: sqlite3.Connection, new: Schema) -> list[BrokenRule]:
     """What a branch holds that a new schema could not read, by type and field."""
     found: dict[tuple[str, str], BrokenRule] = {}
-    for name in line.schema.by_name:
-        changed = dict(changed_reading(line.schema, new, name))
-        if not changed or not line.nodes.live(db, (name,)):
+    for name in checkout.schema.by_name:
+        changed = dict(changed_reading(checkout.schema, new, name))
+        if not changed or not checkout.nodes.live(db, (name,)):
             continue
-        for state in line.nodes.states(db, (name,)):
+        for state in checkout.nodes.states(db, (name,)):
             for field in changed.keys() & {"", *state.values}:
                 rule = found.setdefault((name, field), BrokenRule(name, field, "schema"))
                 rule.note(f"{state.handle}{field and '.'}{field} would be lost: {changed[field]}")
@@ -162,7 +162,7 @@ def with_defaults(
     missing = defaults.keys() - state.values.keys()
     if not missing:
         return state
-    errors: list[FieldError] = []  # whoever puts the node reports what is wrong with it
+    errors: list[FieldError] = []  # the caller that puts the node reports what is wrong with it
     checked = validator.check(state.type, {**defaults, **state.values}, "", errors)
     filled = {name: checked[name] for name in missing & checked.keys()}
     return NodeState(state.type, state.id, {**state.values, **filled})

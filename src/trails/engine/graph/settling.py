@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing
 from typing import Final
 
-from trails.engine.graph.ancestry import Ancestry, Path
+from trails.engine.graph.ancestry import Path
 from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.folding import Folding
 from trails.errors import TrailsError
@@ -37,21 +37,18 @@ class Settling:
 
     def __init__(
         self,
-        main: Checkout,
         file: NodeFile,
-        ancestry: Ancestry,
         folding: Folding,
-        schema_at: Callable[[str], Schema],
+        main: Callable[[], Checkout],
         writing: Callable[[str], AbstractContextManager[None]],
         finish: Callable[[], None],
         progress: Callable[[str], None],
     ) -> None:
         """``finish`` settles what little is left, with the writer's lock."""
-        self._main = main
         self._file = file
-        self._ancestry = ancestry
         self._folding = folding
-        self._schema_at = schema_at
+        self._ancestry = folding.ancestry
+        self._find_main = main
         self._writing = writing
         self._finish = finish
         self._progress = progress
@@ -60,14 +57,21 @@ class Settling:
         self._running = threading.Lock()
         self._ended = False
 
+    @property
+    def _main(self) -> NodeIndex:
+        return self._find_main().nodes
+
+    def _schema_at(self, commit: str) -> Schema:
+        return self._folding.compiled(self._ancestry.schema_at(commit)).schema
+
     def is_due(self) -> bool:
         """Whether so much lies between root and main that a writer should not wait for it."""
         return self._work_left() > AT_ONCE
 
     def _work_left(self) -> int:
-        if not self._main.nodes.known or self._main.nodes.layer.number == ROOT:
+        if not self._main.known or self._main.layer.number == ROOT:
             return 0
-        path = self._ancestry.path(self._root().commit, self._main.nodes.position.commit)
+        path = self._ancestry.path(self._root().commit, self._main.position.commit)
         return sum(_work(each) for each in (*path.undo, *path.redo))
 
     def _root(self) -> Position:
@@ -99,12 +103,12 @@ class Settling:
         with self._running:
             while not self._ended and self.is_due():
                 start = self._root()
-                path = self._ancestry.path(start.commit, self._main.nodes.position.commit)
+                path = self._ancestry.path(start.commit, self._main.position.commit)
                 if path.undo:
                     break  # the root has to go back, which is rare, and done at once
                 for commits in _grouped(path.redo):
                     if not self._follow(start, commits):
-                        break  # somebody else has moved the root or main
+                        break  # another thread has moved the root or main
                     start = self._root()
             if not self._ended:
                 with self._writing(ACTOR):
@@ -127,9 +131,9 @@ class Settling:
     def _step(
         self, start: Position, commit: Commit, part: Callable[[NodeIndex], None], *, done: bool
     ) -> bool:
-        """Do one part; False, and nothing done, when somebody else has moved the root or main."""
+        """Do one part; False, and nothing done, when another thread has moved the root or main."""
         with self._writing(ACTOR):
-            if self._ended or self._root() != start or self._main.nodes.layer.number == ROOT:
+            if self._ended or self._root() != start or self._main.layer.number == ROOT:
                 return False
             root = NodeIndex(self._file, ROOT_NAME)
             root.follow(self._schema_at(start.commit))

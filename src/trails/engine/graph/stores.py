@@ -1,32 +1,33 @@
-"""Stores: the quads views of a graph's lines.
+"""Stores: the quads views of a graph's checkouts, for SPARQL.
 
-That of ``main`` is always open and follows every commit. Another line's is made of it by
-hard links when somebody first asks, follows when it is asked again, and is closed when
-nobody does any more, or too many are open.
+The store of ``main`` is always open and follows every commit. That of another checkout is made of
+it by hard links on its first query, follows at the next ones, and is closed when it is idle or too
+many are open.
 """
 
 from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from time import monotonic
-from typing import Final
+from typing import Final, TypeVar
 
-from trails.engine.graph.ancestry import Ancestry
 from trails.engine.graph.checkouts import SNAPSHOT, Checkout
 from trails.engine.graph.folding import Folding, left_as_it_was
 from trails.errors import CorruptionError, StorageError
 from trails.files import private_folder
-from trails.model.history import Head
+from trails.log.payloads import Payload
+from trails.model.history import Commit, Head, Position
+from trails.views.quads.staging import StagedLoad
 from trails.views.quads.view import BULK, QuadsView
 
 _OPEN: Final = 16
 """Stores that are open beside that of ``main``; each has some twenty files open."""
 _IDLE: Final = 5.0
-"""Seconds after which a store is closed that nobody asks: it takes some five megabytes, and most
+"""Seconds after which an idle store is closed: it takes some five megabytes, and most
 are asked once, for a copy that the sandbox works on."""
 _SNAPSHOTS: Final = 24
 """Stores of snapshots on disk, open ones included."""
@@ -34,29 +35,47 @@ _STEP: Final = 50
 """What applying one more commit costs, in statements."""
 
 
+T = TypeVar("T")
+
+
+class _Store:
+    """What is known of the store of one checkout."""
+
+    __slots__ = ("lock", "quads", "used")
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.quads: QuadsView | None = None
+        """None while it is closed."""
+        self.used = 0.0
+
+
 class Stores:
-    """Opens, follows and closes the stores of lines."""
+    """Opens, follows and closes the stores of checkouts."""
+
+    name = "quads view"
 
     def __init__(
         self,
-        lines: Mapping[str, Checkout],
         main: Checkout,
-        ancestry: Ancestry,
         folding: Folding,
         progress: Callable[[str], None],
         *,
         read_only: bool = False,
     ) -> None:
-        self._lines = lines
         self._main = main
-        self._ancestry = ancestry
         self._folding = folding
+        self._ancestry = folding.ancestry
         self._progress = progress
         self._timer: threading.Timer | None = None
         self._timer_lock = threading.Lock()
         self._ended = False
         self._read_only = read_only
-        main.quads = self._find(_folder(main)) if read_only else QuadsView(_folder(main))
+        self._finished: tuple[Payload, StagedLoad] | None = None
+        self._stores: dict[Checkout, _Store] = {}
+        """By checkout and not by name: a new branch may have the name of a deleted one."""
+        folder = _folder(main)
+        self._of(main).quads = self._find(folder) if read_only else QuadsView(folder)
 
     def _find(self, folder: Path | None) -> QuadsView:
         """A store as it is; where there is none that can be read, an empty one in memory."""
@@ -69,32 +88,62 @@ class Stores:
 
     def main(self) -> QuadsView:
         """The store of ``main``."""
-        assert self._main.quads is not None  # noqa: S101 - opened with the graph
-        return self._main.quads
+        quads = self._stores[self._main].quads
+        assert quads is not None  # noqa: S101 - opened with the graph
+        return quads
 
-    def exists(self, line: Checkout) -> bool:
-        """Whether a line has a store of its own."""
-        folder = _folder(line)
-        return line.quads is not None or (folder is not None and folder.is_dir())
+    def _of(self, checkout: Checkout) -> _Store:
+        found = self._stores.get(checkout)
+        return self._stores.setdefault(checkout, _Store()) if found is None else found
 
-    def of(self, line: Checkout) -> QuadsView:
-        """A line's store at the head that readers see, made on its first use."""
-        if line is self._main:
+    def opened(self, checkout: Checkout) -> QuadsView | None:
+        """A checkout's store, where it is open."""
+        found = self._stores.get(checkout)
+        return None if found is None else found.quads
+
+    def exists(self, checkout: Checkout) -> bool:
+        """Whether a checkout has a store of its own."""
+        folder = _folder(checkout)
+        return self.opened(checkout) is not None or (folder is not None and folder.is_dir())
+
+    def of(self, checkout: Checkout) -> QuadsView:
+        """A checkout's store at the head that readers see, made on its first use."""
+        if checkout is self._main:
             return self.main()
-        with line.quads_lock:
-            if line.quads is None:
-                line.quads = self._open(_folder(line))
-            line.quads_used = monotonic()
+        store = self._of(checkout)
+        with store.lock:
+            found = self._use(checkout, store)
             if self._read_only:
-                line.quads = self._followed(line.quads, line.head)
+                store.quads = found = self._followed(found, checkout.head)
             else:
-                self._bring(line, line.quads, line.head)
-            found = line.quads
-        self._close_surplus(line)
+                self._bring(checkout, found, checkout.head)
+        self._close_surplus(store)
         self._look_later()
-        if line.fixed and line.folder is not None:
-            self._drop_idle(line.folder.parent)
+        if checkout.fixed and checkout.folder is not None:
+            self._drop_idle(checkout.folder.parent)
         return found
+
+    def _use(self, checkout: Checkout, store: _Store) -> QuadsView:
+        """A store that is open from now on; called with its lock."""
+        if store.quads is None:
+            store.quads = self._open(_folder(checkout))
+        store.used = monotonic()
+        return store.quads
+
+    def read_main(self, checkout: Checkout, read: Callable[[QuadsView], T]) -> tuple[T] | None:
+        """Read from main's store, where main is at the same commit; None where it is not.
+
+        A branch that was just made needs no store of its own yet.
+        """
+        quads, wanted = self.main(), checkout.head.commit
+        if quads.position.commit != wanted or quads.damaged or not quads.whole:
+            return None
+        with suppress(CorruptionError), quads.reading():
+            found = read(quads)
+            # Ask the store itself: a commit can be in it before its position is known here.
+            if quads.stored_position().commit == wanted:
+                return (found,)
+        return None
 
     def _open(self, folder: Path | None) -> QuadsView:
         """A store that begins as a checkpoint of main's."""
@@ -117,13 +166,51 @@ class Stores:
 
     # --- following ---------------------------------------------------------------------
 
-    def bring_main(self, head: Head) -> None:
-        """Bring the store of ``main`` to a head; called with the writer's lock."""
+    @property
+    def ready(self) -> bool:
+        """Always: each store is mended when it is followed."""
+        return True
+
+    def check(self) -> None:
+        """Nothing is to be done for all stores together."""
+
+    def names(self) -> Collection[str]:
+        """None: what is left of a branch is its folder, which the graph removes."""
+        return ()
+
+    def position(self, ref: Checkout) -> Position | None:
+        """How far an open store is."""
+        quads = self.opened(ref)
+        return None if quads is None else quads.position
+
+    def follow(self, ref: Checkout, head: Head) -> None:
+        """Bring the store of ``main`` to a head; others follow when they are asked."""
+        if ref is not self._main:
+            return
         self.main().revive()
         if self._read_only:
-            self._main.quads = self._followed(self.main(), head)
+            self._of(ref).quads = self._followed(self.main(), head)
         else:
-            self._bring(self._main, self.main(), head)
+            self._bring(ref, self.main(), head)
+
+    def fork(self, ref: Checkout, head: Head, source: Checkout | None) -> None:
+        """Do nothing: a store is made when it is first asked."""
+
+    def finish(self, staged: StagedLoad, payload: Payload) -> None:
+        """Wait until a payload is loaded beside main's store; landing it puts the load in place."""
+        self.main().finish(staged)
+        self._finished = payload, staged
+
+    def land(self, ref: Checkout, commit: Commit, payload: Payload) -> None:
+        """Apply a commit to main's store; others follow when they are asked: many never are."""
+        if ref is not self._main:
+            return
+        finished, self._finished = self._finished, None
+        if finished is not None and finished[0] is payload:
+            self.main().swap(finished[1], Position(commit.seq, commit.id))
+            return
+        with self._folding.step(commit, payload) as step:
+            self.main().apply_stream(step.position, step.removed, step.added, step.count)
 
     def _followed(self, quads: QuadsView, head: Head) -> QuadsView:
         """A store at a head; one that can't be changed is copied to memory first."""
@@ -138,7 +225,7 @@ class Stores:
         self._follow(memory, head)
         return memory
 
-    def _bring(self, line: Checkout, quads: QuadsView, head: Head) -> None:
+    def _bring(self, checkout: Checkout, quads: QuadsView, head: Head) -> None:
         """Bring a store to a head, from wherever it is."""
         if quads.position.commit == head.commit and quads.whole and not quads.damaged:
             return
@@ -149,7 +236,7 @@ class Stores:
         else:
             why = self._try_to_follow(quads, head)
         if why:
-            self._rebuild(line, quads, head, why)
+            self._rebuild(checkout, quads, head, why)
         quads.whole = True
 
     def _try_to_follow(self, quads: QuadsView, head: Head) -> str:
@@ -163,11 +250,11 @@ class Stores:
             return "is damaged"
         return ""
 
-    def _rebuild(self, line: Checkout, quads: QuadsView, head: Head, why: str) -> None:
+    def _rebuild(self, checkout: Checkout, quads: QuadsView, head: Head, why: str) -> None:
         """Make a store anew beside the one that is there, which stays if that can't be done."""
-        name = "the quads view" if line is self._main else f"the quads view of {line.name}"
+        name = "the quads view" if checkout is self._main else f"the quads view of {checkout.name}"
         self._progress(f"{name} {why}; rebuilding it from the log")
-        start = None if line is self._main or self.main().damaged else self.main()
+        start = None if checkout is self._main or self.main().damaged else self.main()
         with left_as_it_was(name, why):
             quads.rebuild(lambda fresh: self._follow(fresh, head), start)
 
@@ -179,8 +266,10 @@ class Stores:
             quads.revive()
             self._folding.walk_quads(quads, self._ancestry.path(quads.position.commit, head.commit))
 
-    def forward(self, source: Checkout, head: Head) -> None:
-        """Bring ``main`` to where another line is, by its commits or by its files."""
+    def forward(self, ref: Checkout, head: Head, source: Checkout) -> None:
+        """Bring ``main`` to where another branch is, by its commits or by its files."""
+        if ref is not self._main:
+            return
         quads = self.main()
         path = self._ancestry.path(quads.position.commit, head.commit)
         work = sum(commit.added + commit.removed + _STEP for commit in (*path.undo, *path.redo))
@@ -191,49 +280,58 @@ class Stores:
 
     # --- letting go --------------------------------------------------------------------
 
-    def rebuild(self, line: Checkout, head: Head) -> None:
-        """Make a line's store anew from the log."""
-        if line is self._main:
-            self._rebuild(line, self.main(), head, "is to be rebuilt")
-            return
-        with line.quads_lock:
-            if line.quads is None:
-                line.quads = self._open(_folder(line))
-            line.quads_used = monotonic()
-            self._rebuild(line, line.quads, head, "is to be rebuilt")
+    def rebuild(self, refs: Iterable[Checkout]) -> None:
+        """Make the stores that exist anew from the log, that of ``main`` first."""
+        self._rebuild(self._main, self.main(), self._main.head, "is to be rebuilt")
+        for checkout in refs:
+            if checkout is not self._main and self.exists(checkout):
+                store = self._of(checkout)
+                with store.lock:
+                    self._rebuild(
+                        checkout, self._use(checkout, store), checkout.head, "is to be rebuilt"
+                    )
 
-    def close(self, line: Checkout) -> None:
-        """Close a line's store; whoever holds it asks for another."""
-        with line.quads_lock:
-            if line.quads is not None:
-                quads, line.quads = line.quads, None
+    def drop(self, names: Sequence[str]) -> None:
+        """Close the stores of checkouts that are gone; the graph removes their folders."""
+        for checkout in [each for each in list(self._stores) if each.name in names]:
+            if checkout is not self._main:
+                self._close(self._stores[checkout])
+                del self._stores[checkout]
+
+    def _close(self, store: _Store) -> None:
+        """Close a store; a reader who holds it asks for another."""
+        with store.lock:
+            if store.quads is not None:
+                quads, store.quads = store.quads, None
                 quads.whole = False
                 quads.close()
 
-    def _others(self) -> list[Checkout]:
-        """Lines beside ``main`` whose stores are open and have files, longest unused first."""
+    def _others(self) -> list[_Store]:
+        """Stores beside that of ``main`` that are open and have files, longest unused first."""
         found = [
-            line
-            for line in list(self._lines.values())
-            if line.quads is not None and line.folder is not None and line is not self._main
+            store
+            for checkout, store in list(self._stores.items())
+            if store.quads is not None
+            and checkout.folder is not None
+            and checkout is not self._main
         ]
-        return sorted(found, key=lambda line: line.quads_used)
+        return sorted(found, key=lambda store: store.used)
 
-    def _close_surplus(self, used: Checkout) -> None:
+    def _close_surplus(self, used: _Store) -> None:
         """Let go of the stores that were used longest ago, where there are too many."""
-        others = [line for line in self._others() if line is not used]
-        for line in others[: max(0, len(others) + 1 - _OPEN)]:
-            self._try_close(line)
+        others = [store for store in self._others() if store is not used]
+        for store in others[: max(0, len(others) + 1 - _OPEN)]:
+            self._try_close(store)
 
-    def _try_close(self, line: Checkout) -> None:
-        if line.quads_lock.acquire(blocking=False):
+    def _try_close(self, store: _Store) -> None:
+        if store.lock.acquire(blocking=False):
             try:
-                self.close(line)
+                self._close(store)
             finally:
-                line.quads_lock.release()
+                store.lock.release()
 
     def _look_later(self) -> None:
-        """See to it that stores are closed when nobody asks them any more."""
+        """Close idle stores after a while."""
         with self._timer_lock:
             if self._timer is None and not self._ended and self._others():
                 self._timer = threading.Timer(_IDLE / 2, self._close_idle)
@@ -241,29 +339,33 @@ class Stores:
                 self._timer.start()
 
     def _close_idle(self) -> None:
-        """Let go of the stores that nobody asks any more."""
+        """Close idle stores."""
         since = monotonic() - _IDLE
-        for line in self._others():
-            if line.quads_used < since and line.quads is not None and not line.quads.read:
-                self._try_close(line)
+        for store in self._others():
+            if store.used < since and store.quads is not None and not store.quads.read:
+                self._try_close(store)
         with self._timer_lock:
             self._timer = None
         self._look_later()
 
-    def end(self) -> None:
-        """Look after them no longer, because all are about to be closed."""
+    def close(self) -> None:
+        """Close all stores; nothing looks after them any more."""
         with self._timer_lock:
             self._ended, timer = True, self._timer
         if timer is not None:
             timer.cancel()
             timer.join()  # it may be in the middle of closing one
+        with ExitStack() as stack:
+            for store in self._stores.values():
+                if store.quads is not None:
+                    stack.callback(store.quads.close)
 
     def _drop_idle(self, snapshots: Path) -> None:
         """Keep few stores of snapshots on disk: what they share with others grows apart."""
         in_use = {
-            line.name.removeprefix(SNAPSHOT)
-            for line in list(self._lines.values())
-            if line.fixed and line.quads is not None
+            checkout.name.removeprefix(SNAPSHOT)
+            for checkout, store in list(self._stores.items())
+            if checkout.fixed and store.quads is not None
         }
         used: dict[Path, float] = {}
         for folder in snapshots.glob("*"):
@@ -275,5 +377,5 @@ class Stores:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _folder(line: Checkout) -> Path | None:
-    return None if line.folder is None else line.folder / "quads"
+def _folder(checkout: Checkout) -> Path | None:
+    return None if checkout.folder is None else checkout.folder / "quads"

@@ -42,7 +42,7 @@ from trails.model.iris import MAX_ID_BYTES, Names, id_problem, normal_id, uuid7
 from trails.model.kinds import Kind
 from trails.model.names import suggest
 from trails.model.nodes import MAX_NODE
-from trails.model.texts import tell_fault
+from trails.model.texts import describe_json_error
 from trails.model.types import REF, PredicateDescriptor, Schema, TypeDescriptor
 from trails.model.visibility import ENDS
 
@@ -523,5 +523,7 @@ def _why(line: bytes, error: Exception) -> str:
         if not line.lstrip().startswith(b"{"):
             return f"it is not a JSON object ({reason}); write one object a line"
         return f"it can't be used: {reason}"
-    told = tell_fault(line, error) if isinstance(error, msgspec.DecodeError) else str(error)
+    told = (
+        describe_json_error(line, error) if isinstance(error, msgspec.DecodeError) else str(error)
+    )
     return f"it is not valid JSON ({told.removeprefix('JSON is malformed: ')})"

@@ -14,6 +14,7 @@ from trails.engine.graph.schema_changes import describe_changes
 from trails.engine.history.branches import list_branches
 from trails.log.archives import ARCHIVES_FOLDER
 from trails.log.storage import files_below
+from trails.model.history import Position
 from trails.model.names import branch_folder
 from trails.model.texts import count
 from trails.model.types import Schema
@@ -41,10 +42,8 @@ def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
     checkout, head = graph.main, graph.main.head
     where = f"commit {head.commit[:12]}" if head.commit else "no commit yet"
     yield examine_log(graph, f"{count(head.seq, 'commit')}, at {where}")
-    for name, position in (
-        ("node index", checkout.nodes.position),
-        ("quads view", graph.stores.main().position),
-    ):
+    for view in graph.views:
+        name, position = view.name, view.position(checkout) or Position(0, "")
         # What is served is written meanwhile, and its views go on with it.
         if head.seq <= position.seq <= graph.log_head(MAIN).seq:
             yield Finding(name, "ok", f"at commit {position.seq}")

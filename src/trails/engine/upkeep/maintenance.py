@@ -65,7 +65,9 @@ def remove_files(graph: Graph, *, dry_run: bool = False) -> Cleaned:
     before = _size(graph)
     checkouts = list(graph.lines.values())
     in_use = {
-        checkout.name[1:] for checkout in checkouts if checkout.fixed and checkout.quads is not None
+        checkout.name[1:]
+        for checkout in checkouts
+        if checkout.fixed and graph.stores.opened(checkout)
     }
     found = sorted((graph.folder / "snapshots").glob("*"))
     snapshots = [path for path in found if path.name not in in_use]
@@ -118,7 +120,7 @@ def optimize(graph: Graph, progress: Callable[[str], None]) -> Optimized:
     graph.check_writable()
     with graph.writing():
         graph.catch_up()
-        graph.settle()
+        graph.nodes.settle()
         before = _size(graph)
         progress("compacting the node index")
         graph.file.purge()

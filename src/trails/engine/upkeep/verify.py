@@ -216,18 +216,18 @@ def _check_nodes(graph: Graph, fresh: NodeFile, progress: Callable[[str], None])
         if name in graph.file.layers.refs:
             graph.line(name)  # brings it to its head
     if not graph.file.frozen:
-        graph.settling.run()
+        graph.nodes.settling.run()
     with ExitStack() as stack:
         with graph.writing():
             if not graph.file.frozen:
                 graph.catch_up()
-                graph.settle()
+                graph.nodes.settle()
             heads = {name: head.commit for name, head in graph.log.branches().items()}
             ours = States(stack.enter_context(graph.file.pinned()), fresh.schema_of)
         stack.callback(ours.close)
         held = {name: ours.layers[at].position.commit for name, at in ours.layers.refs.items()}
         trunk = held.pop(ROOT_NAME, held[MAIN])
-        folded = graph.refold.fold(fresh, trunk, heads | held, progress)
+        folded = graph.nodes.refold.fold(fresh, trunk, heads | held, progress)
         progress(f"folded {count(folded, 'commit')}; comparing the node index")
         found = compare(ours, States(fresh.db, fresh.schema_of))
     sound = f"{count(found.rows, 'row')}, as the log says"

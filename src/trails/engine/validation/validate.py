@@ -121,9 +121,9 @@ class References:
     def settle(
         self, type_name: str, values: Mapping[str, object], exist: Exist
     ) -> Mapping[str, object]:
-        """The values of a node with its keys in reference fields as handles.
+        """The values of a node, with keys in reference fields replaced by handles.
 
-        What can't be read stays as it is, for the validator to refuse.
+        Values that can't be resolved stay unchanged; the validator refuses them.
         """
         settled: dict[str, object] = {}
         for field in self._fields[type_name]:
@@ -248,7 +248,7 @@ class Validator:
 def reference_coercer(references: References) -> Coerce:
     """Accept an instance, an IRI or ``Type/id``; give the handle.
 
-    Bare keys are settled before values are checked, because that may need a look at the graph.
+    Bare keys are resolved before values are checked, because that may need the graph.
     """
 
     def coerce(value: object) -> object:

@@ -224,14 +224,14 @@ def build_distant(graph: Graph, commit: Commit) -> None:
     with graph.writing(_ACTOR):
         if not _is_distant(graph, name, head):
             return
-    with graph.building:
+    with graph.nodes.building:
         _build(graph, name, head)
 
 
 def _is_distant(graph: Graph, name: str, head: Head) -> bool:
     if name in graph.file.layers.refs:
         return False
-    path = graph.path_to(head)[1]
+    path = graph.nodes.path_to(head)[1]
     return sum(each.added + each.removed + 1 for each in (*path.undo, *path.redo)) > AT_ONCE
 
 
@@ -241,9 +241,9 @@ def _build(graph: Graph, name: str, head: Head) -> None:
     with graph.writing(_ACTOR):
         if not _is_distant(graph, name, head):  # somebody else has built it
             return
-        base, path = graph.path_to(head)
+        base, path = graph.nodes.path_to(head)
         with file.turns.exclusive(), file.transaction():
-            file.layers.stand(file.db, UNFINISHED + name, base.nodes.layer.number)
+            file.layers.fork(file.db, UNFINISHED + name, base.nodes.layer.number)
             nodes.follow(graph.compiled(graph.schema_at(base.nodes.position.commit)).schema)
     try:
         with closing(graph.folding.walk_parts(nodes, path, AT_ONCE)) as parts:

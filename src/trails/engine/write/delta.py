@@ -16,7 +16,7 @@ from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.graph import Graph
 from trails.errors import StorageError
 from trails.log.payloads import Payload, PayloadWriter
-from trails.model.history import Commit, Position
+from trails.model.history import Commit
 from trails.model.nodes import NodeState
 from trails.views.quads.staging import StagedLoad
 from trails.views.quads.view import BULK
@@ -94,11 +94,11 @@ class WriteDelta:
         """The payload for the log; nothing is added any more."""
         return self._writer().seal()
 
-    def finish_load(self) -> None:
+    def finish_load(self, payload: Payload) -> None:
         """Wait until all of it is loaded, where it is; nobody sees it yet."""
         if self.staged is not None:
             self._graph.file.put_waiting()  # while the rest of the statements is being loaded
-            self._graph.stores.main().finish(self.staged)
+            self._graph.stores.finish(self.staged, payload)
 
     def discard(self) -> None:
         """Forget everything."""
@@ -111,20 +111,14 @@ class WriteDelta:
 def land(
     graph: Graph, checkout: Checkout, commit: Commit, payload: Payload, staged: StagedLoad | None
 ) -> None:
-    """Apply a commit to the views of its branch.
-
-    A branch's quads view follows when it is next read: many branches never are.
-    """
+    """Apply a commit to the views, one after the other."""
     step = graph.on_step
     try:
         step("after_append")
-        position = Position(commit.seq, commit.id)
-        checkout.nodes.commit(position)
-        step("mid_apply")
-        if staged is not None:
-            graph.stores.main().swap(staged, position)
-        elif checkout is graph.main:
-            graph.folding.apply_quads(graph.stores.main(), commit, payload)
+        for place, view in enumerate(graph.views):
+            if place:
+                step("mid_apply")
+            view.land(checkout, commit, payload)
     except StorageError as error:
         graph.file.rollback()
         try:

@@ -235,7 +235,7 @@ class Write:
                 self._undo()
                 self.outcome.landed = True
                 return None
-            delta.finish_load()
+            delta.finish_load(payload)
             check_credential(graph, self._call)
             graph.on_step("before_append")
             head = graph.log.head(checkout.name)

@@ -38,7 +38,7 @@ class Credential(msgspec.Struct, frozen=True):
         return f"{_PREFIX}:{self.expires}:{self.key}:{self.mark}"
 
 
-def is_vouched_for(actor: Actor) -> bool:
+def has_access_token(actor: Actor) -> bool:
     """Whether an actor came with an access token of another issuer."""
     return actor.credential.startswith(f"{_PREFIX}:")
 
@@ -103,7 +103,7 @@ class Challenges:
 
     def step_up(self, actor: Actor, grantable: Collection[Scope]) -> StepUp | None:
         """Challenge an actor that lacks a scope; None for one without an access token."""
-        if self._oauth is None or not is_vouched_for(actor):
+        if self._oauth is None or not has_access_token(actor):
             return None
         return partial(self._ask_more, actor.scopes, grantable)
 

@@ -175,7 +175,7 @@ class Signed(msgspec.Struct, frozen=True):
     signature: bytes
 
 
-def take_apart(text: str) -> Signed:
+def parse_signed(text: str) -> Signed:
     """Split a token into its parts; raise ValueError if the text isn't a signed token."""
     header, claims, signature = text.encode().split(b".")
     return Signed(

@@ -21,7 +21,7 @@ import msgspec
 
 from trails.errors import TrailsError
 from trails.identity.oauth.challenges import Credential, credential_of
-from trails.identity.oauth.keys import Key, KeySet, Object, Signed, take_apart
+from trails.identity.oauth.keys import Key, KeySet, Object, Signed, parse_signed
 from trails.identity.oauth.settings import OAuth, check_oauth
 from trails.identity.oauth.sources import GivenKeys, KeyFile, KeySource, KeyUrl
 from trails.model.actors import LOCAL, Actor, Secret, checked_actor
@@ -226,7 +226,7 @@ class AccessTokenVerifier:
 
     async def _check(self, text: str, digest: bytes) -> Actor | Failure:
         try:
-            signed = take_apart(text)
+            signed = parse_signed(text)
         except ValueError:
             raise TokenRefusedError("it is not a signed token") from None
         algorithm, kid = self._read_header(signed.header)

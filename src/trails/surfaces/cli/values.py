@@ -20,7 +20,7 @@ from trails.errors import NotFoundError, QueryError
 from trails.model.capabilities import StoredQuery
 from trails.model.kinds import KINDS, Iri, KindError
 from trails.model.names import suggest
-from trails.model.texts import read_json, read_texts, tell_fault
+from trails.model.texts import describe_json_error, read_json, read_texts
 
 _LONG: Final = 200
 SHORT_ID: Final = 12
@@ -87,7 +87,7 @@ def read_json_text(path: Path) -> object:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise QueryError(f"{path} is not valid JSON: {tell_fault(text, error)}") from None
+        raise QueryError(f"{path} is not valid JSON: {describe_json_error(text, error)}") from None
     except RecursionError as error:
         raise QueryError(f"{path} is not valid JSON: {error}") from None
 

@@ -1,4 +1,4 @@
-"""Bodies of requests: bounded, of a type that can be read, and JSON objects where needed."""
+"""Read request bodies: limits of size and time, content types, JSON objects, stray tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from trails.model.actors import MISPLACED, Secret, holds_token, may_hide
 from trails.model.fairness import LargeBodies, is_large
-from trails.model.texts import TOO_DEEP, JsonTooLargeError, scan_json, tell_fault
+from trails.model.texts import TOO_DEEP, JsonTooLargeError, describe_json_error, scan_json
 from trails.request.scope_keys import PRESENTED
 from trails.surfaces.rest.replies import JSON, Refused, refused
 from trails.surfaces.rest.routing import RestCall
@@ -71,7 +71,9 @@ def decode_object(body: bytes, presented: Secret | None = None) -> dict[str, obj
     try:
         value = msgspec.json.decode(body) if body.strip() else {}
     except msgspec.DecodeError as error:
-        raise refused("json", f"the body is not valid JSON: {tell_fault(body, error)}") from None
+        raise refused(
+            "json", f"the body is not valid JSON: {describe_json_error(body, error)}"
+        ) from None
     except UnicodeDecodeError as error:
         raise refused("json", f"the body is not valid JSON: {error}") from None
     except RecursionError:
@@ -117,7 +119,7 @@ async def _read_body(request: Request) -> bytes:
 
 
 async def without_tokens(request: Request, limit: int) -> AsyncIterator[bytes]:
-    """The blocks of a body that is not read as a whole, until a token stands in them."""
+    """The blocks of a body that is not read as a whole, until a token is found in them."""
     presented, before = presented_with(request), b""
     async for block in bounded(request, limit):
         both = before + block
@@ -129,8 +131,8 @@ async def without_tokens(request: Request, limit: int) -> AsyncIterator[bytes]:
 
 async def bounded(request: Request, limit: int) -> AsyncIterator[bytes]:
     """The blocks of a body, until they are too many."""
-    told = request.headers.get("content-length", "")
-    if told.isdecimal() and len(told) < 20 and int(told) > limit:
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and len(declared) < 20 and int(declared) > limit:
         raise _too_large(limit)
     size = 0
     try:

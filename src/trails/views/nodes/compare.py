@@ -1,7 +1,7 @@
 """Compare two node files that should hold the same states: one as it is, one folded anew.
 
 States share most of their rows. So one state of each schema is compared row by row, and
-every other by its difference from a neighbour: where nothing that could tell the two apart
+every other by its difference from a neighbour: where nothing that could make them differ
 lies between them, in either file, they are equal if the neighbours are. Keys are compared
 with the documents that they are made of, each version once.
 """

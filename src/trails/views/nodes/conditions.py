@@ -1,11 +1,8 @@
 """Conditions, compiled: each is a test on a node's values, and often a range of keys.
 
-The test alone decides; the key ranges only say where to look.
-
-Unseen: the rows of a type that a lens takes out, as conditions in SQL.
-
-A slot lists a type with everything that extends it, hidden types among them. Rows are left
-out where they are found, so that pages are full and counts are right.
+The test alone decides; the key ranges only say where to look. Types that a ``SchemaFilter`` takes
+out are conditions in SQL: a slot lists a type with everything that extends it, and hidden rows are
+left out where they are found, so that pages are full and counts are right.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ CREATE TABLE IF NOT EXISTS hides (
     nid INTEGER NOT NULL, layer INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (nid, layer)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS hides_layer ON hides (layer);
--- the tree of layers, who stands on them, and how many nodes they have
+-- the tree of layers, their names, and how many nodes they have
 CREATE TABLE IF NOT EXISTS layers (
     layer INTEGER PRIMARY KEY, parent INTEGER, fork INTEGER NOT NULL,
     seq INTEGER NOT NULL, head TEXT NOT NULL, schema TEXT NOT NULL
@@ -136,7 +136,7 @@ class NodeFile:
         self._read_only = read_only
         self._source = source
         self.graph = graph
-        """Whose nodes they are: what one graph tells about places in it is nothing to another."""
+        """Whose nodes they are: cursors of one graph mean nothing in another."""
         self.schema_of = schema_of
         """Digest → schema: layers may be read with different ones."""
         self._lock = threading.Lock()
@@ -336,8 +336,8 @@ class NodeFile:
     def pinned(self) -> Iterator[sqlite3.Connection]:
         """A connection that sees the present state until it is given back.
 
-        As with a draft, nobody waits for it but who replaces the file. A graph in memory has one
-        connection, whose writers wait.
+        As with a draft, only a thread that replaces the file waits for it. A graph in memory has
+        one connection, whose writers wait.
         """
         with self._drafting.shared(), self.errors("read the node index"):
             if self._path is None:

@@ -67,7 +67,7 @@ class NodeIndex:
 
     @property
     def layer(self) -> Layer:
-        """Where this branch or snapshot stands."""
+        """The layer of this branch or snapshot."""
         layers = self.file.layers
         found = layers.refs.get(self._name)
         if found is None:
@@ -541,7 +541,7 @@ class NodeIndex:
     def _drop_orphans(self, slots: Iterable[str]) -> None:
         """Delete keys of versions that are gone, from slots that are read from now on.
 
-        A version that is dropped while nobody reads a slot leaves its keys there behind.
+        A version that is dropped while no rule reads a slot leaves its keys there behind.
         """
         for layer, _ in self.file.layers.lineage(self.layer.number):
             self.file.db.executemany(
@@ -628,7 +628,7 @@ class DraftIndex(NodeIndex):
 
     def grow(self) -> None:
         """Stand on a layer of the draft's own, which can be written."""
-        self._own = self.file.layers.stand(self.file.db, self._name, self.layer.number)
+        self._own = self.file.layers.fork(self.file.db, self._name, self.layer.number)
 
     def _arms_of(self, lineage: list[tuple[int, int]]) -> tuple[Arm, ...]:
         return draft_arms_of(lineage, -1 if self._own is None else self._own)

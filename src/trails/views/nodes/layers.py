@@ -1,16 +1,13 @@
-"""Layers: the tree of states that the node index holds, and who stands on which.
+"""Layers: the tree of states that the node index holds, and the SQL that finds their rows.
 
-A layer is a state that grew out of another one: it holds the nodes that it changed,
-and *hides* those of its parent, which it sees as the parent was at the *fork*. The root
-is the layer of ``main`` and the only one that holds everything. A branch or snapshot
-stands on one layer of its own; making one is a row, whatever the size of the graph.
+A layer is a state that grew out of another one: it holds the nodes that it changed, and *hides*
+those of its parent, which it sees as the parent was at the *fork*. The root is the layer of
+``main`` and the only one that holds everything. Each branch and snapshot has one layer; making one
+is a row, whatever the size of the graph.
 
-Layers: what a branch or snapshot sees, as the parts of SQL that find it.
-
-A state is spread over the layers from its own to the root. An *arm* is the share of
-one of them: its tables, and the conditions under which its rows are seen from here,
-namely as of the fork and not hidden by a nearer layer. ``main`` has one arm without
-conditions, and its SQL is the plain one.
+A state is spread over the layers from its own to the root. An *arm* is the share of one of them:
+its tables, and the conditions under which its rows are seen from here, namely as of the fork and
+not hidden by a nearer layer. ``main`` has one arm without conditions, and its SQL is the plain one.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ class Layer(msgspec.Struct):
 
 
 class Layers:
-    """All layers, and the names that stand on them."""
+    """All layers, and their names."""
 
     def __init__(self) -> None:
         self._all: dict[int, Layer] = {}
@@ -151,8 +148,8 @@ class Layers:
         live[tid] = live.get(tid, 0) + step
         self._counted.add((number, tid))
 
-    def stand(self, db: sqlite3.Connection, name: str, parent: int) -> int:
-        """Let a name stand on a new layer that grows out of the head of another."""
+    def fork(self, db: sqlite3.Connection, name: str, parent: int) -> int:
+        """Give a name a new layer that grows out of the head of another."""
         before = self[parent]
         number = max(self._all) + 1
         layer = Layer(
@@ -167,13 +164,13 @@ class Layers:
         return number
 
     def point(self, db: sqlite3.Connection, name: str, number: int) -> None:
-        """Let a name stand on a layer."""
+        """Give a name a layer."""
         self._clock += 1
         self.refs[name], self._used[name] = number, self._clock
         db.execute("INSERT OR REPLACE INTO refs VALUES (?, ?, ?)", (name, number, self._clock))
 
     def forget(self, db: sqlite3.Connection, name: str) -> None:
-        """A name stands nowhere any more."""
+        """Remove a name."""
         self.refs.pop(name, None)
         self._used.pop(name, None)
         db.execute("DELETE FROM refs WHERE name = ?", (name,))
@@ -188,7 +185,7 @@ class Layers:
         return sorted(names, key=lambda name: self._used.get(name, 0))
 
     def sweep(self, db: sqlite3.Connection) -> int:
-        """Remove layers on which nothing stands; how many rows that freed."""
+        """Remove layers without a name or children; how many rows that freed."""
         freed = 0
         self._above.clear()
         while True:
@@ -251,7 +248,7 @@ class Arm(msgspec.Struct, frozen=True):
     of_node: str
     """Visibility where ``n`` is a node."""
     needs_node: bool
-    """Whether the visibility of a key can only be told from its node."""
+    """Whether the visibility of a key depends on its node."""
 
     def keyed(self, *, joined: bool = False) -> str:
         """FROM and WHERE of keys, to be followed by conditions on them."""

@@ -1,13 +1,11 @@
-"""Docs: the values of a node as the JSON document of its row, and back.
+"""Rows of the node index: documents with the values of a node, and sort keys.
 
-SQLite keeps no checksums of its pages: a bit that flips inside a value would be answered as if
-it were data. So a document is stored with a checksum of itself and of the handle that it is for.
+SQLite keeps no checksums of its pages: a bit that flips inside a value would be answered as if it
+were data. So a document is stored with a checksum of itself and of the handle that it is for.
 
-Sort keys: bytes that compare like the values they stand for.
-
-Every scalar field of every node has one key (a list has one a value), so any
-field can be filtered and sorted without a declared index. A missing value has
-a key too, after all others.
+Sort keys are bytes that compare like the values that they encode. Every scalar field of every node
+has one key (a list has one a value), so any field can be filtered and sorted without a declared
+index. A missing value has a key too, after all others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Scans: a walk over one slot in key order, and where it starts or goes on.
 
-Cursors: where a page ended, as an opaque text that continues it.
-
-Ranking: the place of a node in an order by any fields, each up or down.
+A cursor is the end of a page, as an opaque text that continues it. A ranking is the place of a node
+in an order by any fields, each ascending or descending.
 """
 
 from __future__ import annotations
@@ -120,7 +119,7 @@ def resume(
     if position is None:
         return start
     if scan.by_node:
-        # Of a walk over one key the node alone tells the place.
+        # Of a walk over one key the node alone determines the place.
         key = low if scan.sid else position.nid.to_bytes(9, "big")
     else:
         key = scan.full(position.key)
@@ -165,7 +164,7 @@ class Ranker:
         return b"".join(parts)
 
     def place(self, key: bytes, nid: int) -> tuple[object, ...]:
-        """Where a node stands; smaller comes first."""
+        """The place of a node; smaller comes first."""
         if not self._single_descending:
             return key, nid
         if key >= MISSING:

@@ -1,16 +1,13 @@
 """The quads view: Oxigraph holding one branch, for SPARQL.
 
-The position in the log is a statement in a named graph of its own, moved in the
-same update as the data: an apply is atomic or did not happen. A large commit is
-loaded in bulk instead: into a copy that then takes the store's place (``staging``),
-or, when the log is folded, in place while no one reads; loading it again after a
-crash adds the same statements and changes nothing.
+The position in the log is a statement in a named graph of its own, moved in the same update as the
+data: an apply is atomic or did not happen. A large commit is loaded in bulk instead: into a copy
+that then takes the store's place (``staging``), or, when the log is folded, in place while no one
+reads; loading it again after a crash adds the same statements and changes nothing.
 
-Memtables: what a store holds in memory because its files do not have it yet.
-
-RocksDB, as Oxigraph sets it up, writes a memtable to a file when it has a quarter of a
-gigabyte, and a store has eleven. A server that takes small commits for days would keep
-all of them in memory, so they are written to files here, long before.
+RocksDB, as Oxigraph sets it up, writes a memtable to a file when it has a quarter of a gigabyte,
+and a store has eleven. A server that takes small commits for days would keep all of them in memory,
+so ``Memtables`` has them written to files long before.
 """
 
 from __future__ import annotations
@@ -46,7 +43,7 @@ _PART: Final = 8
 
 
 class Memtables:
-    """Those of one store. ``flush`` writes them to files, in a thread that nobody waits for."""
+    """Those of one store. ``flush`` writes them to files, in a thread of its own."""
 
     def __init__(self, folder: Path, flush: Callable[[], None]) -> None:
         self._folder = folder
@@ -163,7 +160,7 @@ class QuadsView:
         return None if self._folder is None else self._folder.with_name("quads.closed")
 
     def _check_files(self, folder: Path) -> None:
-        """Compare with what ``close`` left: a shortened MANIFEST is no error to RocksDB."""
+        """Compare with what ``close`` left: RocksDB accepts a shortened MANIFEST."""
         mark = self._closed_mark
         if mark is None or not mark.exists():
             return
@@ -295,7 +292,7 @@ class QuadsView:
             self.store.backup(folder)
 
     def _flush(self) -> None:
-        """Flush, if the store is open; what can't be written tells the next writer."""
+        """Flush, if the store is open; the next writer reports what can't be written."""
         with self._turns.shared(), suppress(OSError, RuntimeError):
             if self._store is not None:
                 self.flush()
@@ -481,7 +478,7 @@ class QuadsView:
 
     @property
     def read(self) -> bool:
-        """Whether somebody reads it at this moment."""
+        """Whether a thread reads it at this moment."""
         return self._turns.taken
 
     @contextmanager

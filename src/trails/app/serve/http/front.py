@@ -35,9 +35,9 @@ from trails.app.serve.relay.links import Listener
 from trails.app.settings import GraphSettings
 from trails.identity.oauth.challenges import PLAIN, Challenges
 from trails.model.actors import MISPLACED, OPERATOR, Actor
-from trails.model.decisions import EVERYTHING, Judge
+from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import LargeBodies
-from trails.model.results import Failure, tell_outage
+from trails.model.results import Failure, describe_outage
 from trails.request.authenticate import Authenticator
 from trails.request.authorize import lists_graphs
 from trails.request.pipeline import Kernel
@@ -49,7 +49,7 @@ _MCP_PATHS: Final = frozenset({"mcp", "sse", "messages"})
 _LOAD: Final = "load"
 """The one body that is not read as a whole."""
 _HEALTH: Final = "/healthz"
-"""Whether the server lives is told to everybody."""
+"""The health of the server is public."""
 _READING: Final = frozenset({"GET", "HEAD"})
 _READING_OR_ASKING: Final = frozenset({*_READING, "OPTIONS"})
 
@@ -66,7 +66,7 @@ class HttpInterface:
         challenges: Challenges = PLAIN,
         *,
         max_body: int = MAX_BODY,
-        judge: Judge = EVERYTHING,
+        judge: Judge = ALLOW_ALL,
         operator: OperatorInterface | None = None,
     ) -> None:
         """``judge`` decides about the server itself; ``operator`` is for its owner alone."""
@@ -163,14 +163,14 @@ class HttpInterface:
             await self._route(scope, receive, send)
 
     def _check_size(self, scope: Scope, head: RequestHead) -> JsonReply | None:
-        """Refuse a body that is told to be too large; one that turns out to be is refused later."""
+        """Refuse a body whose declared length is too large."""
         if head.length <= self._max_body or _parts(scope)[3:] == [_LOAD]:
             return None
         message = f"the body is too large; at most {self._max_body:,} bytes are read here"
         return JsonReply(413, error_body("too_large", message))
 
     def _describe(self, scope: Scope) -> JsonReply | None:
-        """Tell where tokens come from, to those who have none yet."""
+        """Describe where tokens come from, for clients that have none yet."""
         found = self._challenges.metadata(scope["path"])
         return None if found is None or scope["method"] not in _READING else JsonReply(200, found)
 
@@ -238,8 +238,8 @@ class HttpInterface:
             return
         found = self._graphs.get(name)
         if isinstance(found, Failure):
-            told = tell_outage(name, found, scope[ACTOR])
-            await JsonReply(503, error_body(told.code, told.message)).send(send)
+            outage = describe_outage(name, found, scope[ACTOR])
+            await JsonReply(503, error_body(outage.code, outage.message)).send(send)
             return
         message = f"there is no graph {name[:100]!r}"
         await JsonReply(404, error_body("not_found", message)).send(send)
@@ -255,7 +255,7 @@ def _check_host(policy: HostPolicy, scope: Scope, head: RequestHead) -> JsonRepl
 
 
 def _answer_preflight(policy: HostPolicy, scope: Scope) -> JsonReply | None:
-    """Tell a browser what a page may do."""
+    """Answer a browser's preflight: what a page may do."""
     if not is_preflight(scope["method"], scope["headers"]):
         return None
     return JsonReply(204, b"", preflight_headers(policy, scope["headers"]))

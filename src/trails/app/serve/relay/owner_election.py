@@ -29,18 +29,18 @@ _T = TypeVar("_T")
 async def attach(
     folder: Path,
     connect: Callable[[OwnerAddress], Awaitable[_T]],
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     wait: Callable[[float, LockedError], Awaitable[None]] | None = None,
 ) -> Ownership | _T:
     """Own a folder, or connect to its owner.
 
     While neither is possible, because another process starts, ends or uses the folder alone,
-    ``wait`` is called after each attempt with the seconds waited and the reason; ``tell`` reports
+    ``wait`` is called after each attempt with the seconds waited and the reason; ``report`` reports
     it once. Raises LockedError if this process can never reach the one that holds the lock.
     """
     began = monotonic()
     pause = _SHORTEST
-    told = False
+    reported = False
     while True:
         try:
             return Ownership(folder / DATA_FOLDER, patience=0)
@@ -53,17 +53,17 @@ async def attach(
             except OSError:
                 pass  # it is ending, or has ended since its file was read
         waited = monotonic() - began
-        _check_hope(locked, waited)
-        if waited > _SOON and not told:
-            told = True
-            tell(f"waiting: {locked.message}")
+        _check_waiting(locked, waited)
+        if waited > _SOON and not reported:
+            reported = True
+            report(f"waiting: {locked.message}")
         if wait is not None:
             await wait(waited, locked)
         await asyncio.sleep(pause)
         pause = min(pause * 1.5, _LONGEST)
 
 
-def own_or_find(folder: Path, tell: Callable[[str], None]) -> Ownership | OwnerAddress:
+def own_or_find(folder: Path, report: Callable[[str], None]) -> Ownership | OwnerAddress:
     """Own a folder for a while, or find the process that serves it.
 
     A new owner needs a moment until it serves; LockedError reports one that does not.
@@ -76,13 +76,13 @@ def own_or_find(folder: Path, tell: Callable[[str], None]) -> Ownership | OwnerA
         try:
             return Ownership(folder / DATA_FOLDER)
         except LockedError as locked:
-            _check_hope(locked, waited := monotonic() - began)
+            _check_waiting(locked, waited := monotonic() - began)
             if waited > _PATIENCE:
                 raise
-            tell(f"waiting for process {locked.data['pid']}, which has this project open")
+            report(f"waiting for process {locked.data['pid']}, which has this project open")
 
 
-def _check_hope(locked: LockedError, waited: float) -> None:
+def _check_waiting(locked: LockedError, waited: float) -> None:
     """Stop waiting for a lock that will not be released."""
     if waited >= _HOPELESS.get(str(locked.data["reason"]), float("inf")):
         raise locked

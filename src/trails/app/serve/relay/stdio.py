@@ -23,7 +23,7 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Final
 
-from trails.app.memory import uncollected
+from trails.app.memory import without_gc
 from trails.app.ownership import Ownership
 from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.relay.conversation import Conversation
@@ -78,15 +78,15 @@ class StandardStreams:
             except OSError:
                 block = b""
             self._room.acquire()
-            self._tell_loop(self._blocks.put_nowait, block)
+            self._call_in_loop(self._blocks.put_nowait, block)
 
     def _write_all(self) -> None:
         while True:
             text, done = self._written.get()
             error = self._write(text)
-            self._tell_loop(_settle, done, error)
+            self._call_in_loop(_settle, done, error)
 
-    def _tell_loop(self, function: Callable[..., None], *arguments: object) -> None:
+    def _call_in_loop(self, function: Callable[..., None], *arguments: object) -> None:
         with suppress(RuntimeError):  # it is closed, because the process ends
             self._loop.call_soon_threadsafe(function, *arguments)
 
@@ -131,7 +131,7 @@ class StdioFront:
         self,
         folder: Path,
         hello: Hello,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         drain_seconds: float = 5.0,
         *,
         read_only: bool = False,
@@ -141,7 +141,7 @@ class StdioFront:
         self._folder = folder
         self._read_only = read_only
         self._hello = hello
-        self._tell = tell
+        self._report = report
         self._streams = StandardStreams(asyncio.get_running_loop())
         self._conversation = Conversation()
         self._link: Link | None = None
@@ -217,7 +217,7 @@ class StdioFront:
                 try:
                     link = await self._find_owner(stack)
                 except SessionRefusedError as error:
-                    self._tell(error.message)
+                    self._report(error.message)
                     self._refused = error
                     await self._refuse(error)
                     await asyncio.Event().wait()
@@ -235,25 +235,25 @@ class StdioFront:
 
     async def _find_owner(self, stack: AsyncExitStack) -> Link:
         """Connect to the owner, which may be this process from now on."""
-        found = await attach(self._folder, self._connect, self._tell, self._wait)
+        found = await attach(self._folder, self._connect, self._report, self._wait)
         if isinstance(found, Link):
             return found
         return await self._own(found, stack)
 
     async def _own(self, ownership: Ownership, stack: AsyncExitStack) -> Link:
         # Only an owner needs the engine, which takes longer to import than to connect.
-        with uncollected():
+        with without_gc():
             from trails.app.access import access_of  # noqa: PLC0415
             from trails.app.serve.service import HttpOptions, serve_folder  # noqa: PLC0415
 
         gate = access_of(self._folder, read_settings(self._folder), os.environ)
         policy = HostPolicy.for_bind("localhost")
         listening = HttpOptions(gate.authenticator, policy, read_only=self._read_only)
-        serving = serve_folder(self._folder, ownership, listening, self._tell)
+        serving = serve_folder(self._folder, ownership, listening, self._report)
         owned = await stack.enter_async_context(serving)
         for line in owned.access:
             if "read-only" in line:
-                self._tell(line)
+                self._report(line)
         return await self._connect(owned.address)
 
     async def _connect(self, address: OwnerAddress) -> Link:

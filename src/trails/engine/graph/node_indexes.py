@@ -1,0 +1,288 @@
+"""NodeIndexes: the view that validation reads, one node index for each branch and snapshot.
+
+All of them are layers of one file. ``main`` is on the root layer; a branch or snapshot gets a
+layer above the nearest state that is in use. After a fast-forward ``main`` is above the root as
+well, until ``settle`` or the ``Settling`` thread has folded that into it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Final
+
+from trails.engine.graph.ancestry import Path as CommitPath
+from trails.engine.graph.checkouts import MAIN, SNAPSHOT, Checkout
+from trails.engine.graph.folding import Folding, Refold, left_as_it_was
+from trails.engine.graph.settling import Settling
+from trails.errors import CorruptionError
+from trails.log.payloads import Payload
+from trails.model.history import GENESIS, Commit, Head, Position
+from trails.views.nodes.file import NodeFile
+from trails.views.nodes.index import NodeIndex
+from trails.views.nodes.layers import ROOT, ROOT_NAME, UNFINISHED
+
+_DEEP: Final = 6
+"""Layers above the root from which ``main`` is folded back into it at once, if that is quick."""
+_DEEPEST: Final = 24
+"""The same, however long it takes: reads look into every layer."""
+_NEAR: Final = 8
+"""Snapshots, of those used last, from which another one may be made."""
+
+
+class NodeIndexes:
+    """The node indexes of a graph's checkouts."""
+
+    name = "node index"
+
+    def __init__(
+        self,
+        file: NodeFile,
+        checkouts: Mapping[str, Checkout],
+        folding: Folding,
+        heads: Callable[[], Mapping[str, Head]],
+        forget: Callable[[list[str]], None],
+        writing: Callable[[str], AbstractContextManager[None]],
+        progress: Callable[[str], None],
+    ) -> None:
+        """``heads`` gives the branches of the log; ``forget`` drops checkouts from all views."""
+        self.file = file
+        self.building = threading.Lock()
+        """Held while a layer is built part by part, which is done one at a time."""
+        self._checkouts = checkouts
+        self._folding = folding
+        self._ancestry = folding.ancestry
+        self._heads = heads
+        self._forget = forget
+        self._progress = progress
+        self.settling = Settling(
+            file, folding, lambda: checkouts[MAIN], writing, self.settle, progress
+        )
+
+    @property
+    def refold(self) -> Refold:
+        """What makes node files anew."""
+        return Refold(self._ancestry, self._folding, self._folding.compiled)
+
+    @property
+    def _main(self) -> Checkout:
+        return self._checkouts[MAIN]
+
+    # --- the file as a whole -------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Whether the file is sound."""
+        return self.file.whole and not self.file.damaged
+
+    def check(self) -> None:
+        """Rebuild the file if it is damaged or of another history; give ``main`` its place."""
+        if self.file.frozen:
+            return
+        main = self._main.nodes
+        if self.file.damaged:
+            self._rebuild("is damaged")
+        elif main.known and not all(self._ancestry.has(each.position) for each in self.file.layers):
+            self._rebuild("belongs to another history")
+        if not main.known:
+            with self.file.transaction():
+                self.file.layers.point(self.file.db, MAIN, ROOT)
+
+    def names(self) -> Collection[str]:
+        """The checkouts with layers; one that is being built counts only if that was given up."""
+        if self.file.frozen:
+            return ()
+        hidden = (ROOT_NAME, UNFINISHED) if self.building.locked() else ROOT_NAME
+        return [name for name in self.file.layers.refs if not name.startswith(hidden)]
+
+    def rebuild(self, refs: Iterable[Checkout]) -> None:
+        """Make the file anew; it has all branches, whichever are in use."""
+        del refs
+        self._rebuild("is to be rebuilt")
+
+    def _rebuild(self, why: str) -> None:
+        """Make the node index anew beside the one that is there, which stays if that fails.
+
+        All branches are folded before it is replaced, also those that are not in use: what the
+        log can't give any more must not be lost with the old index.
+        """
+        self._progress(f"the node index {why}; rebuilding it from the log")
+        heads = {name: head.commit for name, head in self._heads().items()}
+        trunk = heads.pop(MAIN, GENESIS)
+        with left_as_it_was("the node index", why):
+            fresh = self.file.beside()
+            try:
+                self.refold.fold(fresh, trunk, heads, self._progress)
+                with fresh.transaction():
+                    fresh.layers.point(fresh.db, MAIN, ROOT)
+                self.file.replace(fresh)
+            except BaseException:
+                fresh.discard()
+                raise
+        snapshots = [name for name, checkout in self._checkouts.items() if checkout.fixed]
+        if snapshots:
+            self._forget(snapshots)
+
+    def close(self) -> None:
+        """End the thread that settles, and close the file."""
+        try:
+            self.settling.end()
+        finally:
+            self.file.close()
+
+    # --- following -----------------------------------------------------------------------
+
+    def position(self, ref: Checkout) -> Position | None:
+        """How far a checkout's layer has followed the log."""
+        return ref.nodes.position if ref.nodes.known else None
+
+    def follow(self, ref: Checkout, head: Head) -> None:
+        """Bring a branch to its head; a file that turns out to be damaged is rebuilt."""
+        try:
+            self._bring(ref, head)
+        except CorruptionError:
+            if not self.file.damaged:
+                raise  # then it is the log
+            self.check()
+            if ref is not self._main:
+                self._bring(self._main, self._heads()[MAIN])
+            self._bring(ref, head)
+
+    def _bring(self, checkout: Checkout, head: Head) -> None:
+        nodes, compiled = checkout.nodes, self._folding.compiled
+        if nodes.known and nodes.position.commit == head.commit:
+            if nodes.schema.digest != head.schema:
+                checkout.use(compiled(head.schema))
+            return
+        if not nodes.known:
+            self._put_layer(checkout, head)
+            return
+        at = nodes.position.commit
+        checkout.use(compiled(self._ancestry.schema_at(at)))
+        path = self._ancestry.path(at, head.commit)
+        if path.undo:
+            self._move_anew(checkout, head)
+            return
+        for commit in path.redo:
+            with self.file.step():
+                self._folding.walk_nodes(nodes, self._ancestry.path(commit.first_parent, commit.id))
+                nodes.commit(Position(commit.seq, commit.id))
+        checkout.use(compiled(head.schema))
+
+    def _move_anew(self, checkout: Checkout, head: Head) -> None:
+        """Bring a checkout to a head that does not follow from its own."""
+        if checkout is self._main:
+            self._into_root(head)
+        else:
+            self.drop([checkout.name])
+            self._put_layer(checkout, head)
+        checkout.use(self._folding.compiled(head.schema))
+
+    def land(self, ref: Checkout, commit: Commit, payload: Payload) -> None:
+        """Commit the transaction in which the write was checked."""
+        del payload  # its changes are in the transaction already
+        ref.nodes.commit(Position(commit.seq, commit.id))
+
+    # --- layers --------------------------------------------------------------------------
+
+    def fork(self, ref: Checkout, head: Head, source: Checkout | None) -> None:
+        """Give a branch or snapshot a layer of its own."""
+        if not (ref.fixed and ref.nodes.known):
+            self._put_layer(ref, head, source)
+
+    def _put_layer(self, checkout: Checkout, head: Head, near: Checkout | None = None) -> None:
+        """Put a layer above the nearest state, and change it into the wanted one."""
+        base = near if near is not None else self._nearest(head.commit)
+        at = base.nodes.position.commit
+        with self.file.turns.exclusive(), self.file.step():
+            self.file.layers.fork(self.file.db, checkout.name, base.nodes.layer.number)
+            checkout.use(self._folding.compiled(self._ancestry.schema_at(at)))
+            self._folding.walk_nodes(checkout.nodes, self._ancestry.path(at, head.commit))
+            self.file.layers.sweep(self.file.db)
+            checkout.nodes.commit(Position(head.seq, head.commit))
+        checkout.use(self._folding.compiled(head.schema))
+
+    def path_to(self, head: Head) -> tuple[Checkout, CommitPath]:
+        """The nearest checkout in use, and the way from there; called with the writer's lock."""
+        base = self._nearest(head.commit)
+        return base, self._ancestry.path(base.nodes.position.commit, head.commit)
+
+    def _nearest(self, commit: str) -> Checkout:
+        """The checkout in use from which a commit is reached with the least work.
+
+        A node is looked for in every layer of a checkout, and may be hidden by any above it: going
+        back commit by commit would else put each snapshot on top of all that were made before.
+        """
+        checkouts = self._checkouts
+        candidates = [self._main]
+        if commit != GENESIS:
+            own = checkouts.get(self._ancestry.commit(commit).branch)
+            candidates += [each for each in (own, checkouts.get(SNAPSHOT + commit)) if each]
+        recent = self.file.layers.oldest([name for name, each in checkouts.items() if each.fixed])
+        candidates += [checkouts[name] for name in recent[-_NEAR:]]
+
+        def work(checkout: Checkout) -> int:
+            depth = len(self.file.layers.lineage(checkout.nodes.layer.number))
+            return self._ancestry.distance(checkout.nodes.position.commit, commit) * depth**2
+
+        return min((each for each in candidates if each.nodes.known), key=work)
+
+    def drop(self, names: Sequence[str]) -> None:
+        """Remove layers that are not used any more."""
+        with self.file.turns.exclusive(), self.file.transaction():
+            for name in names:
+                self.file.layers.forget(self.file.db, name)
+            self.file.layers.sweep(self.file.db)
+
+    # --- fast-forwards, and main above the root --------------------------------------------
+
+    def forward(self, ref: Checkout, head: Head, source: Checkout) -> None:
+        """Put a branch above another one; ``main`` goes back to the root soon after."""
+        self._put_layer(ref, head, near=source)
+        if ref is not self._main:
+            return
+        depth = len(self.file.layers.lineage(ref.nodes.layer.number))
+        if depth > _DEEPEST or (depth > _DEEP and not self.settling.is_due()):
+            self.settle()
+        if self.settling.is_due():
+            self.settling.begin()
+
+    def settle_now_or_later(self) -> None:
+        """Before ``main`` is written: what takes long is left to a thread."""
+        if self.settling.is_due():
+            self.settling.begin()
+        else:
+            self.settle()
+
+    def settle(self) -> None:
+        """Fold what a fast-forward put above the root into it; called with the writer's lock."""
+        main = self._main
+        layer = main.nodes.layer
+        if layer.number != ROOT:
+            position = layer.position
+            self._into_root(Head(position.commit, position.seq, layer.schema))
+            main.use(main.compiled)
+
+    def _into_root(self, head: Head) -> None:
+        """Take the root to a commit, and ``main`` back to the root."""
+        root = NodeIndex(self.file, ROOT_NAME)
+        schema = self._ancestry.schema_at(root.position.commit)
+        root.follow(self._folding.compiled(schema).schema)
+        with self.file.turns.exclusive(), self.file.step():
+            at = self._complete_half_folded(root)
+            path = self._ancestry.path(at, head.commit)
+            # Going back, no commit's own place in the log is later than all that was there.
+            self._folding.walk_nodes(root, path, head.seq if path.undo else None)
+            self.file.layers.point(self.file.db, MAIN, ROOT)
+            self.file.layers.sweep(self.file.db)
+            root.commit(Position(head.seq, head.commit))
+
+    def _complete_half_folded(self, root: NodeIndex) -> str:
+        """Fold the rest of what settling began; the commit at which the root is then."""
+        commit = self.file.half_folded
+        if not commit:
+            return root.position.commit
+        self._folding.walk_nodes(root, self._ancestry.path(root.position.commit, commit))
+        self.file.mark_half_folded("")
+        return commit

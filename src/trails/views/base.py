@@ -1,0 +1,118 @@
+"""View: what a graph needs of anything that is computed from its log.
+
+A graph holds a list of views and treats them alike. Each follows branches and snapshots (``Ref``)
+along the commits of the log (``History``), and can be made again from it at any time. Readers see
+a new head when ``follow`` or ``land`` has returned for every view; a view that does its work only
+when it is asked returns from them at once.
+
+Unless it says otherwise, a method is called with the writer's lock. Knows nothing of the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import IO, Protocol, TypeVar
+
+import msgspec
+
+from trails.log.payloads import Payload
+from trails.model.history import Commit, Head, Position
+
+
+class Ref(Protocol):
+    """A branch, or the graph as of one commit."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def folder(self) -> Path | None:
+        """Where views keep files that belong to it alone; None in memory."""
+
+    @property
+    def head(self) -> Head:
+        """Where it is, as far as readers can see."""
+
+    @property
+    def fixed(self) -> bool:
+        """Whether it is a snapshot, which never changes."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """What takes a view from one commit to the next one, or back."""
+
+    position: Position
+    """Where it leads."""
+    removed: IO[bytes]
+    """Statements (N-Quads) to remove; read them before those to add."""
+    added: IO[bytes]
+    count: int
+    """How many statements that are."""
+
+
+class History(Protocol):
+    """What a view reads the log through."""
+
+    def steps_between(self, start: str, end: str) -> Iterator[Step]:
+        """The steps from one commit to another; the streams of one are closed by the next."""
+
+    def step(self, commit: Commit, payload: Payload) -> AbstractContextManager[Step]:
+        """The step that a commit is, whose statements are still at hand."""
+
+
+class Readable(Protocol):
+    """Files that can be read while others are replaced."""
+
+    damaged: bool
+    """Whether something unreadable was found."""
+    whole: bool
+    """Whether it is the graph as of its position, and not on the way there."""
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Keep the files in place; needs no lock."""
+
+
+R_contra = TypeVar("R_contra", bound=Ref, contravariant=True)
+
+
+class View(Protocol[R_contra]):
+    """One view of all branches and snapshots of a graph."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in reports."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether a branch can be followed by itself, and nothing has to be mended before."""
+
+    def check(self) -> None:
+        """Make it usable: rebuild what is damaged or belongs to another history."""
+
+    def names(self) -> Collection[str]:
+        """The branches and snapshots for which it holds something that ``drop`` would remove."""
+
+    def position(self, ref: R_contra) -> Position | None:
+        """How far it has followed a branch; None where it has nothing of it. Needs no lock."""
+
+    def follow(self, ref: R_contra, head: Head) -> None:
+        """Bring a branch to a head, from wherever it is."""
+
+    def fork(self, ref: R_contra, head: Head, source: R_contra | None) -> None:
+        """Begin with a branch or snapshot, best from ``source``, whose state is near."""
+
+    def forward(self, ref: R_contra, head: Head, source: R_contra) -> None:
+        """Bring a branch to where another one is."""
+
+    def land(self, ref: R_contra, commit: Commit, payload: Payload) -> None:
+        """Apply a commit that was just appended to a branch."""
+
+    def drop(self, names: Sequence[str]) -> None:
+        """Remove everything about branches and snapshots that are gone."""
+
+    def rebuild(self, refs: Iterable[R_contra]) -> None:
+        """Make it again from the log; ``refs`` opens the branches that may have files."""
+
+    def close(self) -> None:
+        """Let go of all files; no lock is held."""

@@ -1,0 +1,213 @@
+"""A view is one class and one line: the graph needs no other change to keep a third one."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from tests.engine.history.repo import Repo
+
+from trails.engine.graph import open as opening
+from trails.engine.graph.graph import Graph
+from trails.errors import StorageError, StorageFullError
+from trails.log.payloads import Payload
+from trails.model.history import GENESIS, Commit, Head, Position
+from trails.model.iris import RDF_TYPE
+from trails.views.base import History, Ref, Step, View
+
+
+class TypeCounts:
+    """How many nodes of each type a branch has; in memory, made again at each opening."""
+
+    name = "type counts"
+    ready = True
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self.counts: dict[str, Counter[str]] = {}
+        self._positions: dict[str, Position] = {}
+        self.refuses = False
+        self.closed = False
+
+    def of(self, branch: str) -> dict[str, int]:
+        """The counts of a branch, without the base types."""
+        wanted = ("Item", "Part", "Link")
+        return {name: n for name, n in self.counts[branch].items() if n and name in wanted}
+
+    def check(self) -> None:
+        """Nothing can be damaged."""
+
+    def names(self) -> Collection[str]:
+        """All that were followed."""
+        return list(self.counts)
+
+    def position(self, ref: Ref) -> Position | None:
+        """How far it is."""
+        return self._positions.get(ref.name)
+
+    def follow(self, ref: Ref, head: Head) -> None:
+        """Apply, or undo, what lies between."""
+        at = self._positions.get(ref.name, Position(0, GENESIS))
+        for step in self._history.steps_between(at.commit, head.commit):
+            self._apply(ref, step)
+        self._positions[ref.name] = Position(head.seq, head.commit)
+        self.counts.setdefault(ref.name, Counter())
+
+    def fork(self, ref: Ref, head: Head, source: Ref | None) -> None:
+        """Begin with the counts of the source."""
+        if source is not None and source.name in self.counts:
+            self.counts[ref.name] = Counter(self.counts[source.name])
+            self._positions[ref.name] = self._positions[source.name]
+        self.follow(ref, head)
+
+    def forward(self, ref: Ref, head: Head, source: Ref) -> None:
+        """As any other way to a head."""
+        del source
+        self.follow(ref, head)
+
+    def land(self, ref: Ref, commit: Commit, payload: Payload) -> None:
+        """Count what a write did."""
+        with self._history.step(commit, payload) as step:
+            self._apply(ref, step)
+
+    def drop(self, names: Sequence[str]) -> None:
+        """Forget branches."""
+        for name in names:
+            self.counts.pop(name, None)
+            self._positions.pop(name, None)
+
+    def rebuild(self, refs: Iterable[Ref]) -> None:
+        """Count all of it again."""
+        self.drop(list(self.counts))
+        for ref in refs:
+            self.follow(ref, ref.head)
+
+    def close(self) -> None:
+        """Nothing is open."""
+        self.closed = True
+
+    def _apply(self, ref: Ref, step: Step) -> None:
+        if self.refuses:
+            raise StorageFullError("no room to count")
+        counts = self.counts.setdefault(ref.name, Counter())
+        for stream, change in ((step.removed, -1), (step.added, 1)):
+            for line in stream:
+                _, predicate, thing = line.decode().split(" ", 2)
+                if predicate == f"<{RDF_TYPE}>":
+                    counts[re.split("[/#]", thing.partition(">")[0])[-1]] += change
+        self._positions[ref.name] = step.position
+
+
+def make_type_counts(graph: Graph) -> TypeCounts:
+    """A view of a graph."""
+    return TypeCounts(graph.folding)
+
+
+@pytest.fixture(params=["folder", "memory"])
+def repo(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Repo]:
+    """A graph whose type counts have to be what a count of its nodes gives."""
+    monkeypatch.setattr(opening, "VIEWS", (*opening.VIEWS, make_type_counts))
+    found = Repo(tmp_path if request.param == "folder" else None)
+    found.put("main", "Item/a")
+    found.put("main", "Item/b")
+    yield found
+    counted = counts_of(found)
+    for name in ("main", *found.graph.log.branches()):
+        assert counted.position(found.graph.line(name)) == found.graph.line(name).nodes.position
+        assert counted.of(name) == count_nodes(found, name)
+    found.sound()
+    found.app.close()
+    assert counted.closed
+
+
+def counts_of(repo: Repo) -> TypeCounts:
+    """The third view."""
+    found = repo.graph.views[2]
+    assert isinstance(found, TypeCounts)
+    view: View[Ref] = found  # mypy checks that it is one
+    del view
+    return found
+
+
+def count_nodes(repo: Repo, branch: str) -> Counter[str]:
+    """What it should have counted."""
+    return Counter(handle.partition("/")[0] for handle in repo.state(branch))
+
+
+def test_it_follows_writes(repo: Repo) -> None:
+    """New nodes and deleted ones; a change of a field changes no count."""
+    repo.put("main", "Item/a", rank=3)
+    repo.link("main", "Item/a", "Item/b")
+    repo.put("main", "Item/c")
+    repo.drop("main", "Item/c")
+    assert counts_of(repo).of("main") == {"Item": 2, "Link": 1}
+
+
+def test_it_follows_branches_and_merges(repo: Repo) -> None:
+    """Each has counts of its own; a merge brings them together, a fast-forward too."""
+    repo.branch("side")
+    repo.put("side", "Item/c")
+    assert (counts_of(repo).of("main"), counts_of(repo).of("side")) == ({"Item": 2}, {"Item": 3})
+    assert repo.merge("side").outcome == "fast_forward"
+    assert counts_of(repo).of("main") == {"Item": 3}
+    repo.put("main", "Item/d")
+    repo.drop("side", "Item/a")
+    repo.merge("side")
+    assert counts_of(repo).of("main") == {"Item": 3}
+
+
+def test_it_has_snapshots(repo: Repo) -> None:
+    """The past is counted as well, by undoing what came since."""
+    before = repo.head()
+    repo.put("main", "Item/c")
+    assert len(repo.at(before)) == 2
+    assert counts_of(repo).of(f"@{before}") == {"Item": 2}
+
+
+def test_it_drops_branches(repo: Repo) -> None:
+    """A deleted branch is gone; another one of its name begins anew."""
+    repo.branch("side")
+    repo.put("side", "Item/c")
+    repo.remove("side", force=True)
+    assert "side" not in counts_of(repo).counts
+    repo.branch("side")
+    assert counts_of(repo).of("side") == {"Item": 2}
+
+
+def test_it_is_rebuilt(repo: Repo) -> None:
+    """With the others."""
+    repo.branch("side")
+    repo.put("side", "Item/c")
+    counts_of(repo).counts["main"]["Item"] = 99
+    repo.graph.rebuild()
+    assert counts_of(repo).of("main") == {"Item": 2}
+
+
+def test_it_catches_up_when_it_refused_a_commit(repo: Repo) -> None:
+    """The commit is safe; the view has it as soon as it can."""
+    counts_of(repo).refuses = True
+    with pytest.raises(StorageError, match="is written and safe, but a view could not follow"):
+        repo.put("main", "Item/c")
+    counts_of(repo).refuses = False
+    repo.put("main", "Item/d")
+    assert counts_of(repo).of("main") == {"Item": 4}
+
+
+def test_it_follows_the_log_when_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view that is new to a graph starts from the first commit."""
+    repo = Repo(tmp_path)
+    repo.put("main", "Item/a")
+    repo.branch("side")
+    repo.put("side", "Item/b")
+    monkeypatch.setattr(opening, "VIEWS", (*opening.VIEWS, make_type_counts))
+    repo.reopen()
+    repo.graph.line("side")
+    assert (counts_of(repo).of("main"), counts_of(repo).of("side")) == ({"Item": 1}, {"Item": 2})
+    repo.app.close()
