@@ -106,7 +106,7 @@ class BoundedProtocol(asyncio.Protocol):
     # --- the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin, or refuse somebody else."""
+        """Begin, or refuse another user."""
         self.transport = transport
         self.loop = asyncio.get_running_loop()  # asking each time is a system call
         self.flow = FlowControl(transport)
@@ -128,7 +128,7 @@ class BoundedProtocol(asyncio.Protocol):
         self._scheme = "https" if entrance.policy.bind.tls else "http"
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell whoever works on a request."""
+        """Inform the running request."""
         cast(set[object], self.server_state.connections).discard(self)
         self._arrivals.change(self._address, -self._held)
         self._held = 0
@@ -259,7 +259,7 @@ class BoundedProtocol(asyncio.Protocol):
         }
 
     def can_drain(self, unread: int | None) -> bool:
-        """Whether the rest of a body that nobody wants is short enough to be read."""
+        """Whether the rest of an unwanted body is short enough to be read."""
         return unread is not None and unread <= self._limits.drain
 
     def on_response_complete(self) -> None:
