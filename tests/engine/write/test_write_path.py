@@ -1123,7 +1123,7 @@ def test_a_batch_that_fails_inside_a_transaction_spoils_it(app: App, ctx: GraphC
     """Catching its error does not let the valid part of the batch land."""
     head = ctx.kg.head
     with (
-        pytest.raises(TransactionError, match="none of it is written"),
+        pytest.raises(TransactionError, match="nothing was written"),
         ctx.kg.transaction(),
         pytest.raises(ValidationError),
     ):
