@@ -3,10 +3,10 @@
 ::
 
     TrailsError                 code, message, data; the message says what to do next
-    ├── DeclarationError        a class, function or pattern that can't be what it says
+    ├── DeclarationError        an invalid class, function or pattern
     ├── RegistryError           conflicting declarations
-    ├── SettingsError           trails.toml or a project folder that can't be used
-    ├── PolicyError             access policies that can't be used
+    ├── SettingsError           an invalid trails.toml or project folder
+    ├── PolicyError             invalid access policies
     ├── ValidationError         a write or a call refused, with every FieldError at once
     ├── NotFoundError           no such node, type, branch, commit or capability
     ├── QueryError              a selection or SPARQL text that can't be run
@@ -14,15 +14,15 @@
     ├── BusyError               a query that waited too long for a worker; try again
     ├── UnavailableError        this machine can't confine untrusted text, so it is not run
     ├── ConflictError           the head moved, or an idempotency key was used for something else
-    ├── TransactionError        a transaction used in a way that can't be honoured
+    ├── TransactionError        a transaction used in a wrong way
     ├── SchemaMismatchError     the declared types do not fit the stored data
     ├── CapabilityError         raised by a capability on purpose
-    ├── InstallError            a client's configuration that is left as it is
+    ├── InstallError            a client's configuration that can't be changed
     ├── DeniedError             a rule that denies these arguments of a call
     ├── ForbiddenError          a call that needs data which its caller may not read or change
     ├── RevokedError            a call whose credential ended before it did; nothing was written
     ├── AbandonedError          a write whose caller disconnected; nothing was written
-    ├── BudgetError             an actor that has used up what it may use
+    ├── BudgetError             an actor that has used up its budget
     ├── QuarantineError         a graph that is not served, because its app or a query is broken
     ├── UnreachableError        a server that does not answer, or not as a Trails server does
     └── StorageError            the disk refused, or holds something it should not
@@ -67,25 +67,25 @@ class TrailsError(Exception):
 
 
 class DeclarationError(TrailsError):
-    """A declaration that can't be what it says; names the class, the field and the fix."""
+    """An invalid declaration; names the class, the field and the fix."""
 
     code = "declaration"
 
 
 class RegistryError(TrailsError):
-    """Declarations that can't stand beside each other."""
+    """Conflicting declarations."""
 
     code = "registry"
 
 
 class SettingsError(TrailsError):
-    """A project folder or trails.toml that can't be used."""
+    """An invalid project folder or trails.toml."""
 
     code = "settings"
 
 
 class PolicyError(TrailsError):
-    """Policies that can't be read, or speak of what does not exist; ``data`` has every problem."""
+    """Policies that can't be read or name unknown things; ``data`` has every problem."""
 
     code = "policy"
 
@@ -125,7 +125,7 @@ class ValidationError(TrailsError):
         super().__init__(f"validation failed on {where}: {spelled}", fields=self.fields)
 
     def explain(self, reason: str) -> None:
-        """Say more about what led to it."""
+        """Append a reason to the message."""
         self.message = f"{self.message}; {reason}"
         self.args = (self.message,)
 
@@ -181,7 +181,7 @@ class ConflictError(TrailsError):
 
 
 class TransactionError(TrailsError):
-    """A transaction used in a way that can't be honoured."""
+    """A transaction used in a wrong way."""
 
     code = "transaction"
 
@@ -199,7 +199,7 @@ class CapabilityError(TrailsError):
 
 
 class InstallError(TrailsError):
-    """A client's configuration that is left as it is; says why, and what to paste."""
+    """A client's configuration that can't be changed; says why, and what to paste."""
 
     code = "install"
 
@@ -229,7 +229,7 @@ class AbandonedError(TrailsError):
 
 
 class BudgetError(TrailsError):
-    """The actor has used up what it may use; ``data`` says of what, and when there is more."""
+    """The actor has used up its budget; ``data`` names the budget and when it is refilled."""
 
     code = "budget"
 

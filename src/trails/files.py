@@ -23,7 +23,7 @@ from typing import IO, Final
 PRIVATE_FILE: Final = 0o600
 PRIVATE_FOLDER: Final = 0o700
 _OTHERS: Final = 0o077
-"""The permissions of everybody but the owner."""
+"""The permissions of all users except the owner."""
 _BLOCK: Final = 1 << 20
 
 
@@ -55,7 +55,7 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
 
 
 def replace_file(path: Path, content: bytes, mode: int | None = None) -> None:
-    """Let ``content`` be what a file holds."""
+    """Replace the content of a file."""
     with replacing(path, mode) as file:
         file.write(content)
 
@@ -139,7 +139,7 @@ def _sync(path: Path, flags: int) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Make everything below a folder durable; the folder's own name is its parent's matter."""
+    """Make everything below a folder durable; the folder's own name is not."""
     for parent, _, names in os.walk(folder, topdown=False):
         for name in names:
             sync_file(Path(parent, name))

@@ -36,16 +36,16 @@ SERVERS: Final[Mapping[str, Mapping[str, bool]]] = {
 
 
 def make(server: str) -> ASGIApp:
-    """The application; extras go around the fast door, which knows nothing of them."""
-    build, admit = http.build_server, fast.FastDoor.admit
+    """The application; extras bypass the fast path, which does not know them."""
+    build, read = http.build_server, fast.FastPath.read
 
     def build_with_extras(*args: Any, **options: Any) -> Server[Any]:
         built = build(*args, **options)
         install(built)
         return built
 
-    def admit_own(self: Any, *args: Any) -> Any:
-        ticket = admit(self, *args)
+    def read_own(self: Any, *args: Any, **options: Any) -> Any:
+        ticket = read(self, *args, **options)
         return None if ticket is not None and ticket.name in APART else ticket
 
     class Streaming(StreamableHTTPSessionManager):
@@ -55,7 +55,7 @@ def make(server: str) -> ASGIApp:
             super().__init__(*args, **{**options, "json_response": False})
 
     http.build_server = build_with_extras
-    fast.FastDoor.admit = admit_own  # type: ignore[method-assign]
+    fast.FastPath.read = read_own  # type: ignore[method-assign]
     if server != "plain":
         http.StreamableHTTPSessionManager = Streaming  # type: ignore[misc]
         sessions.StreamableHTTPSessionManager = Streaming  # type: ignore[misc]

@@ -335,7 +335,7 @@ def test_nothing_but_the_resolver_sees_a_token():
     seen = []
 
     class Callers:
-        standing = None
+        default_token = None
 
         async def resolve(self, token, *, begins):
             seen.append((token and token.reveal(), begins))
@@ -392,7 +392,7 @@ def test_whoever_may_not_ask_any_more_may_still_stop():
                 raise
 
     class Callers:
-        standing = None
+        default_token = None
         asked = 0
 
         async def resolve(self, token, *, begins):

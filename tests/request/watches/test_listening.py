@@ -263,8 +263,8 @@ def test_a_client_that_leaves_while_it_is_told_is_forgotten(app):
     asyncio.run(run())
 
 
-def test_a_connection_that_breaks_harms_nobody(app):
-    """A send that fails ends one stream; the others are told."""
+def test_a_connection_that_breaks_harms_nobody(app, caplog):
+    """A send that fails ends one stream and is logged; the others are notified."""
 
     async def run() -> None:
         endpoint = McpApp(Stage(app))
@@ -283,6 +283,9 @@ def test_a_connection_that_breaks_harms_nobody(app):
             await other.task
 
     asyncio.run(run())
+    (fault,) = caplog.records
+    assert fault.getMessage() == "a listen stream failed"
+    assert fault.exc_info is not None
 
 
 def test_a_silent_stream_is_kept_alive(app, monkeypatch):

@@ -40,7 +40,7 @@ LINE = ResourceTemplate(
 class OneCaller:
     """Every message is of the same actor."""
 
-    standing = None
+    default_token = None
 
     def __init__(self, actor: Actor) -> None:
         self._actor = actor

@@ -1,4 +1,4 @@
-"""MCP: the official SDK and a fast door in front of it, on one backend.
+"""MCP: the official SDK, with a fast path in front of it, on one backend.
 
 The only package that imports the SDK.
 """

@@ -1,7 +1,7 @@
-"""What the MCP surface asks of whoever stands behind it: one graph, resolved callers.
+"""The interface that the MCP surface needs: one graph, for callers that are already resolved.
 
-The request kernel is the real one; a dozen lines make another, which is how the
-tests prove that this package stands alone.
+The request kernel implements it; tests implement it in a dozen lines, which proves that this
+package depends on nothing else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Watch(Protocol):
     """Changes that one subscriber is due, coalesced: never more than it watches."""
 
     wake: Callable[[], None]
-    """Called on the event loop when something is due; whoever opened the watch sets it."""
+    """Called on the event loop when something is due; the opener of the watch sets it."""
 
     def take(self) -> Sequence[str]:
         """The URIs that changed since they were last taken, as they were subscribed."""
@@ -40,11 +40,11 @@ class McpBackend(Protocol):
 
     @property
     def name(self) -> str:
-        """What the server calls itself."""
+        """The name of the server."""
 
     @property
     def version(self) -> str:
-        """The version of that."""
+        """The version of the server."""
 
     def instructions(self, actor: Actor) -> str:
         """For a model that has never seen this server: what it is and where to begin."""
@@ -53,7 +53,7 @@ class McpBackend(Protocol):
         """The tools that an actor may use."""
 
     def schema_of(self, name: str) -> Mapping[str, object] | None:
-        """What a tool takes, whoever may use it; None where there is none. Told to nobody."""
+        """The input schema of a tool for any actor, or None; for internal use, never sent."""
 
     def reserve(self, actor: Actor) -> AbstractContextManager[object] | Failure:
         """Admit an actor before its large request is parsed; or why that can't be now.
@@ -82,4 +82,4 @@ class McpBackend(Protocol):
         """Watch some URIs, each checked before; the reason where there are too many."""
 
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Be told, on the event loop, when the lists may have changed; returns what ends that."""
+        """Call ``changed`` on the event loop when lists may change; returns how to stop."""

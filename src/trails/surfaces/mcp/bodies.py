@@ -1,17 +1,11 @@
-"""Bodies of requests: bounded in size, time and depth before anybody reads them.
+"""Read request bodies within limits of size, time and depth, and cancel work on disconnect.
 
-Both doors see the same JSON: what msgspec does not accept (bytes that are not UTF-8, lone
-surrogates, numbers that no double holds, NaN) is refused here, because the SDK's parsers
-disagree about it from one revision to the next.
+The fast path and the SDK get the same JSON: what msgspec rejects (invalid UTF-8, lone surrogates,
+NaN, numbers out of range) is refused here, because the SDK's parsers differ between revisions.
 
-Work that ends when the client leaves.
-
-Coroutines that are begun before anybody waits for them.
-
-Most calls and most bodies are ready at once. Beginning a coroutine by hand tells so, and
-what waiting needs (a watcher, a deadline) is set up for the others alone. The coroutine
-stays in the task that began it, so that timeouts and cancellation inside it mean what
-they say.
+Most bodies and calls complete without waiting. So a coroutine is started by hand, and a watcher
+or deadline is set up only if it has to wait. It stays in its task, so timeouts and cancellation
+inside it work as usual.
 """
 
 from __future__ import annotations
@@ -43,13 +37,13 @@ from trails.model.texts import (
 T = TypeVar("T")
 
 
-class Begun(Generic[T]):
+class StartedCoroutine(Generic[T]):
     """A coroutine after its first step."""
 
     __slots__ = ("_waits_for", "_work", "done", "value")
 
     value: T
-    """What it gave, once it is done."""
+    """The result, once ``done``."""
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         try:
@@ -68,11 +62,11 @@ class Begun(Generic[T]):
 
 @coroutine
 def _go_on(work: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:  # noqa: ANN401 -- whatever the event loop takes
-    """Hand on what a coroutine waits for, and what it is given."""
+    """Forward what a coroutine awaits, and the results."""
     while True:
         try:
             given = yield waits_for
-        except BaseException as error:  # noqa: BLE001 -- it is the coroutine's
+        except BaseException as error:  # noqa: BLE001 -- thrown into the coroutine, which handles or raises it
             try:
                 waits_for = work.throw(error)
             except StopIteration as end:
@@ -86,15 +80,15 @@ def _go_on(work: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, 
                 return value
 
 
-class Gone(Exception):  # noqa: N818 -- not an error: nobody is left to tell
-    """The client left."""
+class ClientDisconnected(Exception):  # noqa: N818 -- not an error: there is no client to answer
+    """The client disconnected."""
 
 
-async def until_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Do the work in this task; a client that leaves cancels it, and ``Gone`` is raised."""
-    begun = Begun(work)
-    if begun.done:
-        return begun.value
+async def run_until_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Do the work in this task; a disconnect cancels it and raises."""
+    started = StartedCoroutine(work)
+    if started.done:
+        return started.value
     task = asyncio.current_task()
     gone = False
 
@@ -108,12 +102,12 @@ async def until_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
 
     watcher = asyncio.ensure_future(watch())
     try:
-        return await begun.rest()
+        return await started.rest()
     except asyncio.CancelledError:
         if not gone or task is None:
             raise
         task.uncancel()
-        raise Gone from None
+        raise ClientDisconnected from None
     finally:
         watcher.cancel()
 
@@ -126,7 +120,7 @@ _SDK_PARTS: Final = 25_000
 
 
 class BodyError(Exception):
-    """A body that is not taken, with the HTTP status that says so."""
+    """A body that is refused, with its HTTP status."""
 
     def __init__(self, status: int, message: str, code: int = INVALID_REQUEST) -> None:
         super().__init__(message)
@@ -137,7 +131,7 @@ class BodyError(Exception):
 
 async def read_body(receive: Receive, limit: int) -> bytes:
     """Read a body whole; it is usually there when the request is."""
-    first = Begun(cast(Coroutine[Any, Any, Message], receive()))
+    first = StartedCoroutine(cast(Coroutine[Any, Any, Message], receive()))
     if first.done and not first.value.get("more_body", False):
         return _part(first.value, limit)
     try:
@@ -163,7 +157,7 @@ async def _collect(message: Message, receive: Receive, limit: int) -> bytes:
 
 def _part(message: Message, limit: int) -> bytes:
     if message["type"] != "http.request":
-        raise Gone
+        raise ClientDisconnected
     part: bytes = message.get("body", b"")
     if len(part) > limit:
         raise BodyError(413, "the body is too large; split it into smaller requests")
@@ -178,7 +172,7 @@ class Replay:
         self._receive = receive
 
     async def __call__(self) -> Message:
-        """The whole body, then whatever comes."""
+        """The whole body, then further messages."""
         if self._body is None:
             return await self._receive()
         body, self._body = self._body, None

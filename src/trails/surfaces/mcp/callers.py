@@ -1,9 +1,8 @@
-"""Who makes a request: over HTTP it was resolved in front, over a stream it is asked here.
+"""The caller of a request, and tokens inside messages.
 
-Credentials inside messages: taken out before anybody else sees the message.
-
-Where there are no headers, a client says in its client info who it is and by what token. On
-HTTP that counts for nothing, but it is taken out all the same.
+Over HTTP the front has resolved the caller; over a stream each message is resolved here. A
+stream has no headers, so a client sends its token in its client info. The token is removed before
+other code sees the message, also on HTTP, where it is ignored.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ _REVISIONS: Final = frozenset({None, *(revision.encode() for revision in LEGACY)
 
 
 class Callers(Protocol):
-    """Says on whose behalf the messages of one stream are, each of them anew."""
+    """Resolves the actor of each message of one stream."""
 
     @property
-    def standing(self) -> Secret | None:
-        """What counts as presented where a message carries no token."""
+    def default_token(self) -> Secret | None:
+        """The token of messages that carry none."""
 
     async def resolve(self, token: Secret | None, *, begins: bool) -> Actor | Failure:
         """Who sends a message; ``token`` is what it carries, ``begins`` that a session begins."""
@@ -57,7 +56,7 @@ def is_legacy(scope: Scope) -> bool:
 
 
 def name_caller(scope: Scope) -> Scope:
-    """Tell the SDK who calls, in its own words: it keeps a session to whoever began it.
+    """Pass the caller to the SDK, which binds a session to the user that started it.
 
     That is the credential and not the actor: another one may permit less.
     """
@@ -73,8 +72,8 @@ _SAID: Final = _MEMBER.encode()
 def take_bearer(message: object) -> Secret | None:
     """The token that a message carries; the message is left without it.
 
-    One that is not a text, or not the same wherever it stands, is an empty one: presented, and
-    wrong.
+    One that is not a text, or not the same in all places, counts as an empty, hence
+    invalid, token.
     """
     begins = isinstance(message, dict) and message.get("method") == "initialize"
     said = [_bearer(given) for given, counts in _take(message) if counts or begins]
@@ -96,7 +95,7 @@ def without_bearer(body: bytes, presented: Secret | None = None) -> bytes:
     try:
         message = parse(body)
     except ValueError:
-        return body  # whoever reads it next says what is wrong with it
+        return body  # the parser reports the fault
     taken = _take(message)
     if has_token(message, body, presented):
         raise BodyError(400, MISPLACED)
@@ -105,7 +104,7 @@ def without_bearer(body: bytes, presented: Secret | None = None) -> bytes:
 
 
 def has_token(message: object, line: bytes, presented: Secret | None) -> bool:
-    """Whether a token stands in a message whose client info has none any more."""
+    """Whether a message contains a token outside its client info."""
     doubtful = may_hide(line, presented) or holds_token(line, presented)
     return doubtful and holds_token(encode(message), presented)
 

@@ -1,4 +1,4 @@
-"""Failures as MCP says them: the one table of this surface.
+"""Map failures to MCP errors: the one table of this surface.
 
 A failure becomes a protocol error or, where a model should read it and try again, a
 tool's result with ``isError``. Which of the two depends on the kind, on the revision
@@ -26,7 +26,7 @@ DENIED: Final = -32002
 BUDGET: Final = -32003
 SCOPE: Final = -32004
 RESOURCE_NOT_FOUND: Final = -32002
-"""Before 2026-07-28; the same number as ``DENIED``, told apart by ``data.code``."""
+"""Before 2026-07-28; the same number as ``DENIED``, distinguished by ``data.code``."""
 
 Asked = Literal["tool", "resource"]
 
@@ -59,7 +59,7 @@ class ErrorResult(msgspec.Struct, frozen=True):
 def map_failure(
     failure: Failure, revision: str, validation: ValidationErrors, asked: Asked = "tool"
 ) -> ProtocolError | ErrorResult:
-    """How a revision is told of a failure."""
+    """The error of a failure in a protocol revision."""
     if asked == "tool" and _is_result(failure.kind, revision, validation):
         return ErrorResult(_error_result(failure))
     return ProtocolError(
@@ -70,7 +70,7 @@ def map_failure(
 
 
 def conceal(error: BaseException) -> Failure:
-    """An exception that nobody expected: logged here, told to the caller as a number."""
+    """Log an unexpected exception; the caller gets its trace id only."""
     trace_id = secrets.token_hex(8)
     logger.error("unexpected error (trace %s)", trace_id, exc_info=error)
     return Failure(

@@ -1,14 +1,9 @@
-"""The fast door: requests that leave no doubt, answered without the SDK.
+"""The fast path: answer unambiguous requests without the SDK, with the same bytes.
 
-Whether to answer is decided before the backend is called, so that a call never runs
-twice. After it, everything is answered here: results are spliced from encoded parts,
-failures are mapped by the table that the other door uses.
-
-Requests that the fast door understands completely.
-
-Pure: headers and a body in, a ``Ticket`` out, or None at the slightest doubt. What is
-admitted here, the SDK would have accepted and handled in the same way; nothing is
-refused here, because refusing is the SDK's business.
+``Envelopes`` is pure: headers and a body in, a ``Ticket`` out, or None in case of doubt. It admits
+only what the SDK would accept, and refuses nothing: refusing is left to the SDK. The decision
+comes before the backend is called, so that a call never runs twice. Results are spliced from
+encoded parts; failures use the same table as the SDK path.
 """
 
 from __future__ import annotations
@@ -118,7 +113,7 @@ _decode: Final = msgspec.json.Decoder(_Request).decode
 
 
 class Envelopes:
-    """What tells admitted requests from others, and the envelopes that were seen before."""
+    """Admits requests, and remembers envelopes that were valid before."""
 
     def __init__(self) -> None:
         self._known: set[tuple[str, Method, bytes]] = set()
@@ -276,8 +271,8 @@ class FastResponse(NamedTuple):
     """The scope that the caller would need."""
 
 
-class FastDoor:
-    """Answers what it understands completely."""
+class FastPath:
+    """Answers admitted requests."""
 
     def __init__(
         self, backend: McpBackend, server: Server[Any], validation: ValidationErrors

@@ -1,9 +1,9 @@
 """MCP over HTTP: one endpoint for every revision.
 
-A POST is answered with JSON, without a session. GET and DELETE exist only where sessions
-of older revisions were asked for, and the two paths of the HTTP+SSE transport only where
-that was. Host, Origin and credentials were checked in front; who calls stands in
-``scope[ACTOR]`` of ``model.scope_keys``.
+A POST is answered with JSON, without a session. GET and DELETE exist only if sessions
+of older revisions are enabled, and the two paths of the HTTP+SSE transport only if that is.
+The front has checked Host, Origin and credentials; the caller is in ``scope[ACTOR]`` of
+``model.scope_keys``.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from trails.model.scope_keys import MAX_BODY, PRESENTED
 from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.bodies import (
     BodyError,
-    Gone,
+    ClientDisconnected,
     Replay,
     check_for_sdk,
     check_large,
     check_shape,
     parse_body,
     read_body,
-    until_gone,
+    run_until_disconnect,
 )
 from trails.surfaces.mcp.callers import actor_of, caller_of, is_legacy, without_bearer
-from trails.surfaces.mcp.fast import FastDoor, Ticket
+from trails.surfaces.mcp.fast import FastPath, Ticket
 from trails.surfaces.mcp.legacy import MESSAGES, STREAM, LegacySessions, SseTransport
 from trails.surfaces.mcp.responses import (
     STEP_UP,
@@ -94,16 +94,16 @@ class McpApp:
         self._stateless = StreamableHTTPSessionManager(
             server, json_response=True, stateless=True, max_request_body_size=max_body
         )
-        self._fast = FastDoor(backend, server, validation_errors) if fast else None
+        self._fast = FastPath(backend, server, validation_errors) if fast else None
         self._sessions: LegacySessions | None = None
         self._sse: SseTransport | None = None
         if legacy_sessions or legacy_sse:
             connected = build_server(backend, actor_of, validation_errors)
-            standing = Subscriptions(backend)
-            standing.register(connected, actor_of, sessions=True)
-            self._lasting.append(standing)
+            session_subscriptions = Subscriptions(backend)
+            session_subscriptions.register(connected, actor_of, sessions=True)
+            self._lasting.append(session_subscriptions)
             if legacy_sessions:
-                self._sessions = LegacySessions(connected, standing, max_body)
+                self._sessions = LegacySessions(connected, session_subscriptions, max_body)
             if legacy_sse:
                 self._sse = SseTransport(connected, backend, max_body, self._large)
 
@@ -151,7 +151,7 @@ class McpApp:
                 await self._post_large(scope, body, receive, send)
             else:
                 await self._answer(scope, self._read(scope, body), receive, send)
-        except Gone:
+        except ClientDisconnected:
             return
         except BodyError as error:
             await refuse_body(send, error)
@@ -165,7 +165,7 @@ class McpApp:
             return
         with admitted:
             reading = self._large.run(actor.name, self._read_large, scope, body)
-            posted = await until_gone(receive, reading)
+            posted = await run_until_disconnect(receive, reading)
             await self._answer(scope, posted, receive, send)
 
     def _read_large(self, scope: Scope, body: bytes) -> _Posted:
@@ -188,7 +188,7 @@ class McpApp:
         if self._fast is None or ticket is None or not self._fast.takes(ticket):
             await self._ask_sdk(scope, posted, receive, send)
         elif ticket.method != "subscriptions/listen":
-            answer = await until_gone(receive, self._fast.answer(ticket, actor))
+            answer = await run_until_disconnect(receive, self._fast.answer(ticket, actor))
             more = challenge(scope, answer.lacking)
             await send_json(send, STEP_UP if more else answer.status, answer.body, more)
         elif (stream := self._listening.open(ticket, actor)) is not None:
@@ -208,7 +208,7 @@ class McpApp:
         elif isinstance(message, dict) and message.get("method") == "subscriptions/listen":
             await self._handle(scope, replayed, send)
         else:
-            await until_gone(receive, self._handle(scope, replayed, send))
+            await run_until_disconnect(receive, self._handle(scope, replayed, send))
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the SDK answer, without a session."""

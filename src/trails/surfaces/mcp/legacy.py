@@ -1,12 +1,8 @@
-"""The HTTP+SSE transport of 2024-11-05, for clients that know nothing newer.
+"""Older HTTP transports, if enabled: HTTP+SSE of 2024-11-05, and sessions.
 
-A GET of ``…/sse`` is the stream of one session and names the path to which its messages
-are posted.
-
-Sessions of older revisions over HTTP, for those who ask for them.
-
-A session begins with ``initialize`` and lives in this process. Its answers are JSON, as
-without one; what the server says unasked comes on the session's GET.
+A GET of ``…/sse`` is the stream of one session and names the path to which its messages are
+posted. A session of a later revision begins with ``initialize`` and lives in this process; its
+answers are JSON, and its GET carries the notifications.
 """
 
 from __future__ import annotations
@@ -26,13 +22,13 @@ from trails.model.scope_keys import PRESENTED
 from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.bodies import (
     BodyError,
-    Gone,
+    ClientDisconnected,
     Replay,
     check_for_sdk,
     check_large,
     parse_body,
     read_body,
-    until_gone,
+    run_until_disconnect,
 )
 from trails.surfaces.mcp.callers import caller_of, is_legacy, name_caller, without_bearer
 from trails.surfaces.mcp.responses import Reencoder, refuse, refuse_body, refuse_unread
@@ -75,7 +71,7 @@ class SseTransport:
                 await self._take_large(scope, body, receive, send)
             else:
                 await self._hand_on(scope, _read(scope, body), receive, send)
-        except Gone:
+        except ClientDisconnected:
             return
         except BodyError as error:
             await refuse_body(send, error)
@@ -89,7 +85,7 @@ class SseTransport:
             return
         with admitted:
             reading = self._large.run(actor.name, _read_large, scope, body)
-            await self._hand_on(scope, await until_gone(receive, reading), receive, send)
+            await self._hand_on(scope, await run_until_disconnect(receive, reading), receive, send)
 
     async def _hand_on(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         # Not ended with its request: the message is handed on after the answer.
@@ -138,7 +134,7 @@ class LegacySessions:
         session = dict(scope["headers"]).get(_SESSION_ID)
         if scope["method"] == "GET" and session is not None:
             reencoded = Reencoder(scope, send)
-            with self._subscriptions.stream(session.decode("latin-1"), reencoded) as told:
-                await self._manager.handle_request(name_caller(scope), receive, told)
+            with self._subscriptions.stream(session.decode("latin-1"), reencoded) as observed:
+                await self._manager.handle_request(name_caller(scope), receive, observed)
         else:
             await self._manager.handle_request(name_caller(scope), receive, Reencoder(scope, send))

@@ -1,12 +1,8 @@
 """Responses over HTTP, and the one encoding of what the SDK answers.
 
-The SDK writes JSON in different ways a revision; everything it sends as JSON is decoded
-and encoded again, so that a response has the same bytes whichever door made it.
-
-A caller that lacks a scope and could get it: asked in HTTP, where clients look for that.
-
-The JSON-RPC error stays as it is; its response gets a status and a header. Who can get more
-scopes, and how, is known in front.
+The SDK's JSON differs between revisions; it is decoded and encoded again, so that the fast path
+and the SDK produce the same bytes. If a caller lacks a scope that it could obtain, the response
+also gets status 403 and a ``WWW-Authenticate`` header, which the front supplies.
 """
 
 from __future__ import annotations
@@ -38,8 +34,8 @@ def lacking_scope(message: object) -> str:
 def challenge(scope: Scope, lacking: str) -> list[tuple[bytes, bytes]]:
     """The header that asks for a scope; none where it would not help."""
     ask = scope.get(CHALLENGE) if lacking else None
-    told = ask(lacking) if ask is not None else None
-    return [(b"www-authenticate", told)] if told else []
+    header = ask(lacking) if ask is not None else None
+    return [(b"www-authenticate", header)] if header else []
 
 
 Headers = list[tuple[bytes, bytes]]

@@ -1,12 +1,8 @@
 """Results of requests, as plain objects.
 
-The SDK sieves them by the revision's own schema; what it drops though we mean it (the
-alias of a tool's kind) is put back afterwards.
-
-Encoded results: the parts that never change are encoded once, by the SDK itself.
-
-The SDK is asked for a result with marks in it, and the bytes are cut at the marks. So the
-order of keys, and what a revision leaves out, come from where the other door takes them.
+The SDK filters them by the schema of the revision; the alias of a tool's kind, which it drops, is
+added again. For the fast path the SDK encodes a result with marks once, and the bytes are cut at
+the marks: so the order of keys, and what a revision omits, are the SDK's own.
 """
 
 from __future__ import annotations
@@ -97,7 +93,7 @@ def _tool(tool: Tool) -> Json:
 
 
 def _kind(tool: Tool) -> Json:
-    """What tells tools about data from tools about the application."""
+    """The metadata of a tool: whether it is about data or about the application."""
     if tool.meta is None:
         return {"kind": tool.kind}
     meta = tool.meta

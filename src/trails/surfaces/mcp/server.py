@@ -2,7 +2,7 @@
 
 Handlers translate: parameters in, a call of the backend, a plain result or an error out.
 Everything a handler raises passes one guard, so that nothing but known errors reaches a
-wire. One server is built a transport, because what is advertised depends on what the
+wire. Each transport has its own server, because what is advertised depends on what the
 transport can deliver.
 """
 
@@ -152,19 +152,19 @@ def build_server(
 
 
 class MessageGuard:
-    """What every message passes: lets only known errors out, and finishes what is sent."""
+    """Middleware of every message: lets only known errors out, and completes results."""
 
     def __init__(self, backend: McpBackend, actor_of: ActorOf) -> None:
         self._backend = backend
         self._actor_of = actor_of
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Let a message pass."""
+        """Handle a message."""
         try:
             result = await call_next(ctx)
             if ctx.method in _GREETINGS:
-                told = self._backend.instructions(self._actor_of(ctx))
-                result = _introduce(result, told)
+                instructions = self._backend.instructions(self._actor_of(ctx))
+                result = _introduce(result, instructions)
             if ctx.method == "tools/list" and isinstance(result, dict):
                 add_alias(result)
         except MCPError:
@@ -177,7 +177,7 @@ class MessageGuard:
 
 
 def _introduce(result: HandlerResult, instructions: str) -> HandlerResult:
-    """Put into a greeting what this caller is told of the server."""
+    """Add the instructions for this caller to a greeting."""
     if isinstance(result, BaseModel):
         return result.model_copy(update={"instructions": instructions})
     return result if result is None else {**result, "instructions": instructions}

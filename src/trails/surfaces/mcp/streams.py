@@ -1,8 +1,8 @@
 """One session of newline-delimited JSON-RPC: stdio, or a local socket.
 
-The framing is ours: a line that is not JSON is answered as JSON-RPC asks for, where the
-SDK's own loop would drop it. Who sends a message is asked for every one: a token in its
-client info is taken out of it first, and without a good one only an error comes back.
+A line that is not JSON gets a JSON-RPC error, where the SDK's own loop would drop it. The actor
+of every message is resolved anew, by a token in its client info, which is removed first; without
+a valid token the answer is an error.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class _Session:
                 self._settled.set()
 
     async def _answer(self, message: JSONRPCResponse | JSONRPCError) -> None:
-        """Pass an answer on, unless its credential has ended: then only that is told."""
+        """Send an answer; if its credential has ended, an error instead."""
         self._owed.pop(message.id, None)
         if message.id in self._late:
             self._late.discard(message.id)
@@ -159,16 +159,16 @@ class _Session:
         try:
             if is_large(line):
                 whose = f"session {id(self)}"  # the line itself says who sent it
-                reading = self._large.run(whose, _read_large, line, self._callers.standing)
+                reading = self._large.run(whose, _read_large, line, self._callers.default_token)
                 message, token = await reading
             else:
-                message, token = _read(line, self._callers.standing)
+                message, token = _read(line, self._callers.default_token)
         except _LineError as error:
             await self._write(error_message(error.id, error.code, error.message))
             return None
         if isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
             self._forget(message)
-            return SessionMessage(message)  # whoever may not ask any more may still stop
+            return SessionMessage(message)  # cancelling needs no valid credential
         begins = isinstance(message, JSONRPCRequest) and message.method == "initialize"
         actor = await self._callers.resolve(token, begins=begins)
         if isinstance(actor, Failure):
@@ -180,9 +180,9 @@ class _Session:
         return SessionMessage(message, ServerMessageMetadata(request_context=actor))
 
     async def _refuse(self, message: JSONRPCMessage, failure: Failure) -> None:
-        """Answer a request of nobody; a notification has no answer, and is dropped.
+        """Answer an unauthenticated request; a notification is dropped.
 
-        Whoever is refused now may have been somebody before: nothing comes after the refusal.
+        The credential may have been valid before, so its subscriptions end first.
         """
         end_stale(self._subscriptions, self._callers.is_current)
         if isinstance(message, JSONRPCRequest):
@@ -201,7 +201,7 @@ class _Session:
 
 
 class _LineError(Exception):
-    """A line that is no message, and how it is answered."""
+    """An invalid line, with the error that answers it."""
 
     def __init__(self, id_: object, code: int, message: str) -> None:
         super().__init__(message)
@@ -210,7 +210,7 @@ class _LineError(Exception):
         self.message = message
 
 
-def _read_large(line: bytes, standing: Secret | None) -> tuple[JSONRPCMessage, Secret | None]:
+def _read_large(line: bytes, default_token: Secret | None) -> tuple[JSONRPCMessage, Secret | None]:
     """The message of a large line, in a thread."""
     try:
         scan_json(line)
@@ -218,10 +218,10 @@ def _read_large(line: bytes, standing: Secret | None) -> tuple[JSONRPCMessage, S
         raise _LineError(None, INVALID_REQUEST, f"the line is too large: {error}") from None
     except ValueError as error:
         raise _LineError(None, PARSE_ERROR, f"the line is not valid JSON: {error}") from None
-    return _read(line, standing)
+    return _read(line, default_token)
 
 
-def _read(line: bytes, standing: Secret | None) -> tuple[JSONRPCMessage, Secret | None]:
+def _read(line: bytes, default_token: Secret | None) -> tuple[JSONRPCMessage, Secret | None]:
     """The message of a line, and the token that it carried."""
     if len(line) > MAX_BODY:
         refusal = f"the line is too large: the limit is {MAX_BODY:,} bytes"
@@ -231,7 +231,7 @@ def _read(line: bytes, standing: Secret | None) -> tuple[JSONRPCMessage, Secret 
     except ValueError as error:
         raise _LineError(None, PARSE_ERROR, f"the line is not valid JSON: {error}") from None
     token, id_ = take_bearer(value), _id_of(value)
-    presented = standing if token is None else token
+    presented = default_token if token is None else token
     if has_token(value, line, presented):
         id_ = None if holds_token(str(id_).encode(), presented) else id_
         raise _LineError(id_, INVALID_REQUEST, MISPLACED)
@@ -243,14 +243,14 @@ def _read(line: bytes, standing: Secret | None) -> tuple[JSONRPCMessage, Secret 
 
 
 def _refusal(id_: str | int | None, failure: Failure) -> object:
-    """The answer to a request of nobody."""
+    """The error for an unauthenticated request."""
     mapped = map_failure(failure, DEFAULT_REVISION, "protocol", "resource")
-    assert not isinstance(mapped, ErrorResult)  # noqa: S101 - not where nobody called
+    assert not isinstance(mapped, ErrorResult)  # noqa: S101 - no tool was called
     return error_message(id_, mapped.code, mapped.message, mapped.data)
 
 
 def _actor_of(context: Context) -> Actor:
-    """Whoever sent a message, as its metadata says."""
+    """The actor of a message, from its metadata."""
     return cast(Actor, context.request)
 
 

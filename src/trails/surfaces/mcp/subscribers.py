@@ -1,13 +1,8 @@
-"""Subscribers: whoever is to be told of changes, and what it is due.
+"""Subscribers, and the notifications that are due to each.
 
-One subscriber stands for one listen stream, or for one connection of an older revision.
-What it is due is kept here, never more than it asked for, until its transport takes it:
-a transport that does not keep up is told less often and misses nothing.
-
-Subscriptions end with the credentials that began them.
-
-What is due to somebody who is not current any more is not told. A stream that can say so says
-that it is over; a connection that goes on all the same is cut by whoever serves it.
+A subscriber is one listen stream, or one connection of an older revision. Due notifications are
+coalesced until the transport takes them: a slow transport gets fewer, but misses no change. A
+subscription ends with the credential that started it; pending notifications are then discarded.
 """
 
 from __future__ import annotations
@@ -25,7 +20,7 @@ TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 RESOURCES_CHANGED: Final = "notifications/resources/list_changed"
 
 MAX_SUBSCRIBERS: Final = 10_000
-"""Streams and connections of one transport that may be told of changes."""
+"""Streams and connections of one transport that may subscribe."""
 
 
 class Event(NamedTuple):
@@ -36,7 +31,7 @@ class Event(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a subscriber wants to be told of."""
+    """The subjects of a subscription."""
 
     uris: Sequence[str] = ()
     tools: bool = False
@@ -54,7 +49,7 @@ class Subscriber:
         self._watch = watch
         lists = {TOOLS_CHANGED: asked.tools, RESOURCES_CHANGED: asked.resources}
         self._seen = {each: all_.version(each, actor) for each, wanted in lists.items() if wanted}
-        """The lists that it wants to hear of, at the version that it was told of last."""
+        """The lists that it subscribes to, at the version last reported."""
         self._lists: dict[str, None] = {}
         self.ended = False
         """Nothing will follow what is due now."""
@@ -66,7 +61,7 @@ class Subscriber:
         self.wake()
 
     def take(self) -> list[Event]:
-        """What is due; from now on it was told."""
+        """Take the notifications that are due."""
         due = [Event(method) for method in self._lists]
         self._lists.clear()
         if self._watch is not None:
@@ -105,7 +100,7 @@ class Subscriber:
         self.wake()
 
     def revoke(self) -> None:
-        """Whoever it is may not be told any more, not even what is due."""
+        """Discard what is due and end, because the credential is no longer valid."""
         self._seen.clear()
         self._lists.clear()
         self._drop_watch()
@@ -152,7 +147,7 @@ class Subscribers:
         return self._backend.watch(actor, uris)
 
     def version(self, method: str, actor: Actor) -> str:
-        """The version of a list that an actor sees; ``method`` is what tells that it changed."""
+        """The version of a list that an actor sees; ``method`` is its notification."""
         if method == TOOLS_CHANGED:
             return self._backend.tools(actor).version
         return self._backend.resources(actor).version
@@ -174,7 +169,7 @@ class Subscribers:
         return {subscriber.actor for subscriber in self._open}
 
     def end_those_of(self, actors: set[Actor]) -> None:
-        """Tell some actors nothing more."""
+        """End the subscriptions of some actors."""
         for subscriber in list(self._open):
             if subscriber.actor in actors:
                 subscriber.revoke()
@@ -189,7 +184,7 @@ def _do_nothing() -> None:
 
 
 PAUSE: Final = 1.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 
 
 async def sweep(is_current: IsCurrent, *kinds: Lasting) -> None:

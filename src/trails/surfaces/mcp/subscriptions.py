@@ -1,17 +1,12 @@
 """Subscriptions over the SDK's server, on every revision that has them.
 
-From 2026-07-28 on, ``subscriptions/listen`` is a request whose answer is a stream: it
-is acknowledged with what will be honoured, and ends with a result. Before, a connection
-subscribes to single resources and is told on its own channel, which only a session has:
-where there is none, subscribing is refused and not advertised.
+From 2026-07-28 on, ``subscriptions/listen`` is a request whose answer is a stream. Before, a
+connection subscribes to single resources and gets notifications on the channel of its session;
+without sessions, subscribing is refused and not advertised.
 
-``subscriptions/listen`` over HTTP, for many subscribers at once.
-
-The stream is written here: notifications are spliced from encoded parts, of which only
-the subscription's id differs between subscribers. An idle subscriber is one task that
-waits for its client to leave. Telling it takes no task unless its connection is full; then
-it waits for that alone, and what becomes due meanwhile is told once. The frames are, byte
-for byte, those that the SDK would send.
+Over HTTP the stream is written here, with the same bytes as the SDK: notifications are spliced
+from encoded parts. An idle subscriber costs one task, which waits for the disconnect; sending
+needs another task only while the connection is full.
 """
 
 from __future__ import annotations
@@ -43,7 +38,7 @@ from starlette.types import Message, Receive, Send
 from trails.model.actors import Actor
 from trails.model.results import Failure
 from trails.surfaces.mcp.backend import McpBackend
-from trails.surfaces.mcp.bodies import Begun
+from trails.surfaces.mcp.bodies import StartedCoroutine
 from trails.surfaces.mcp.failures import ErrorResult, map_failure
 from trails.surfaces.mcp.fast import Ticket
 from trails.surfaces.mcp.results import shape
@@ -62,7 +57,7 @@ from trails.surfaces.mcp.wire import LEGACY, Json
 MAX_URIS: Final = 10_000
 """URIs that one stream may ask for; what it may have is for the backend to say."""
 
-_STANDING: Final = "trails.standing"
+_CHANNEL: Final = "trails.channel"
 """Where a connection keeps what it is due."""
 _EVENTS: Final[dict[str, ServerEvent]] = {
     TOOLS_CHANGED: ToolsListChanged(),
@@ -86,7 +81,7 @@ class Subscriptions:
     def __init__(self, backend: McpBackend) -> None:
         self._backend = backend
         self._subscribers = Subscribers(backend)
-        self._standing: dict[str, LegacyChannel] = {}
+        self._channels: dict[str, LegacyChannel] = {}
         self._streams: set[str] = set()
         self._ended = False
 
@@ -127,7 +122,7 @@ class Subscriptions:
         return self._subscribers.actors()
 
     def end_those_of(self, actors: set[Actor]) -> None:
-        """Tell some actors nothing more: their streams end, their connections hear nothing."""
+        """Stop notifying some actors: their streams end, their connections get nothing."""
         self._subscribers.end_those_of(actors)
 
     # --- listening ---------------------------------------------------------------------------
@@ -158,9 +153,9 @@ class Subscriptions:
         """Why a URI can't be watched, or None."""
         return self._backend.refuse_watch(actor, uri)
 
-    def standing(self, connection: Connection, actor: Actor) -> LegacyChannel | Failure:
+    def legacy_channel(self, connection: Connection, actor: Actor) -> LegacyChannel | Failure:
         """What a connection is due; it hears of changed lists from now on."""
-        found: LegacyChannel | None = connection.state.get(_STANDING)
+        found: LegacyChannel | None = connection.state.get(_CHANNEL)
         if found is not None:
             return found if found.actor == actor else Failure("semantic", "conflict", _ANOTHER)
         subscriber = self.open(actor, Asked(tools=True, resources=True))
@@ -168,13 +163,13 @@ class Subscriptions:
             return subscriber
         session = connection.session_id
         ready = session is None or session in self._streams
-        standing = LegacyChannel(connection, subscriber, ready=ready)
-        connection.state[_STANDING] = standing
-        connection.exit_stack.callback(standing.close)
+        channel = LegacyChannel(connection, subscriber, ready=ready)
+        connection.state[_CHANNEL] = channel
+        connection.exit_stack.callback(channel.close)
         if session is not None:
-            self._standing[session] = standing
-            connection.exit_stack.callback(self._standing.pop, session, None)
-        return standing
+            self._channels[session] = channel
+            connection.exit_stack.callback(self._channels.pop, session, None)
+        return channel
 
     @contextmanager
     def stream(self, session: str, send: Send) -> Iterator[Send]:
@@ -183,9 +178,9 @@ class Subscriptions:
 
         def open_() -> None:
             self._streams.add(session)
-            standing = self._standing.get(session)
-            if standing is not None:
-                standing.resume()
+            channel = self._channels.get(session)
+            if channel is not None:
+                channel.resume()
 
         async def notice(message: Message) -> None:
             nonlocal opened
@@ -200,9 +195,9 @@ class Subscriptions:
         finally:
             if opened:
                 self._streams.discard(session)
-                standing = self._standing.get(session)
-                if standing is not None:
-                    standing.interrupt()
+                channel = self._channels.get(session)
+                if channel is not None:
+                    channel.interrupt()
 
 
 class SubscriptionHandlers:
@@ -215,7 +210,7 @@ class SubscriptionHandlers:
     async def listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> Json:
-        """``subscriptions/listen``: acknowledge, tell, and answer at the end."""
+        """``subscriptions/listen``: acknowledge, notify, and answer at the end."""
         actor, session, id_ = self._actor_of(context), context.session, context.request_id
         wanted = params.notifications
         asked = self._subscriptions.honour(
@@ -250,43 +245,43 @@ class SubscriptionHandlers:
         actor = self._actor_of(context)
         refused = self._subscriptions.refuse(actor, params.uri)
         if refused is None:
-            standing = self._subscriptions.standing(connection_of(context), actor)
-            refused = standing if isinstance(standing, Failure) else standing.add(params.uri)
+            channel = self._subscriptions.legacy_channel(connection_of(context), actor)
+            refused = channel if isinstance(channel, Failure) else channel.add(params.uri)
         if refused is not None:
             raise _error(refused, context)
         return {}
 
     async def unsubscribe(self, context: Context, params: types.UnsubscribeRequestParams) -> Json:
         """``resources/unsubscribe``."""
-        standing = connection_of(context).state.get(_STANDING)
-        if standing is not None:
-            standing.remove(params.uri)
+        channel = connection_of(context).state.get(_CHANNEL)
+        if channel is not None:
+            channel.remove(params.uri)
         return {}
 
     async def initialized(self, context: Context, params: types.NotificationParams) -> None:
-        """``notifications/initialized``: from now on a connection is told of changed lists."""
+        """``notifications/initialized``: start to notify the connection of changed lists."""
         del params
         connection = connection_of(context)
         if connection.has_standalone_channel and context.protocol_version in LEGACY:
-            self._subscriptions.standing(connection, self._actor_of(context))
+            self._subscriptions.legacy_channel(connection, self._actor_of(context))
 
 
 class LegacyChannel:
-    """A connection of an older revision: tells what it is due on the connection's channel."""
+    """A connection of an older revision: sends what is due on its channel."""
 
     def __init__(self, connection: Connection, subscriber: Subscriber, *, ready: bool) -> None:
         self._connection = connection
         self._subscriber = subscriber
         self._uris: dict[str, None] = {}
         self._unsent: dict[Event, None] = {}
-        self._telling: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
         self._ready = ready
         self._interrupted = False
         subscriber.wake = self._wake
 
     @property
     def actor(self) -> Actor:
-        """Who is told."""
+        """The actor that subscribed."""
         return self._subscriber.actor
 
     def add(self, uri: str) -> Failure | None:
@@ -303,11 +298,11 @@ class LegacyChannel:
         self._unsent.pop(Event(UPDATED, uri), None)
 
     def interrupt(self) -> None:
-        """The channel leads nowhere now; what was sent last may not have arrived."""
+        """The channel is closed; the last notifications may not have arrived."""
         self._ready, self._interrupted = False, True
 
     def resume(self) -> None:
-        """The channel leads somewhere; what may have been lost meanwhile is told again."""
+        """The channel is open again; what may have been lost is sent again."""
         if self._interrupted:
             self._unsent.update(dict.fromkeys(map(Event, _EVENTS)))
             self._unsent.update(dict.fromkeys(Event(UPDATED, uri) for uri in self._uris))
@@ -317,23 +312,23 @@ class LegacyChannel:
     def close(self) -> None:
         """The connection has ended."""
         self._subscriber.close()
-        if self._telling is not None:
-            self._telling.cancel()
+        if self._sending is not None:
+            self._sending.cancel()
 
     def _end(self) -> None:
-        """Whoever subscribed may not be told any more; the connection may subscribe anew."""
+        """End because the credential is no longer valid; the connection may subscribe again."""
         self._ready = False
         self._unsent.clear()
-        self._connection.state.pop(_STANDING, None)
+        self._connection.state.pop(_CHANNEL, None)
         self.close()
 
     def _wake(self) -> None:
         if self._subscriber.ended:
             self._end()
-        elif self._ready and self._telling is None:
-            self._telling = asyncio.ensure_future(self._tell())
+        elif self._ready and self._sending is None:
+            self._sending = asyncio.ensure_future(self._send_due())
 
-    async def _tell(self) -> None:
+    async def _send_due(self) -> None:
         try:
             while self._ready:
                 self._unsent.update(dict.fromkeys(self._subscriber.take()))
@@ -344,7 +339,7 @@ class LegacyChannel:
                 await self._connection.notify(event.method, params)
                 self._unsent.pop(event, None)
         finally:
-            self._telling = None
+            self._sending = None
 
 
 # --- what is sent -----------------------------------------------------------------------------
@@ -419,7 +414,7 @@ class ListenStreams:
         self._server = server
 
     def open(self, ticket: Ticket, actor: Actor) -> Stream | None:
-        """A stream for an admitted request; None where the other door has to say why not."""
+        """A stream for an admitted request; None if the SDK has to answer with an error."""
         wanted = ticket.arguments
         try:
             asked = self._subscriptions.honour(
@@ -431,7 +426,8 @@ class ListenStreams:
             if isinstance(asked, Failure):
                 return None
             subscriber = self._subscriptions.open(actor, asked)
-        except Exception:  # noqa: BLE001 - the other door meets it again, and says it
+        except Exception:  # noqa: BLE001 - the SDK answers, and fails in the same way
+            _log.warning("could not open a listen stream; the SDK answers", exc_info=True)
             return None
         if isinstance(subscriber, Failure):
             return None
@@ -447,10 +443,10 @@ class Stream:
         "_busy",
         "_done",
         "_send",
+        "_sending",
         "_sent_at",
         "_server",
         "_subscriber",
-        "_telling",
         "_ticket",
     )
 
@@ -462,14 +458,14 @@ class Stream:
         self._asked = asked
         self._subscriber = subscriber
         self._send: Send
-        self._telling: asyncio.Future[None] | None = None
+        self._sending: asyncio.Future[None] | None = None
         self._beat: asyncio.TimerHandle | None = None
         self._sent_at = 0.0
         self._busy = False
         self._done = False
 
     async def serve(self, receive: Receive, send: Send) -> None:
-        """Acknowledge, then tell until the client leaves or the subscriber ends."""
+        """Acknowledge, then notify until the client disconnects or the subscriber ends."""
         self._send = send
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
@@ -484,19 +480,19 @@ class Stream:
             self._subscriber.close()
             if self._beat is not None:
                 self._beat.cancel()
-            if self._telling is not None:
-                self._telling.cancel()
+            if self._sending is not None:
+                self._sending.cancel()
 
     def _wake(self, *, ping: bool = False) -> None:
-        """Tell at once; what a full connection holds up goes on in a task."""
+        """Send at once; if the connection is full, continue in a task."""
         if self._busy or self._done:
             return
         self._busy = True
-        begun = Begun(self._tell(ping=ping))
-        if not begun.done:
-            self._telling = asyncio.ensure_future(begun.rest())
+        started = StartedCoroutine(self._send_due(ping=ping))
+        if not started.done:
+            self._sending = asyncio.ensure_future(started.rest())
 
-    async def _tell(self, *, ping: bool) -> None:
+    async def _send_due(self, *, ping: bool) -> None:
         try:
             if ping:
                 await self._write(_PING)
@@ -505,19 +501,22 @@ class Stream:
             if self._subscriber.ended:
                 self._done = True
                 await self._write(self._finish(), more=False)
-        except Exception:  # noqa: BLE001 - a broken connection is told by ``receive``
+        except OSError:  # ``receive`` reports the disconnect
             self._done = True
-            _log.debug("a listen stream broke", exc_info=True)
+            _log.debug("the connection of a listen stream broke", exc_info=True)
+        except Exception:  # noqa: BLE001 - logged; the stream ends with its client
+            self._done = True
+            _log.exception("a listen stream failed")
         finally:
             self._busy = False
-            self._telling = None
+            self._sending = None
 
     async def _write(self, body: bytes, *, more: bool = True) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
         self._sent_at = asyncio.get_running_loop().time()
 
     def _keep_alive(self) -> None:
-        """Say something when nothing was said for long."""
+        """Send a comment if nothing was sent for a while."""
         loop = asyncio.get_running_loop()
         left = self._sent_at + KEEPALIVE_SECONDS - loop.time()
         if left <= 0:
@@ -546,7 +545,7 @@ def _frame(event: Event, id_: int | str) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _parts(event: Event) -> tuple[bytes, bytes]:
-    """What stands around the id of the subscription."""
+    """The bytes before and after the id of the subscription."""
     params: Json = {"_meta": {SUBSCRIPTION_ID_META_KEY: _MARK}}
     if event.uri is not None:
         params["uri"] = event.uri

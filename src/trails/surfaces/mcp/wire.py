@@ -1,4 +1,4 @@
-"""Names and encodings that both doors and every transport share."""
+"""Names and encodings that the fast path, the SDK and every transport share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PREFIX: Final = "dev.trails/"
 TOOL_META: Final = PREFIX + "tool"
 ERROR_META: Final = PREFIX + "error"
 ALIAS: Final = "trails"
-"""The top-level key of a tool that repeats what stands under ``TOOL_META``."""
+"""The top-level key of a tool that repeats what is under ``TOOL_META``."""
 
 encode: Final = msgspec.json.Encoder().encode
 

@@ -1,4 +1,4 @@
-"""What the REST surface asks of whoever stands behind it: one graph, resolved callers."""
+"""The interface that the REST surface needs: one graph, for callers that are already resolved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of requests: bounded, of a type that can be read, and JSON objects where needed."""
+"""Read request bodies: limits of size and time, content types, JSON objects, stray tokens."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def _read_body(request: Request) -> bytes:
 
 
 async def without_tokens(request: Request, limit: int) -> AsyncIterator[bytes]:
-    """The blocks of a body that is not read as a whole, until a token stands in them."""
+    """The blocks of a body that is not read as a whole, until a token is found in them."""
     presented, before = presented_with(request), b""
     async for block in bounded(request, limit):
         both = before + block
@@ -131,8 +131,8 @@ async def without_tokens(request: Request, limit: int) -> AsyncIterator[bytes]:
 
 async def bounded(request: Request, limit: int) -> AsyncIterator[bytes]:
     """The blocks of a body, until they are too many."""
-    told = request.headers.get("content-length", "")
-    if told.isdecimal() and len(told) < 20 and int(told) > limit:
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and len(declared) < 20 and int(declared) > limit:
         raise _too_large(limit)
     size = 0
     try:

@@ -1,10 +1,7 @@
-"""Calling: capabilities, stored queries, query texts, changes.
+"""Handlers of the routes: tools, queries, changes, instances, files and records of built-ins.
 
-Data: instances by type and id, whole graphs in and out.
-
-Records: branches, commits, differences, stored queries, as the built-ins know them.
-
-Query strings as arguments. What can't be read stays text, so that the call's own check tells.
+Each builds the arguments of one call from path, query string and body. A value that cannot be
+converted stays text, so that the check of the call itself reports it.
 """
 
 from __future__ import annotations
@@ -67,12 +64,14 @@ def _value(name: str, text: str) -> object:
 
 
 async def record(call: RestCall, name: str, arguments: Mapping[str, object]) -> Response:
-    """What a built-in gives."""
+    """The record of a built-in."""
     return reply(await call.backend.transfers.record(call.actor, name, arguments))
 
 
-def ask(name: str, /, fixed: Mapping[str, object] | None = None, **parts: str) -> Handler:
-    """Ask a built-in: arguments come from the query string, ``parts`` of them from the path."""
+def call_with_query(
+    name: str, /, fixed: Mapping[str, object] | None = None, **parts: str
+) -> Handler:
+    """Call a built-in with arguments from the query string, and ``parts`` of the path."""
 
     async def answer(call: RestCall) -> Response:
         given = {argument: call.part(part) for argument, part in parts.items()}
@@ -81,8 +80,8 @@ def ask(name: str, /, fixed: Mapping[str, object] | None = None, **parts: str) -
     return answer
 
 
-def tell(name: str) -> Handler:
-    """Ask a built-in whose arguments are the body."""
+def call_with_body(name: str) -> Handler:
+    """Call a built-in with the body as its arguments."""
 
     async def answer(call: RestCall) -> Response:
         return await record(call, name, await read_object(call))
@@ -189,7 +188,7 @@ async def get_instance(call: RestCall) -> Response:
 
 
 async def _read(call: RestCall, *parts: str) -> Sequence[Content]:
-    """Read the URI that a path and its query string stand for."""
+    """Read the URI that a path and its query string denote."""
     given = {name: str(value) for name, value in query_arguments(call).items()}
     branch, snapshot = given.pop("branch", None), given.pop("snapshot", None)
     if branch is not None and snapshot is not None:

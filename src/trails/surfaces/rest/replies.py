@@ -1,6 +1,6 @@
-"""Outcomes as HTTP responses. An error is ``{"error": {"code", "message", "data"}}``, always.
+"""Outcomes as HTTP responses, with the one table of status codes of this surface.
 
-Which HTTP status a failure has: the one table of this surface.
+Every error has the form ``{"error": {"code", "message", "data"}}``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ read: 400."""
 
 
 def status_of(failure: Failure) -> int:
-    """The status that tells a failure."""
+    """The HTTP status of a failure."""
     if failure.kind in {"semantic", "internal"}:
         return BY_CODE.get(failure.code, BY_KIND.get(failure.kind, 400))
     return BY_KIND[failure.kind]
@@ -95,14 +95,14 @@ def refuse(failure: Failure, headers: Mapping[str, str] | None = None) -> Respon
         error["data"] = failure.data
     given = dict(headers or {})
     if status in _AGAIN:
-        told = failure.data.get("retry_after")
-        given["Retry-After"] = str(told if isinstance(told, int) else _AGAIN[status])
+        seconds = failure.data.get("retry_after")
+        given["Retry-After"] = str(seconds if isinstance(seconds, int) else _AGAIN[status])
     body = msgspec.json.encode({"error": error}, enc_hook=str)
     return Response(body, status, given, media_type=JSON)
 
 
 async def refuse_http(request: Request, error: Exception) -> Response:
-    """What no route answers, in that form; for the application that has the routes."""
+    """The error for a request that no route answers, in the same form."""
     status = error.status_code if isinstance(error, HTTPException) else 404
     headers = error.headers if isinstance(error, HTTPException) else None
     path = request.url.path[:200]

@@ -1,7 +1,4 @@
-"""The routes: what exists at which path. Each is a translation to a call and back.
-
-REST as an application of its own, for whoever serves it.
-"""
+"""The table of routes, and the ASGI application that serves them."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from trails.model.results import Failure
 from trails.model.scope_keys import MAX_BODY
 from trails.surfaces.rest import endpoints as calls
 from trails.surfaces.rest import endpoints as data
-from trails.surfaces.rest.endpoints import ask, diff_branch, tell
+from trails.surfaces.rest.endpoints import call_with_body, call_with_query, diff_branch
 from trails.surfaces.rest.replies import JSON, refuse_http
 from trails.surfaces.rest.routing import (
     Graphs,
@@ -27,13 +24,13 @@ from trails.surfaces.rest.routing import (
     Lists,
     Methods,
     SegmentRoute,
-    everybody,
     graph_route,
+    visible_to_all,
 )
 
 
-def build_routes(graphs: Graphs, lists: Lists = everybody) -> list[BaseRoute]:
-    """Everything that REST offers on some graphs; which there are is told to some."""
+def build_routes(graphs: Graphs, lists: Lists = visible_to_all) -> list[BaseRoute]:
+    """All routes; ``lists`` decides who may list the graphs."""
 
     def at(path: str, **handlers: Handler) -> SegmentRoute:
         return graph_route(graphs, path, **handlers)
@@ -46,23 +43,23 @@ def build_routes(graphs: Graphs, lists: Lists = everybody) -> list[BaseRoute]:
         at("/kg/{type}/{id}", get=data.get_instance),
         at("/capabilities", get=calls.list_capabilities),
         at("/invoke/{name}", post=calls.invoke),
-        at("/queries", get=ask("stored_query_list")),
+        at("/queries", get=call_with_query("stored_query_list")),
         at("/queries/{name}", get=calls.query_by_link, post=calls.query_by_name),
         at("/query", post=calls.query),
         at("/mutate", post=calls.mutate),
         at("/load", post=data.load),
         at("/export", get=data.export),
-        at("/branches", get=ask("branch_list"), post=tell("branch_create")),
+        at("/branches", get=call_with_query("branch_list"), post=call_with_body("branch_create")),
         at(
             "/branches/merge",
-            post=tell("branch_merge"),
-            delete=ask("branch_delete", {"name": "merge"}),
+            post=call_with_body("branch_merge"),
+            delete=call_with_query("branch_delete", {"name": "merge"}),
         ),
-        at("/branches/{branch}", delete=ask("branch_delete", name="branch")),
+        at("/branches/{branch}", delete=call_with_query("branch_delete", name="branch")),
         at("/branches/{branch}/diff", get=diff_branch),
-        at("/commits", get=ask("commit_list")),
-        at("/commits/{commit}", get=ask("commit_get", commit="commit")),
-        at("/diff", get=ask("graph_diff")),
+        at("/commits", get=call_with_query("commit_list")),
+        at("/commits/{commit}", get=call_with_query("commit_get", commit="commit")),
+        at("/diff", get=call_with_query("graph_diff")),
     ]
 
 
@@ -98,12 +95,12 @@ def _lister(graphs: Graphs) -> Callable[[Request], Awaitable[Response]]:
 def build_app(
     graphs: Graphs,
     max_body: int = MAX_BODY,
-    lists: Lists = everybody,
+    lists: Lists = visible_to_all,
     large: LargeBodies | None = None,
 ) -> Starlette:
-    """Everything that REST offers; what no route answers is told in the same form.
+    """Build the application; unknown paths get an error in the same form.
 
-    ``lists`` says to whom it is told which graphs there are; ``large`` is where large bodies wait.
+    ``lists`` decides who may list the graphs; ``large`` is the queue of large bodies.
     """
     routes = build_routes(graphs, lists)
     app = Starlette(routes=routes, exception_handlers={HTTPException: refuse_http})

@@ -1,9 +1,7 @@
-"""Routes whose parameters are segments as they were sent: ``%2F`` is part of a name.
+"""Routes, the call that a handler gets, and cancellation when a client disconnects.
 
-One route has all methods of a path, so that a wrong method is told with the
-right ones.
-
-A client that leaves before it is answered: the work for it ends.
+A path is split before it is decoded, so ``%2F`` can be part of a name. One route has all methods
+of a path, so that the error for a wrong method names the right ones.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ _SOON: Final = 0.5
 """Seconds after which a call is long enough to be watched; most are answered before."""
 
 
-class Leaving:
+class DisconnectWatcher:
     """Watches a client once all of its request is read, and cancels the task that answers it."""
 
     def __init__(self, receive: Receive) -> None:
@@ -40,7 +38,7 @@ class Leaving:
         self._watcher: asyncio.Task[None] | None = None
 
     async def receive(self) -> Message:
-        """What comes next of the request."""
+        """The next message of the request."""
         message = await self._receive()
         if message["type"] == "http.request" and not message.get("more_body", False):
             self._timer = asyncio.get_running_loop().call_later(_SOON, self._begin)
@@ -56,7 +54,7 @@ class Leaving:
             self._task.cancel()
 
     def end(self) -> None:
-        """Watch no longer: the answer is there."""
+        """Stop watching, because the request is answered."""
         if self._timer is not None:
             self._timer.cancel()
         if self._watcher is not None:
@@ -127,8 +125,8 @@ Lists = Callable[[Actor], bool]
 """Whether something is there for a caller."""
 
 
-def everybody(actor: Actor) -> bool:
-    """It is."""
+def visible_to_all(actor: Actor) -> bool:
+    """Visible to every actor."""
     del actor
     return True
 
@@ -139,7 +137,7 @@ class Methods:
     def __init__(
         self,
         handlers: Mapping[str, Callable[[Request], Awaitable[Response]]],
-        exists: Lists = everybody,
+        exists: Lists = visible_to_all,
     ) -> None:
         """``exists`` says for whom the path is there; for others there is nothing at it."""
         self._exists = exists
@@ -150,8 +148,8 @@ class Methods:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        leaving = Leaving(receive)
-        request = Request(scope, leaving.receive, send)
+        watcher = DisconnectWatcher(receive)
+        request = Request(scope, watcher.receive, send)
         if not self._exists(actor_of(request)):
             raise HTTPException(404)
         try:
@@ -159,7 +157,7 @@ class Methods:
         except Refused as refused:
             response = refuse(refused.failure, _challenge(scope, refused.failure))
         finally:
-            leaving.end()
+            watcher.end()
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -174,11 +172,11 @@ class Methods:
 
 
 def _challenge(scope: Scope, failure: Failure) -> Mapping[str, str]:
-    """What a caller is asked for that could get the scope it lacks; the front knows who could."""
+    """The header that asks for a missing scope; the front knows who can obtain it."""
     ask = scope.get(CHALLENGE)
     lacking = failure.data.get("required_scope") if failure.kind == "scope" else None
-    told = ask(str(lacking)) if ask and lacking else None
-    return {"WWW-Authenticate": told.decode()} if told else {}
+    header = ask(str(lacking)) if ask and lacking else None
+    return {"WWW-Authenticate": header.decode()} if header else {}
 
 
 def graph_route(graphs: Graphs, path: str, **handlers: Handler) -> SegmentRoute:

@@ -1,6 +1,6 @@
-"""Instances: the URI that a path with its query stands for, and pages as one JSON object.
+"""The URI of an instance or list from a path and its query, and pages as one JSON object.
 
-Of what a URI can say nothing is judged here; whoever reads it says what is wrong with it.
+Nothing is validated here; the reader of the URI reports what is wrong with it.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _MCP_PATHS: Final = frozenset({"mcp", "sse", "messages"})
 _LOAD: Final = "load"
 """The one body that is not read as a whole."""
 _HEALTH: Final = "/healthz"
-"""Whether the server lives is told to everybody."""
+"""The health of the server is public."""
 _READING: Final = frozenset({"GET", "HEAD"})
 _READING_OR_ASKING: Final = frozenset({*_READING, "OPTIONS"})
 

@@ -151,14 +151,14 @@ class SessionCallers:
         self._authenticator = authenticator
         self._scopes = frozenset(hello.scopes)
         self._wanted = bytes.fromhex(hello.wanted) if hello.wanted else None
-        self.standing = hello.token
+        self.default_token = hello.token
         """The credential of messages that carry no token."""
 
     async def resolve(self, token: Secret | None, *, begins: bool) -> Actor | Failure:
         """Identify a message's sender; the token of the first message holds for later ones."""
-        actor = await self._judge(self.standing if token is None else token)
+        actor = await self._judge(self.default_token if token is None else token)
         if begins and token is not None and not isinstance(actor, Failure):
-            self.standing = token
+            self.default_token = token
         return actor
 
     async def _judge(self, token: Secret | None) -> Actor | Failure:
