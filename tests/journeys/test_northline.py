@@ -75,7 +75,7 @@ def test_loading_twice_is_refused_as_a_whole(app):
     done = subprocess.run(
         [sys.executable, "seed.py"], cwd=folder, check=False, capture_output=True, text=True
     )
-    assert "exists already" in done.stderr
+    assert "already exists" in done.stderr
     with App.open(folder) as again:
         assert again.context().kg.head == head
 

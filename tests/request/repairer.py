@@ -263,7 +263,7 @@ _TABLE: list[tuple[str, Any]] = [
 _RULES: list[tuple[str, Any]] = [
     (pattern, rule or _Repair.refer) for rest, rule in _TABLE for pattern in _at(rest)
 ] + [
-    (_PATH + r" is not a key of \w+; it is a field, so put it into data", _Repair.into_data),
+    (_PATH + r" is not a key of \w+; it is a field; put it into data", _Repair.into_data),
     (_PATH + r" is missing; choose from (?P<first>\w+)", _Repair.missing),
     (_PATH + r" is not an object of fields", _Repair.data),
     (r"(?P<path>operations\[\d+\])\.data is missing; give the fields", _Repair.no_data),
@@ -271,7 +271,7 @@ _RULES: list[tuple[str, Any]] = [
     (r"(?P<wrong>\w+) is not a parameter of \w+; it has [^;]*; (?P<right>\w+) is required",
      _Repair.only_other),
     (_PATH + r" is not true or false", _Repair.flag),
-    (_PATH + r": [^;]* exists already[^;]*; update it, or upsert it", _Repair.upsert),
+    (_PATH + r": [^;]* already exists[^;]*; update or upsert it", _Repair.upsert),
     (_PATH + r": [^;]* can't be deleted [^;]*; [^;]* or delete with cascade", _Repair.cascade),
     (r"there is no (?:branch|type|.* commit) '(?P<given>[^']+)'; did you mean '(?P<right>[^']+)",
      _Repair.replace),

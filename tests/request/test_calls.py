@@ -107,8 +107,8 @@ def test_a_result_of_another_kind_than_declared_is_told(result):
         kernel = kernel_of(app)
         failure = asyncio.run(kernel.execute(LOCAL, "returns.other", {}))
         kernel.close()
-        assert "returns.other says that it returns Int, but returned" in failure.message
-        with pytest.raises(TrailsError, match="says that it returns Int"):
+        assert "returns.other declares that it returns Int, but returned" in failure.message
+        with pytest.raises(TrailsError, match="declares that it returns Int"):
             app.call(app.context(), "returns.other")
 
 

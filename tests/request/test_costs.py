@@ -161,7 +161,7 @@ def test_the_doctor_tells_which_estimates_mislead(app):
     report = examine_served(app, "main")
     found = [each for each in report.findings if each.name == "costs"]
     assert [each.status for each in found] == ["note", "note"]
-    assert found[0].detail.startswith("notes.write is said to take 0.0001 seconds, and 5 calls")
+    assert found[0].detail.startswith("notes.write is estimated at 0.0001 seconds, but 5 calls")
     assert found[0].fix.startswith("declare cost={'seconds': ")
     assert found[1].fix == "declare cost={'bytes': 15}"
     assert report.healthy

@@ -9,6 +9,8 @@ import pytest
 from trails import App, BigInt, Iri, Node, Ref, Shape, node_type, predicate, shape
 from trails.engine.session.results import encoded, plain
 from trails.errors import TrailsError
+from trails.model.results import QueryAnswer
+from trails.request.answers import plain_rows
 
 
 @shape
@@ -148,3 +150,11 @@ def test_a_node_is_written_alike_however_it_came(app):
     assert written(app, seen.sequel_of)["pages"] == 10
     unseen.price = 3
     assert written(app, unseen)["price"] == 3.0
+
+
+def test_rows_of_a_query_have_the_json_form_of_their_kind():
+    """A small decimal has no exponent, so that it can be passed back as a parameter."""
+    row = {"cost": Decimal("0.0000001"), "day": date(2026, 3, 1), "big": BigInt(7), "none": None}
+    assert plain_rows(QueryAnswer(tuple(row), (row,))) == [
+        {"cost": "0.0000001", "day": "2026-03-01", "big": 7, "none": None}
+    ]

@@ -64,7 +64,7 @@ def test_a_reader_can_not_write(app):
     failed = asyncio.run(kernel.execute(LOCAL, "notes.sneak", {}))
     assert isinstance(failed, Failure)
     assert failed.kind == "semantic"
-    assert "notes.sneak says that it has no side effects" in failed.message
+    assert "notes.sneak declares no side effects" in failed.message
     assert isinstance(asyncio.run(kernel.execute(LOCAL, "notes.count", {})), Success)
     kernel.close()
     with pytest.raises(TransactionError, match="no side effects"):

@@ -121,7 +121,7 @@ def shape_of(name: str, output: ValueType | None, names: Names) -> Shape:
         if body[:1] != b"{":
             found = body[:60].decode(errors="replace")
             raise TrailsError(
-                f"{name} says that it returns {output}, but returned {found}; correct it"
+                f"{name} declares that it returns {output}, but returned {found}; correct it"
             )
         return body
 

@@ -322,7 +322,7 @@ def check_here(graph: Graph, ctx: GraphContext, gate: Gate) -> None:
     if not any(map(permits, ctx.branches)):
         if ctx.snapshot is not None:
             raise unknown_commit(ctx.snapshot)
-        raise RefResolver(graph, permits, tells=reader(rights)).unknown(ctx.branch)
+        raise RefResolver(graph, permits, suggests=reader(rights)).not_found(ctx.branch)
 
 
 def _field(type_name: str, field: str) -> Resource:

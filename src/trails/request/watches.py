@@ -362,7 +362,7 @@ class Watches:
         rights = self._authority.rights(actor)
         seen = RefResolver(self._graph, None if rights is None else reader(rights))
         if place is not HERE and not seen.has(target.branch):
-            return seen.unknown(target.branch).message
+            return seen.not_found(target.branch).message
         known = self._types(rights, target.branch)
         if target.type in known:
             return None

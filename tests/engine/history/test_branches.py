@@ -130,7 +130,7 @@ class TestRules:
     def test_a_name_is_given_once(self, repo: Repo, name: str) -> None:
         """A second branch of the name is refused."""
         repo.branch("b")
-        with pytest.raises(ConflictError, match=f"a branch '{name}' already"):
+        with pytest.raises(ConflictError, match=f"branch '{name}' already exists"):
             repo.branch(name)
 
     def test_listing(self, repo: Repo) -> None:

@@ -258,7 +258,7 @@ class TestUpkeep:
         with App.open(project) as app:
             backup_project(app, tmp_path / "copy", print)
         with App.open(project, declarations=False) as app:
-            with pytest.raises(StorageError, match="by force"):
+            with pytest.raises(StorageError, match="--force"):
                 restore_project(app, tmp_path / "copy", print, RestoreRequest())
             done = restore_project(app, tmp_path / "copy", print, RestoreRequest(force=True))
         aside = done["main"]
@@ -293,7 +293,7 @@ class TestStaleContexts:
             cleanup(app.graph(), keep=0)
             again = part.objects(ctx).count(), len(ctx.kg.sparql("SELECT ?s { ?s :tag ?t }"))
             assert before == again
-            with pytest.raises(TransactionError, match="Snapshots are read-only"):
+            with pytest.raises(TransactionError, match="read-only"):
                 part(tag="never").save(ctx)
 
 

@@ -20,7 +20,7 @@ BROKEN: dict[str, tuple[str, str]] = {
     "header_below": (f"# a comment\n{OK}{GOOD}", ":1: it has no header"),
     "header_in_two": (
         f"{OK}\n#+ expose: false\n{GOOD}",
-        ":3: header lines stand together at the top",
+        ":3: header lines must be together at the top",
     ),
     "not_yaml": (
         f"#+ description: Finds: this\n{GOOD}",
@@ -167,7 +167,7 @@ BROKEN: dict[str, tuple[str, str]] = {
     ),
     "list_as_value": (
         with_params("{ p: [String] }"),
-        "$p is a list, so it stands after IN",
+        "$p is a list, so use it after IN",
     ),
     "null_limit": (
         with_params("{ p: { type: Int, min_value: 0, nullable: true } }", GOOD + " LIMIT $p"),
@@ -179,11 +179,11 @@ BROKEN: dict[str, tuple[str, str]] = {
     ),
     "limit_by_text": (
         with_params("{ p: String }", GOOD + " LIMIT $p"),
-        ":3: params.p: stands after LIMIT; make it '{ type: Int, min_value: 0 }'",
+        ":3: params.p: is used after LIMIT; declare it as '{ type: Int, min_value: 0 }'",
     ),
     "offset_below_zero": (
         with_params("{ p: Int }", GOOD + " OFFSET $p"),
-        ":3: params.p: stands after OFFSET",
+        ":3: params.p: is used after OFFSET",
     ),
     # --- the form
     "no_query": (OK, ":2: there is no query"),

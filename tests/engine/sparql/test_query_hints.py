@@ -248,7 +248,7 @@ def test_a_count_can_be_a_parameter(app):
 @pytest.mark.parametrize("value", [-1, "1", 1.0, True, "1 UNION"])
 def test_only_a_count_can_stand_after_limit(app, value):
     """It is written into the text, so it is digits or nothing."""
-    with pytest.raises(QueryError, match=r"\$n stands after LIMIT or OFFSET and must be a count"):
+    with pytest.raises(QueryError, match=r"\$n is used after LIMIT or OFFSET and must be a count"):
         app.ask(app.context(), "SELECT ?x { ?t :title ?x } LIMIT $n", n=value)
 
 

@@ -141,7 +141,7 @@ def test_merging_statements_replaces_values_and_unites_sets(app: App) -> None:
     assert (ann.name, ann.tags) == (None, ["z"])
     told = refused(app, HEAD + 'n:Person\\/ann :email "ann" .', mode="append")
     assert told == [
-        "Person/ann.email: Person/ann exists already; load it with mode 'merge' to change it"
+        "Person/ann.email: Person/ann already exists; load it with mode 'merge' to change it"
     ]
 
 
@@ -368,7 +368,7 @@ def test_a_name_tells_the_format(name: str, format: str) -> None:
 @pytest.mark.parametrize("name", ["a.txt", "a", "a.gz", ".csv"])
 def test_a_name_that_tells_no_format_is_told(name: str) -> None:
     """With what there is."""
-    with pytest.raises(QueryError, match="does not tell a format"):
+    with pytest.raises(QueryError, match="does not imply a format"):
         format_of(name)
 
 
@@ -396,7 +396,7 @@ def test_every_format_is_loaded(app: App, how: How, text: bytes) -> None:
     [
         (How(format="ndjsn"), "there is no format 'ndjsn'; did you mean 'ndjson'"),
         (How(mode="mrege"), "there is no mode 'mrege'; did you mean 'merge'"),  # type: ignore[arg-type]
-        (How(format="csv"), "does not tell the type of its rows"),
+        (How(format="csv"), "does not name the type of its rows"),
         (How(format="csv", type_name="Person", separator=""), "must not be empty"),
     ],
 )

@@ -185,7 +185,7 @@ def test_one_actor_keeps_others_waiting_for_so_long_a_minute(app: App) -> None:
             wait_until(lambda: graph._writers._waiting)
             sleep(0.25)
         assert waiting.result(PATIENCE).nodes == 1
-    with pytest.raises(BudgetError, match=r"writes of ann kept other writers") as caught:
+    with pytest.raises(BudgetError, match=r"writes of ann blocked other writers") as caught:
         service.load("ann", asked(LINE % 3), call=call_of(ANN))
     assert caught.value.data["limit"] == "write_seconds_per_minute"
     assert caught.value.data["used"] >= caught.value.data["allowed"] == 0.2

@@ -163,7 +163,7 @@ def test_append_refuses_what_exists(app: App) -> None:
     load(app, person("ann"))
     told = refused(app, person("bob"), person("ann"), mode="append")
     assert told == [
-        "line 2: email: Person/ann exists already; load it with mode 'merge' to change it"
+        "line 2: email: Person/ann already exists; load it with mode 'merge' to change it"
     ]
     load(app, person("bob"), mode="append")
 

@@ -506,8 +506,8 @@ def test_only_who_sees_all_merges(*, secret: bool, dry_run: bool) -> None:
         with pytest.raises(ForbiddenError) as caught:
             world.versions.merge(MergeRequest("work", dry_run=dry_run))
         assert caught.value.message == (
-            "a merge is for actors that may see all types and fields of both sides; leave it to "
-            "one who does. Nothing was written"
+            "a merge requires access to all types and fields of both sides; ask an "
+            "administrator; nothing was written"
         )
         assert world.all() == before
 

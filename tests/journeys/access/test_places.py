@@ -92,10 +92,10 @@ class TestForks:
             with pytest.raises(ForbiddenError) as refused:
                 there.create_branch(name, source)
             said.add(refused.value.message.replace(repr(name), "NAME"))
-        assert said == {"you may not make a branch NAME; choose another name"}
+        assert said == {"you may not create branch NAME; choose another name"}
         unread = versions(app, ("Read", "main", "*"), ("BranchCreate", "*", "*"))
         for name in ("hidden", "nothing"):  # a name that is taken would tell of it
-            with pytest.raises(ForbiddenError, match=f"you may not make a branch '{name}'"):
+            with pytest.raises(ForbiddenError, match=f"you may not create branch '{name}'"):
                 unread.create_branch(name, "main")
         with pytest.raises(ConflictError):
             app.versions().create_branch("dev")

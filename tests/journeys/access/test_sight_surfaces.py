@@ -365,8 +365,8 @@ def test_a_capability_that_reads_what_is_hidden_is_forbidden(case):
     found = Asked(world, SECRETIVE).call("pry")
     assert (found["kind"], found["code"]) == ("semantic", "forbidden")
     assert found["message"] == (
-        "pry reads what its caller may not see, or what does not exist; ask for the right to read "
-        "it, or use another tool"
+        "pry reads data that you cannot see or that does not exist; request access to it, or use "
+        "another tool"
     )
     if case != "what is nowhere":
         assert Asked(world, Hidden()).call("pry") == {"result": 1}

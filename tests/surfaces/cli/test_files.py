@@ -57,7 +57,7 @@ def test_a_mode_says_what_becomes_of_the_others(shell, mode, people):
     rows = shell.json("query", "SELECT ?e { ?p :email ?e } ORDER BY ?e")["rows"]
     assert [row["e"].split("@")[0] for row in rows] == people
     if mode == "append":
-        assert "exists already" in shell.error("load", "good.ndjson", "--mode", mode)
+        assert "already exists" in shell.error("load", "good.ndjson", "--mode", mode)
 
 
 @pytest.mark.req("T21b")
@@ -97,10 +97,10 @@ def test_several_files_are_one_commit_and_errors_name_the_file(shell):
     ("arguments", "problem"),
     [
         (["no.ndjson"], "no.ndjson: no such file"),
-        (["trails.toml"], "does not tell a format"),
-        (["-"], "a stream does not tell its format"),
+        (["trails.toml"], "does not imply a format"),
+        (["-"], "a stream does not imply a format"),
         (["trails.toml", "--format", "yaml"], "there is no format 'yaml'"),
-        (["trails.toml", "--format", "csv"], "say which it is"),
+        (["trails.toml", "--format", "csv"], "give the type"),
         (["trails.toml", "--format", "csv", "--type", "Taks"], "did you mean 'Task'?"),
         (["data.ndjson", "--graph", "other"], "there is no graph 'other'"),
     ],

@@ -61,7 +61,7 @@ def test_doctor_tells_of_the_sandbox_and_of_branches(shell):
     shell.run("branch", "create", "side")
     text = shell.out("doctor")
     assert "sandbox: " in text
-    assert "branches: 2 (main, side); beyond what main has, branches 0.0 MiB" in text
+    assert "branches: 2 (main, side); in addition to main, branches 0.0 MiB" in text
 
 
 def test_graphs_are_chosen(shell):

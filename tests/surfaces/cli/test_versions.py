@@ -30,7 +30,7 @@ def test_branches_are_made_listed_and_deleted(shell):
     assert "unmerged commit" in shell.error("branch", "delete", "new")
     assert "Deleted branch new" in shell.out("branch", "delete", "new", "--force")
     assert "did you mean 'old'?" in shell.error("branch", "delete", "olt")
-    assert "there is a branch 'old' already" in shell.error("branch", "create", "old")
+    assert "branch 'old' already exists" in shell.error("branch", "create", "old")
     assert shell.json("branch", "delete", "old")["deleted"] is True
 
 

@@ -1,10 +1,7 @@
-"""Versions: what an actor can do with the history of a graph.
+"""Create, list and delete branches; ``Versions`` is the history of a graph for one actor.
 
-Branches: make, list and delete them.
-
-A branch is a row in the log and a layer in the node file; its own store is made by
-hard links when somebody first asks for SPARQL. So a branch costs the same on a graph of
-any size.
+A branch is a row in the log and a layer in the node file. Its own quads store is made by hard
+links when it is first queried with SPARQL, so a branch costs the same on a graph of any size.
 """
 
 from __future__ import annotations
@@ -50,9 +47,9 @@ def list_branches(
     visible_history: VisibleHistory | None = None,
     wanted: BranchFilter = ALL_BRANCHES,
 ) -> BranchPage:
-    """Branches that are seen: ``main`` first, the others by name.
+    """Visible branches: ``main`` first, the others by name.
 
-    Only those of the page are looked at, however many there are.
+    Reads only the branches of the page.
     """
     known, heads = refs or RefResolver(graph), {MAIN: graph.log_head(MAIN), **graph.log.branches()}
     start = None if wanted.after is None else _main_first(wanted.after)
@@ -76,7 +73,7 @@ def _main_first(name: str) -> tuple[bool, str]:
 def _info(
     graph: Graph, name: str, head: Head, visible_history: VisibleHistory | None
 ) -> BranchInfo:
-    """A branch with its newest commit, of those that are seen; the head is told anyway."""
+    """A branch with its head and its newest visible commit."""
     newest = (
         head.commit if visible_history is None else visible_history.along(name).newest(head.commit)
     )
@@ -84,7 +81,7 @@ def _info(
         return BranchInfo(name, head.commit, 0, "", "", "")
     commit = graph.ancestry.commit(newest)
     if visible_history is not None:
-        commit = visible_history.along(name).told(commit)
+        commit = visible_history.along(name).describe(commit)
     return BranchInfo(name, head.commit, commit.seq, commit.time, commit.message, commit.actor)
 
 
@@ -98,21 +95,21 @@ def create_branch(
     visible_history: VisibleHistory | None = None,
     most: int = 0,
 ) -> BranchInfo:
-    """Make a branch where another branch is, or at any commit, among what is seen.
+    """Create a branch at a visible branch or commit.
 
-    ``most`` is how many the actor may have; 0 is no limit.
+    ``most`` limits the branches of the actor; 0 means no limit.
     """
     check_branch_name(name)
     graph.check_writable()
     if source not in graph.lines:
-        with suppress(NotFoundError):  # which is reported below
+        with suppress(NotFoundError):  # reported below
             start = (refs or RefResolver(graph)).resolve(source).commit
             if start != GENESIS:
                 build_distant(graph, graph.ancestry.commit(start))
     with graph.writing(actor):
         if name == MAIN or name in graph.log.branches():
             raise ConflictError(
-                f"there is a branch {name!r} already; choose another name, or delete it first",
+                f"branch {name!r} already exists; choose another name, or delete it first",
                 branch=name,
             )
         makers = _makers(graph)
@@ -129,12 +126,12 @@ def create_branch(
 
 
 def most_branches(graph: Graph, call: CallRecord | None) -> int:
-    """How many branches the actor of a call may have; 0 where there is no limit."""
+    """How many branches the actor of a call may have; 0 means no limit."""
     return graph.most_branches if call is not None and is_limited(call.caller) else 0
 
 
 def _makers(graph: Graph) -> dict[str, str]:
-    """Who made each branch that is there; called with the writer's lock."""
+    """Existing branch → its creator; called with the writer's lock."""
     if graph.branch_makers is None:
         found: dict[str, str] = {}
         for move in graph.log.moves():
@@ -150,8 +147,8 @@ def _check_number(graph: Graph, actor: str, most: int) -> None:
     used = sum(each == actor for each in _makers(graph).values())
     if used >= most:
         raise BudgetError(
-            f"{actor} has {count(used, 'branch', 'branches')}, and {most} are allowed (branches in "
-            f"[graphs.{graph.name}.budgets]); delete one that is not needed, then try again",
+            f"{actor} has {count(used, 'branch', 'branches')}; the limit is {most} (branches in "
+            f"[graphs.{graph.name}.budgets]). Delete a branch, then try again",
             limit="branches",
             allowed=most,
             used=used,
@@ -159,7 +156,7 @@ def _check_number(graph: Graph, actor: str, most: int) -> None:
 
 
 def _checkout_in_use(graph: Graph, source: str, head: Head) -> Checkout | None:
-    """The branch that is forked, where its index is at hand and at its head."""
+    """The open checkout of the forked branch, if it is at its head."""
     checkout = graph.lines.get(source)
     if checkout is None or checkout.nodes.position.commit != head.commit:
         return None
@@ -175,10 +172,10 @@ def delete_branch(
     refs: RefResolver | None = None,
     visible_history: VisibleHistory | None = None,
 ) -> BranchInfo:
-    """Delete a branch that is seen. Its commits stay in the log, where their ids find them."""
+    """Delete a visible branch. Its commits stay in the log and can be read by id."""
     refs = refs or RefResolver(graph)
     if name == MAIN and refs.has(MAIN):
-        raise TransactionError("main can't be deleted: it is where every graph begins")
+        raise TransactionError("main can't be deleted")
     graph.check_writable()
     with graph.writing(actor):
         refs.check(name)
@@ -206,25 +203,25 @@ def forked_branch(
     access: Access = OPEN,
     most: int = 0,
 ) -> Iterator[bool]:
-    """Work on a branch that is there or, where ``source`` is given, made for it.
+    """Work on a branch; if it does not exist and ``source`` is given, create it.
 
-    Gives whether it was made. One that was made is gone again when the work fails.
+    Yields whether it was created. A created branch is deleted if the work fails.
     """
-    changeable = RefResolver(graph, permitting(access, "Change"), tells=reader(access))
+    changeable = RefResolver(graph, permitting(access, "Change"), suggests=reader(access))
     if changeable.has(name):
         yield False
         return
     if source is None or not access.may("Change", name):
-        raise changeable.unknown(
+        raise changeable.not_found(
             name,
-            "; to make it, say from which branch or commit it is to be forked (from)",
+            "; to create it, give the branch or commit to fork from (from)",
         )
     refs = forkable(graph, access, name)
     made = create_branch(graph, name, source=source, actor=actor, refs=refs, most=most)
     try:
         yield True
     except BaseException:
-        # What somebody else committed meanwhile is theirs.
+        # Keep the branch if another caller has committed to it.
         if graph.log_head(name).commit == made.commit:
             delete_branch(graph, name, force=True, actor=actor)
         raise
@@ -233,7 +230,7 @@ def forked_branch(
 def _check_merged(
     graph: Graph, name: str, heads: dict[str, Head], visible_history: VisibleHistory | None
 ) -> None:
-    """Refuse to delete a branch with commits that no other has, of those that are seen."""
+    """Refuse to delete a branch with visible commits that no other branch contains."""
     head = heads[name]
     if visible_history is not None:
         heads = visible_history.branches()
@@ -250,8 +247,8 @@ def _check_merged(
         return
     raise ConflictError(
         f"branch {name!r} has {count(len(unmerged), 'unmerged commit')}; merge it "
-        "first, or delete it by force: its commits can still be read by their ids, the last "
-        f"one is {head.commit}",
+        "first, or delete it with force: its commits can still be read by id; the last one "
+        f"is {head.commit}",
         branch=name,
         unmerged=[commit.id for commit in unmerged[-20:]],
         head=head.commit,
@@ -270,17 +267,17 @@ class Versions:
         self._access = access
 
     def _commit(self) -> None:
-        """Something is written: the activity of the call has to be, too."""
+        """Mark the call as writing, so that its activity is recorded."""
         check_credential(self._graph, self._call)
         if self._call is not None:
             self._call.committed = True
 
     def branches(self) -> list[BranchInfo]:
-        """All branches that the actor may read, ``main`` first."""
+        """All visible branches, ``main`` first."""
         return self.branch_page(ALL_BRANCHES).branches
 
     def branch_page(self, wanted: BranchFilter) -> BranchPage:
-        """Some of them."""
+        """One page of the visible branches."""
         refs = self._readable()
         return list_branches(self._graph, refs, self._visible_history(refs), wanted)
 
@@ -288,11 +285,11 @@ class Versions:
         return RefResolver(self._graph, reader(self._access))
 
     def _visible_history(self, refs: RefResolver) -> VisibleHistory | None:
-        """How the actor sees commits; None where it sees everything."""
+        """The history as the actor sees it; None if it sees everything."""
         return None if self._access is OPEN else VisibleHistory(self._graph, self._access, refs)
 
     def create_branch(self, name: str, source: str = MAIN) -> BranchInfo:
-        """Make a branch where another branch is, or at any commit."""
+        """Create a branch at another branch or at any commit."""
         self._commit()
         refs = forkable(self._graph, self._access, name)
         return create_branch(
@@ -306,10 +303,10 @@ class Versions:
         )
 
     def delete_branch(self, name: str, *, force: bool = False) -> BranchInfo:
-        """Delete a branch; refused while it has commits that are merged nowhere."""
+        """Delete a branch; refused while it has unmerged commits."""
         self._commit()
         deletes = permitting(self._access, "BranchDelete")
-        refs = RefResolver(self._graph, deletes, tells=reader(self._access))
+        refs = RefResolver(self._graph, deletes, suggests=reader(self._access))
         return delete_branch(
             self._graph,
             name,
@@ -334,7 +331,7 @@ class Versions:
         after: str | None = None,
         limit: int = 50,
     ) -> CommitPage:
-        """A page of commits, newest first; ``branch=None`` lists all that the log holds."""
+        """A page of commits, newest first; ``branch=None`` lists those of all branches."""
         wanted = CommitFilter(branch, actor, node)
         refs = self._readable()
         return list_commits(
@@ -347,7 +344,7 @@ class Versions:
         )
 
     def commit(self, reference: str, *, limit: int = 1000) -> CommitDetail:
-        """A commit with what it changed, per node and field."""
+        """A commit with its changes per node and field."""
         refs = self._readable()
         visible_history = self._visible_history(refs)
         return show_commit(
@@ -355,11 +352,11 @@ class Versions:
         )
 
     def newest(self, limit: int) -> list[Commit]:
-        """The newest commits that the actor may see, of all branches."""
+        """The newest visible commits of all branches."""
         return list(self.commits(None, limit=limit).commits)
 
     def diff(self, start: str, end: str, *, limit: int = 1000) -> Difference:
-        """What turns one state into another, per node and field."""
+        """The changes between two states, per node and field."""
         refs = self._readable()
         visible_history = self._visible_history(refs)
         return diff(

@@ -1,4 +1,7 @@
-"""History: list commits, look into one, and compare any two states."""
+"""List commits, show one, and compare any two states.
+
+Pages are bounded, cursors are opaque, and hidden commits are left out.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from trails.model.nodes import make_handle
 MOST_COMMITS: Final = 1000
 MOST_CHANGES: Final = 10_000
 _TOO_LARGE: Final = 2_000_000
-"""Statements of a commit whose changes are counted and not shown."""
+"""Beyond this many statements, the changes of a commit are not listed."""
 
 
 def list_commits(
@@ -35,10 +38,10 @@ def list_commits(
     refs: RefResolver | None = None,
     visible_history: VisibleHistory | None = None,
 ) -> CommitPage:
-    """One page of commits that are seen, newest first.
+    """One page of visible commits, newest first.
 
-    A cursor is where to go on. With ``hindsight`` it is the last commit of the page instead,
-    since others that it could name may be hidden; then what was passed is passed again.
+    A cursor holds the frontier of the walk. With ``visible_history`` it holds the last commit of
+    the page instead, because the frontier can name hidden commits; the walk then starts over.
     """
     if not 1 <= limit <= MOST_COMMITS:
         raise QueryError(f"limit must be from 1 to {MOST_COMMITS}, not {limit}")
@@ -51,11 +54,11 @@ def list_commits(
         return CommitPage(tuple(found), walk.cursor() if len(found) == limit else None)
     found = list(islice(walk, limit + 1))
     last = _write_cursor([found[limit - 1].id]) if len(found) > limit else None
-    return CommitPage(tuple(map(visible_history.told, found[:limit])), last)
+    return CommitPage(tuple(map(visible_history.describe, found[:limit])), last)
 
 
 class _Walk:
-    """Commits from the newest to the oldest, from a frontier that can be written down."""
+    """Walks commits from the newest to the oldest; its frontier fits into a cursor."""
 
     def __init__(
         self,
@@ -86,10 +89,10 @@ class _Walk:
     def _start(self, refs: RefResolver, branch: str | None) -> str:
         if branch is not None:
             return refs.resolve(branch).commit
-        return self._newest_seen(next(self._graph.log.newest(), None))
+        return self._newest_visible(next(self._graph.log.newest(), None))
 
-    def _newest_seen(self, commit: Commit | None) -> str:
-        """A commit, or the newest before it in the log that is seen."""
+    def _newest_visible(self, commit: Commit | None) -> str:
+        """The commit itself, or the newest visible one before it in the log."""
         while commit is not None and not self._sees(commit):
             commit = self._graph.log.at(commit.seq - 1)
         return GENESIS if commit is None else commit.id
@@ -106,7 +109,7 @@ class _Walk:
             _, identifier = heappop(self._heap)
             commit = self._graph.ancestry.commit(identifier)
             if self._all:
-                self._push(self._newest_seen(self._graph.log.at(commit.seq - 1)))
+                self._push(self._newest_visible(self._graph.log.at(commit.seq - 1)))
             else:
                 for parent in commit.parents:
                     self._push(parent)
@@ -128,7 +131,7 @@ class _Walk:
         return self._visible_history is None or self._visible_history.shows(commit)
 
     def cursor(self) -> str | None:
-        """Where to go on; None at the end."""
+        """The cursor of the next page; None at the end."""
         if not self._heap:
             return None
         return _write_cursor(sorted(identifier for _, identifier in self._heap))
@@ -154,7 +157,7 @@ def _read_cursor(refs: RefResolver, text: str | None) -> list[str] | None:
 def _commits_of(
     graph: Graph, refs: RefResolver, node: str, visible_history: VisibleHistory | None
 ) -> frozenset[int]:
-    """The places of the commits that changed a node, as far as they are seen."""
+    """The sequence numbers of the visible commits that changed a node."""
     handle = node
     parsed = graph.names.parse_node(node) or graph.names.parse_node(HANDLE_PREFIX + node)
     if parsed is not None:
@@ -186,7 +189,7 @@ def show_commit(
 ) -> CommitDetail:
     """A commit with its changes per node and field."""
     found = resolve_commit(graph, refs or RefResolver(graph), reference, visible_history)
-    commit = found.public() if visible_history is None else visible_history.told(found)
+    commit = found.public() if visible_history is None else visible_history.describe(found)
     net: Net = {}
     large = commit.added + commit.removed > _TOO_LARGE
     if not large and visible_history is not None:
@@ -202,7 +205,7 @@ def show_commit(
 def resolve_commit(
     graph: Graph, refs: RefResolver, reference: str, visible_history: VisibleHistory | None = None
 ) -> Commit:
-    """The commit that a branch is at, or that a text names."""
+    """The newest visible commit of a branch, or the commit with this id."""
     found = refs.resolve(reference).commit
     if visible_history is not None:
         found = visible_history.newest(found)
@@ -220,7 +223,7 @@ def diff(
     refs: RefResolver | None = None,
     visible_history: VisibleHistory | None = None,
 ) -> Difference:
-    """What turns the state of one branch or commit into that of another."""
+    """The changes between the states of two branches or commits."""
     refs = refs or RefResolver(graph)
     first, last = refs.resolve(start).commit, refs.resolve(end).commit
     between = (
@@ -234,7 +237,7 @@ def diff(
 def _difference(graph: Graph, net: Net, start: str, end: str, limit: int) -> Difference:
     if not 1 <= limit <= MOST_CHANGES:
         raise QueryError(f"limit must be from 1 to {MOST_CHANGES}, not {limit}")
-    # What the end no longer declares is shown as the start declared it.
+    # Types that the end no longer declares are shown as the start declared them.
     schemas = [graph.compiled(graph.schema_at(each)).schema for each in (end, start)]
     created, updated, deleted = count_changes(net)
     changes = tuple(islice(show_changes(graph, net, *schemas), limit))

@@ -1,6 +1,6 @@
-"""Conflicts of a merge: what names each, and what is told of it.
+"""Conflicts of a merge: their ids, and how they are described.
 
-A conflict has the same id in every attempt at a merge, so that a resolution can name it.
+A conflict has the same id in every attempt at a merge, so that a resolution can refer to it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _KINDS: Final[Mapping[str, ConflictKind]] = {
 
 
 def clash_id(clash: Clash) -> str:
-    """What names a clash of two changes."""
+    """The id of a clash of two changes."""
     return f"{clash.kind}:{clash.handle}" + (f".{clash.field}" if clash.field else "")
 
 
 def violation_id(violation: RuleError) -> str:
-    """What names a rule that is broken by both sides together."""
+    """The id of a violation that both sides cause together."""
     kind = _KINDS.get(violation.code, "constraint")
     handles, field = concerned(violation), field_of(violation)
     if kind == "constraint":
@@ -37,23 +37,23 @@ def violation_id(violation: RuleError) -> str:
 
 
 def field_of(violation: RuleError) -> str:
-    """The field of the first node that a violation is about; of edges, their type and end."""
+    """The field that a violation is about; for edges, their type and end."""
     field = violation.field.rpartition(".")[2].partition("[")[0]
     return f"{violation.edge}.{field}" if violation.edge else field
 
 
 def concerned(violation: RuleError) -> list[str]:
-    """The nodes of a violation: the holder of the field first, the same whatever the order."""
+    """The nodes of a violation in a stable order, the holder of the field first."""
     return [*sorted(violation.nodes), *violation.others]
 
 
 def schema_id(name: str) -> str:
-    """What names a type, or a field of one, on which the sides do not agree."""
+    """The id of a conflict about a type or a field."""
     return f"schema:{name}"
 
 
 def of_schemas(name: str, what: str, base: Schema, ours: Schema, theirs: Schema) -> Conflict:
-    """The types of both sides do not fit together; ``name`` is a type or a field of one."""
+    """A conflict between declarations; ``name`` is a type or a field (Type.field)."""
     type_name, _, field = name.partition(".")
     return Conflict(
         schema_id(name),
@@ -71,7 +71,7 @@ def of_schemas(name: str, what: str, base: Schema, ours: Schema, theirs: Schema)
 
 
 class Sides:
-    """What both sides did since they were one, and which commits did it."""
+    """The changes of both sides since their common state, with their commits."""
 
     def __init__(self, graph: Graph, schemas: Sequence[Schema], ours: Net, theirs: Net) -> None:
         self._graph = graph
@@ -80,7 +80,7 @@ class Sides:
         self._theirs = theirs
 
     def of_clash(self, clash: Clash, ours: NodeState | None, theirs: NodeState | None) -> Conflict:
-        """Both sides changed the same thing, or one deleted it."""
+        """A conflict of two changes, or of a change and a deletion."""
         plain = Plain(self._graph, clash.handle, *self._schemas)
         handle, field = clash.handle, clash.field
         takes: tuple[Take, ...] = ("ours", "theirs", "value") if field else ("ours", "theirs")
@@ -116,7 +116,7 @@ class Sides:
         other: NodeState | None,
         takes: tuple[Take, ...],
     ) -> Conflict:
-        """A rule is broken; ``mine`` and ``other`` are what both sides made of the first node."""
+        """A violated rule; ``mine`` and ``other`` are the first node on both sides."""
         handles = tuple(concerned(violation))
         field, holder = field_of(violation), handles[0]
         plain = Plain(self._graph, holder, *self._schemas)
@@ -142,7 +142,7 @@ class Sides:
         other: Sequence[str],
         takes: tuple[Take, ...],
     ) -> Conflict:
-        """A node has too few or too many edges: those of both sides."""
+        """Too few or too many edges of a node, with the edges of both sides."""
         holder, nodes = violation.nodes[0], self._graph.names.nodes
         handles = tuple(dict.fromkeys([holder, *mine, *other]))
         return Conflict(
@@ -161,16 +161,16 @@ class Sides:
 
 
 def _with_takes(text: str, takes: Sequence[Take]) -> str:
-    """What is wrong, and which resolutions mend it."""
+    """The problem with the resolutions that solve it."""
     shown = [f"'{each}'" if each != "value" else "a value" for each in takes]
     if not shown:
-        return f"{text}; change one of the branches first: neither side keeps the rule"
+        return f"{text}; change one of the branches first: neither side satisfies the rule"
     listed = shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"
     return f"{text}; resolve with {listed}"
 
 
 def _causes(net: Net, handles: tuple[str, ...], field: str) -> tuple[str, ...]:
-    """The commits of a side that touched these nodes, in this field where they did."""
+    """The commits of a side that changed these nodes, in this field if any did."""
     found: dict[str, None] = {}
     for handle in handles:
         node = net.get(handle, NodeNet())
@@ -190,7 +190,7 @@ def _declares(schema: Schema, type_name: str, field: str) -> bool:
 def _first_value(
     plain: Plain, field: str, ours: Net, theirs: Net, handle: str, default: object
 ) -> object:
-    """A field's value in the common state."""
+    """The value of a field in the common state."""
     for net in (ours, theirs):
         node = net.get(handle)
         if node is not None and not node.was:

@@ -1,14 +1,14 @@
-"""Merge one branch into another: nothing, a move, one commit with two parents, or conflicts.
+"""Merge one branch or commit into a branch.
 
-Both sides are folded from the log since their common commits, so the cost follows what
-they changed. The merged nodes go down the write path like any other write; rules that
-they break between them are conflicts too.
-
-Moves: what a branch's readers see differently after its head went elsewhere.
+The result is nothing to do, a fast-forward, one commit with two parents, or conflicts. Both sides
+are folded from the log since their common commits, so the cost follows what they changed. The
+merged nodes take the normal write path; rules that both sides violate together are conflicts too.
+``merge_plan`` works out the merged state, ``three_way`` the fields.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 import msgspec
@@ -34,11 +34,11 @@ from trails.model.types import Schema
 from trails.model.writes import KeyedOutcome
 
 _STATEMENTS: Final = 10 * MANY
-"""A way through the log that is longer is not walked to find out which nodes it changed."""
+"""Beyond this many statements, a move is published without its changed nodes."""
 
 
-def tell_move(graph: Graph, checkout: Checkout, start: str, end: str) -> None:
-    """Tell the feed that a branch went from one commit to another."""
+def publish_move(graph: Graph, checkout: Checkout, start: str, end: str) -> None:
+    """Publish to the feed that a branch moved from one commit to another."""
     if graph.feed.listened:
         change = _net_change(graph, checkout.name, start, end)
         graph.feed.tell(graph.tracing.complete(change, checkout, start, end))
@@ -54,14 +54,23 @@ def _net_change(graph: Graph, branch: str, start: str, end: str) -> BranchChange
         collector = ChangeCollector()
         collector.add(net_changes(graph, path))
         return collector.change(branch, graph.compiled(schema).schema)
-    except TrailsError:
-        return BranchChange(branch)  # the move is made, whatever can be read of the way
+    except TrailsError as error:
+        # The branch has moved, so its readers must be notified even without the details.
+        _logger.warning(
+            "can't work out what changed on %s between %s and %s; publishing the move alone: %s",
+            branch,
+            start,
+            end,
+            error.message,
+        )
+        return BranchChange(branch)
 
 
-_SAID_AGAIN: Final = frozenset({"source", "target", "commit", "conflicts", "dry_run", "replayed"})
-"""Of the result of a merge, what need not be kept for a retry."""
+_logger: Final = logging.getLogger("trails")
+_FROM_REQUEST: Final = frozenset({"source", "target", "commit", "conflicts", "dry_run", "replayed"})
+"""Members of a result that a retry knows without the stored outcome."""
 _PLANS: Final = 4
-"""How often a merge is planned without the writer's lock before it is planned under it."""
+"""Attempts to plan outside the writer's lock before planning under it."""
 
 
 def merge(
@@ -74,13 +83,13 @@ def merge(
 ) -> MergeResult:
     """Merge a branch or commit into a branch; with conflicts nothing is written.
 
-    Planned without the writer's lock, which is taken to write the plan if the target is still
-    where it was. After a few rounds the plan is made under the lock, so that it always ends.
+    The merge is planned outside the writer's lock; the lock is taken to write the plan if the
+    target has not moved. After a few attempts it is planned under the lock, so that it ends.
     """
     graph.check_writable()
     task = _Task(graph, asked, actor, call, access)
     if RefResolver(graph, permitting(access, "Change")).has(asked.target):
-        first = task.replayed()  # before the source is looked for: it may be deleted by now
+        first = task.replayed()  # before the source is resolved: it may be deleted by now
         if first is not None:
             return first
     for _ in range(0 if graph.file.in_memory else _PLANS):
@@ -93,7 +102,7 @@ def merge(
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """What a merge would do, and to which states."""
+    """The result of a merge, and the states that it was planned on."""
 
     result: MergeResult
     ours: str
@@ -103,7 +112,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 class _Task:
-    """A merge that one actor asked for."""
+    """One merge request of one actor."""
 
     def __init__(
         self, graph: Graph, asked: MergeRequest, actor: str, call: CallRecord | None, access: Access
@@ -120,18 +129,18 @@ class _Task:
             self._key.request.add(["merge", asked.source, settled, asked.message])
 
     def sides(self) -> tuple[Checkout, Checkout]:
-        """The source and the target, both of which the actor has to see whole."""
+        """The source and the target; both must be fully visible to the actor."""
         graph, asked, access = self._graph, self._asked, self._access
         readable = RefResolver(graph, reader(access))
         theirs = _checkout_of(graph, readable, asked.source)
         into = _into(access, "" if theirs.fixed else asked.source)
-        checkout = RefResolver(graph, into, tells=reader(access)).checkout(asked.target)
+        checkout = RefResolver(graph, into, suggests=reader(access)).checkout(asked.target)
         check_merge_visibility(access, theirs, _branches_of(graph, readable, theirs))
         check_merge_visibility(access, checkout, (checkout.name,))
         return theirs, checkout
 
     def replayed(self) -> MergeResult | None:
-        """What a merge with the same idempotency key did before."""
+        """The result of an earlier merge with the same idempotency key."""
         key = self._key
         first = None if key is None else key.find()
         if key is None or first is None:
@@ -140,7 +149,7 @@ class _Task:
         return _replay(self._asked, first)
 
     def _keep(self, result: MergeResult) -> MergeResult:
-        """Keep the key of a merge that found nothing; called with the writer's lock."""
+        """Keep the key of a merge without changes; called with the writer's lock."""
         if self._key is not None:
             self._key.keep(_kept(result), result.commit)
         return result
@@ -148,7 +157,7 @@ class _Task:
     # --- without the lock ------------------------------------------------------------------
 
     def try_plan(self, checkout: Checkout, theirs: Checkout) -> MergeResult | None:
-        """Plan the merge and do it; None if somebody else wrote in between."""
+        """Plan and do the merge; None if the target moved in between."""
         plan = self._plan(checkout, theirs)
         if self._asked.dry_run or plan.result.outcome == "conflicts":
             return plan.result
@@ -162,7 +171,7 @@ class _Task:
         return self._write(checkout, plan)
 
     def _plan(self, checkout: Checkout, theirs: Checkout) -> _Plan:
-        """Plan the merge on a fixed state of both sides; nobody has to wait meanwhile."""
+        """Plan the merge on a fixed state of both sides, without blocking writers."""
         graph, asked, access = self._graph, self._asked, self._access
         with drafting(graph, checkout, access, self._call) as draft:
             other = draft.read(theirs)
@@ -175,7 +184,7 @@ class _Task:
             return _Plan(found, ours_id, theirs_id, draft.schema, draft.states)
 
     def _move(self, checkout: Checkout, theirs: Checkout, plan: _Plan) -> MergeResult | None:
-        """Move the target to the source; None if either has moved since that was planned."""
+        """Fast-forward the target; None if either side moved since the plan."""
         graph = self._graph
         with graph.writing(self._actor):
             graph.prepare(checkout, settled=False)
@@ -183,11 +192,11 @@ class _Task:
             if moved or not theirs.nodes.known or theirs.nodes.position.commit != plan.theirs:
                 return None
             self._forward(checkout, theirs, plan.result)
-        tell_move(graph, checkout, plan.ours, plan.theirs)
+        publish_move(graph, checkout, plan.ours, plan.theirs)
         return plan.result
 
     def _write(self, checkout: Checkout, plan: _Plan) -> MergeResult | None:
-        """Commit a plan; None if the target has moved since it was made."""
+        """Commit a plan; None if the target moved since the plan."""
         write = self._new_write(checkout, plan.ours)
         try:
             write.begin()
@@ -225,11 +234,11 @@ class _Task:
                 self._keep(easy)
         if easy is not None:
             if moves:
-                tell_move(graph, checkout, ours_id, theirs_id)
+                publish_move(graph, checkout, ours_id, theirs_id)
             return easy
         write = self._new_write(checkout, asked.expected_head)
         write.begin()
-        if write.replayed is not None:  # by a retry that ran beside this one
+        if write.replayed is not None:  # by a concurrent retry
             return self._finished(write, _replay(asked, write.replayed), theirs_id)
         try:
             theirs_id = theirs.nodes.position.commit
@@ -251,7 +260,7 @@ class _Task:
             raise head_moved(target, str(expected), head)
 
     def _without_commit(self, checkout: Checkout, theirs: Checkout) -> MergeResult | None:
-        """The result where no commit is needed; None where one is."""
+        """The result if no commit is needed, else None."""
         graph, asked = self._graph, self._asked
         source, target, dry_run = asked.source, asked.target, asked.dry_run
         ours_id, theirs_id = checkout.nodes.position.commit, theirs.nodes.position.commit
@@ -266,9 +275,9 @@ class _Task:
         return MergeResult("fast_forward", source, target, theirs_id, (), *counts, dry_run=dry_run)
 
     def _breaks_rules(self, checkout: Checkout, theirs: Checkout) -> bool:
-        """Whether the source breaks a rule that came on the way from the target to it.
+        """Whether the source violates a rule that was added between target and source.
 
-        Then it can't be moved to as it is: the violations are conflicts of a merge.
+        Then a fast-forward is not possible: the violations are conflicts of a merge.
         """
         graph = self._graph
         path = graph.ancestry.path(checkout.nodes.position.commit, theirs.nodes.position.commit)
@@ -278,7 +287,7 @@ class _Task:
             return bool(since) and any(broken_rules(theirs.nodes, db, theirs.compiled, since))
 
     def _forward(self, checkout: Checkout, theirs: Checkout, result: MergeResult) -> None:
-        """Move the target to where the source is; called with the writer's lock."""
+        """Move the target to the source's commit; called with the writer's lock."""
         graph = self._graph
         ours_id, theirs_id = graph.log_head(checkout.name).commit, theirs.nodes.position.commit
         move = Move(checkout.name, "fast_forward", theirs_id, ours_id, self._actor, now())
@@ -309,13 +318,13 @@ class _Task:
 
 
 def _kept(result: MergeResult) -> dict[str, object]:
-    """What a retry answers beside the commit, and beside what it says itself."""
+    """The part of a result that is stored for a retry."""
     members = msgspec.structs.asdict(result)
-    return {name: members[name] for name in members if name not in _SAID_AGAIN}
+    return {name: members[name] for name in members if name not in _FROM_REQUEST}
 
 
 def _replay(asked: MergeRequest, first: KeyedOutcome) -> MergeResult:
-    """What came of the first merge with this key."""
+    """The result of the first merge with this key."""
     members = {
         "outcome": "merged",
         **first.result,
@@ -335,14 +344,14 @@ def _checkout_of(graph: Graph, refs: RefResolver, source: str) -> Checkout:
 
 
 def _branches_of(graph: Graph, refs: RefResolver, checkout: Checkout) -> tuple[str, ...]:
-    """Where it is decided what is seen of a branch or commit."""
+    """The branches that decide what is visible of a checkout."""
     if not checkout.fixed:
         return (checkout.name,)
     return tuple(refs.branches_of(graph.ancestry.commit(checkout.head.commit)))
 
 
 def _into(access: Access, source: str) -> Permits | None:
-    """Into which branches an actor may merge; ``source`` is empty for a bare commit."""
+    """The branches that an actor may merge into; ``source`` is empty for a commit."""
     if access is OPEN:
         return None
     return lambda branch: (

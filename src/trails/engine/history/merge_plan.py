@@ -1,8 +1,8 @@
-"""One merge that needs a commit: two states and two schemas put together, and their conflicts.
+"""Work out one merge commit: the merged schema, the merged nodes, and the conflicts.
 
-First the types are merged, then the nodes field by field; then the rules are checked on what
-came of it. What needs a decision is settled as resolutions say. Where one is missing, the merge
-goes on with a side that works, so that it can suggest resolutions which settle everything.
+First the types are merged, then the nodes field by field, then the rules are checked on the
+result. Resolutions settle conflicts. If one is missing, the merge continues with a side that
+works, so that it can suggest resolutions for everything at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trails.engine.schema.rule_check import broken_around, broken_rules
 from trails.engine.validation.rules import RuleError
 from trails.engine.validation.validate import size_error, size_of
 from trails.engine.visibility.access import Access, check_types
-from trails.engine.write.edits import change_types, judge
+from trails.engine.write.edits import change_types, check_states
 from trails.engine.write.pending import DraftWrite
 from trails.engine.write.write import Write
 from trails.errors import (
@@ -55,13 +55,13 @@ from trails.views.nodes.index import Replacement
 from trails.views.nodes.rows import handle_key, slot_name
 
 _ROUNDS: Final = 20
-"""Resolutions may bring about new conflicts, which others resolve; so often at most."""
+"""Rounds of resolving, since a resolution can cause new conflicts."""
 _SIDES: Final[tuple[Side, ...]] = ("ours", "theirs")
 States = dict[str, NodeState | None]
 
 
 class Merging:
-    """One merge inside its write, or inside a draft of it."""
+    """One merge inside a write or a draft."""
 
     def __init__(
         self,
@@ -77,20 +77,20 @@ class Merging:
         self._ours, self._theirs = write.checkout, theirs
         self._mine, self._other = write.checkout.schema, theirs.schema
         self._merged = self._mine
-        """The types of both sides together."""
+        """The merged types."""
         self._former: Schema | None = None
-        """The types that the target has had, where the merge gives it others."""
+        """The target's types before the merge, if the merge changes them."""
         self._asked = asked
         self._taken: list[tuple[list[str], str, Side]] = []
-        """Fields, with the types that have them, whose values one side gives."""
+        """(type, field) whose values come from one side."""
         self._used: set[str] = set()
         self._conflicts: dict[str, Conflict] = {}
         self._suggested: dict[str, Side] = {}
         self._supposing = False
-        """Whether a decision is missing, so that all that follows is a suggestion."""
+        """Whether a resolution is missing, so that everything after it is a suggestion."""
 
     def run(self) -> MergeResult:
-        """Put everything together in the write's transaction."""
+        """Merge everything in the write's transaction."""
         self._check_names()
         graph = self._graph
         ours, theirs = self._ours.nodes.position.commit, self._theirs.nodes.position.commit
@@ -135,7 +135,7 @@ class Merging:
     # --- decisions -------------------------------------------------------------------------
 
     def _check_names(self) -> None:
-        """Refuse what can't be the id of a conflict; conflicts that do not arise are allowed."""
+        """Refuse malformed conflict ids; ids of conflicts that do not arise are allowed."""
         kinds = get_args(ConflictKind)
         for identifier in self._asked.resolutions:
             if identifier.partition(":")[0] not in kinds:
@@ -154,7 +154,7 @@ class Merging:
         return found
 
     def _side(self, identifier: str) -> Side | None:
-        """Which side settles a conflict that no value can settle."""
+        """The side that settles a conflict, for conflicts that take no value."""
         found = self._resolution(identifier)
         if found is None:
             return None
@@ -163,7 +163,7 @@ class Merging:
         return found.take
 
     def _list(self, conflict: Conflict) -> None:
-        """A conflict without a resolution; what follows from another is only suggested."""
+        """Record a conflict without a resolution; consequences of another are only suggested."""
         if not self._supposing:
             self._conflicts.setdefault(conflict.id, conflict)
         self._suggested.setdefault(conflict.id, "ours")
@@ -188,7 +188,7 @@ class Merging:
         self._supposing = bool(torn)
 
     def _settle_schemas(self, states: States) -> None:
-        """Let a side decide where the merged types can't hold what is there."""
+        """Take one side's declarations if the merged types can't hold the data."""
         for _ in range(_ROUNDS):
             lost = sorted(set(self._lost(states)))
             if not lost:
@@ -209,7 +209,7 @@ class Merging:
                 self._take(states, owner, field, side)
 
     def _fill_defaults(self, states: States) -> None:
-        """Give nodes the defaults of fields that have to have a value in the merged types."""
+        """Fill fields that are required in the merged types with their defaults."""
         if self._mine.digest == self._other.digest:
             return
         self._merged = without_idle_rules(self._merged)
@@ -235,7 +235,7 @@ class Merging:
         return [each for each in self._conflicts.values() if each.kind == kind]
 
     def _lost(self, states: Mapping[str, NodeState | None]) -> Iterator[tuple[str, str]]:
-        """(type, field) of values, or types of nodes, that the merged types could not read."""
+        """(type, field) of values, and types of nodes, that the merged types can't read."""
         mine, other = (self._changed(schema) for schema in (self._mine, self._other))
         for handle, state in states.items():
             if state is None:
@@ -259,7 +259,7 @@ class Merging:
                         yield self._owner(type_name, name), name
 
     def _changed(self, schema: Schema) -> dict[str, set[str]]:
-        """Type → the fields of a side that the merged types read differently."""
+        """Type → fields of a side that the merged types read differently."""
         found = {
             each.name: {field for field, _ in changed_reading(schema, self._merged, each.name)}
             for each in schema.types
@@ -332,7 +332,7 @@ class Merging:
     # --- fields ----------------------------------------------------------------------------
 
     def _edited(self, merged: Merge) -> States:
-        """The nodes as they shall be; what clashes stays ours unless a resolution says else."""
+        """The merged nodes; clashes keep our side unless a resolution decides otherwise."""
         wanted = [handle for handle, edit in merged.edits.items() if edit.whole == "take"]
         wanted += [clash.handle for clash in merged.clashes]
         other = self._theirs_now(wanted)
@@ -343,7 +343,7 @@ class Merging:
         unreadable = (self._changed(self._mine), self._changed(self._other))
         for clash in merged.clashes:
             type_name = clash.handle.partition("/")[0]
-            # A field that the types do not agree upon is decided with them.
+            # A field with conflicting declarations is decided with its type.
             if clash.field and any(clash.field in each.get(type_name, ()) for each in unreadable):
                 continue
             self._settle_clash(clash, states, other)
@@ -363,7 +363,7 @@ class Merging:
             current = states.get(handle, before)
             states[handle] = self._with(current, handle, clash.field, resolution.value)
         elif resolution.take == "theirs" and (current := states.get(handle, before)) is not None:
-            # What breaks a rule of the other side is a conflict like any other.
+            # A value that violates a rule of the other side is a normal conflict.
             values = {name: each for name, each in current.values.items() if name != clash.field}
             if clash.theirs is not None:
                 values[clash.field] = clash.theirs
@@ -424,7 +424,7 @@ class Merging:
     # --- rules -----------------------------------------------------------------------------
 
     def _settle(self, states: States) -> tuple[int, int, int]:
-        """Put the nodes, and settle the rules that they break as resolutions say."""
+        """Put the nodes and settle violated rules by the resolutions."""
         left: list[RuleError] = []
         for _ in range(_ROUNDS):
             left = list(self._violations(states))
@@ -436,7 +436,7 @@ class Merging:
             if not again:
                 break
         counts = _count(self._ours_before(list(states)), states)
-        # What no resolution has mended, though one may have been given.
+        # Violations that remain, even if a resolution was given.
         for violation in left:
             self._list(self._of_violation(violation))
         if self._conflicts:
@@ -445,7 +445,7 @@ class Merging:
         return counts
 
     def _suppose(self, states: States, left: list[RuleError]) -> None:
-        """Settle all that is left, and what that brings about, and suggest how."""
+        """Settle everything that is left, with its consequences, and suggest how."""
         known, begun = dict(self._suggested), dict(states)
         for violation in left:
             known.pop(violation_id(violation), None)
@@ -460,7 +460,7 @@ class Merging:
         self._suggested = {}
 
     def _settles(self, states: States, left: list[RuleError], preferred: tuple[Side, ...]) -> bool:
-        """Whether everything is settled by taking one side where it helps, and else the other."""
+        """Whether everything is settled by preferring one side, else the other."""
         tried: dict[str, list[Side]] = {}
         for _ in range(_ROUNDS):
             for violation in left:
@@ -479,8 +479,8 @@ class Merging:
         return False
 
     def _violations(self, states: Mapping[str, NodeState | None]) -> Iterator[RuleError]:
-        """What the merged nodes break, and what the others do under rules that are new to them."""
-        found = {violation_id(each): each for each in judge(self._write.nodes, states)}
+        """Violations of the merged nodes, and of other nodes under rules that are new to them."""
+        found = {violation_id(each): each for each in check_states(self._write.nodes, states)}
         ours, db = self._ours, self._write.nodes.db
         if self._former is not None:
             for each in broken_rules(ours.nodes, db, ours.compiled, [self._former]):
@@ -488,7 +488,7 @@ class Merging:
         yield from found.values()
 
     def _resolve(self, states: States, violation: RuleError, resolution: Resolution) -> bool:
-        """Change the nodes of a violation as asked; whether that changed anything."""
+        """Apply a resolution to the nodes of a violation; return whether anything changed."""
         if resolution.take == "value":
             identifier = violation_id(violation)
             field = _last_name(violation.field)
@@ -518,7 +518,7 @@ class Merging:
     def _fitted(
         self, handle: str, state: NodeState | None, changed: Mapping[str, set[str]]
     ) -> NodeState | None:
-        """A side's node without what the merged types can't read of it.
+        """A side's node without the values that the merged types can't read.
 
         What was taken from one side with its declaration is taken for every node.
         """
@@ -536,14 +536,14 @@ class Merging:
         return self._with_defaults(NodeState(state.type, state.id, values))
 
     def _edges(self, violation: RuleError) -> list[str]:
-        """The edges that a node has of a type, on either side or now."""
+        """The edges of a type that a node has on either side or now."""
         slot, side = slot_name(violation.edge, (violation.field,)), violation.field
         key, db = handle_key(violation.nodes[0]), self._write.nodes.db
         found = [
             *self._ours.nodes.holders(db, slot, key),
             *self._theirs.nodes.holders(db, slot, key),
         ]
-        for handle, before, _ in self._write.nodes.touches.differences():
+        for handle, before, _ in self._write.nodes.edits.differences():
             if before is None or before.values.get(side) != violation.nodes[0]:
                 continue
             if self._mine.is_a(before.type, violation.edge):
@@ -574,7 +574,7 @@ class Merging:
         )
 
     def _takes_value(self, violation: RuleError) -> bool:
-        """Whether another value of one field can settle a violation."""
+        """Whether a different value of one field can settle a violation."""
         field, type_name = _last_name(violation.field), violation.nodes[0].partition("/")[0]
         declared = self._merged.by_name.get(type_name)
         if violation.edge or declared is None or field not in declared.by_name:
@@ -584,7 +584,7 @@ class Merging:
         return not declared.by_name[field].key
 
     def _sides_that_mend(self, violation: RuleError) -> tuple[Side, ...]:
-        """The sides whose nodes do not break the rule; tried, and undone again."""
+        """The sides whose nodes satisfy the rule; tried out and undone."""
         return tuple(side for side in _SIDES if self._mends(violation, side))
 
     def _mends(self, violation: RuleError, side: Side) -> bool:
@@ -608,7 +608,7 @@ class Merging:
         return False
 
     def _try(self, states: Mapping[str, NodeState | None]) -> None:
-        """Put nodes into the index alone; the write of a merge with conflicts is given up."""
+        """Put nodes into the index only; a merge with conflicts is rolled back anyway."""
         nodes = self._write.nodes
         stored = nodes.index.find_all(nodes.db, list(states))
         for handle, state in states.items():
@@ -632,14 +632,14 @@ class Merging:
         return self._states(self._theirs, handles)
 
     def _ours_before(self, handles: list[str]) -> States:
-        """Nodes as they were before this write, which its own index no longer shows."""
+        """The state of nodes before this write."""
         now_there = self._states(self._ours, handles)
-        touches = self._write.nodes.touches
-        return {handle: touches.before(handle, now_there[handle]) for handle in handles}
+        edits = self._write.nodes.edits
+        return {handle: edits.before(handle, now_there[handle]) for handle in handles}
 
 
 def _is_same(one: RuleError, two: RuleError) -> bool:
-    """Whether two violations are of one rule, and of nodes that they share."""
+    """Whether two violations are of the same rule and share nodes."""
     rules = [(each.code, each.edge, _last_name(each.field)) for each in (one, two)]
     if rules[0] != rules[1] or not {*one.nodes} & {*two.nodes}:
         return False

@@ -1,16 +1,12 @@
-"""Three ways: what two sides did since a common state, put together field by field.
+"""Three-way merge of nodes, field by field.
 
-Pure: it works on net changes alone. A field that one side changed is taken from that
-side; one that both changed to different values is a conflict, and so is a node that one
-side deleted and the other changed. The members of a set are decided one by one and never
-conflict. After criss-cross merges there are several common states; they are merged first,
-and what they can't agree upon is *torn*: any difference there is a conflict.
+Pure: it works on net changes alone. A field that one side changed is taken from that side; a field
+that both changed to different values is a conflict, and so is a node that one side deleted and
+the other changed. Members of a set are decided one by one and never conflict.
 
-The common state of several merge bases: they are merged first, then stand for one.
-
-After criss-cross merges two sides have several newest common commits. Only nodes on which
-these differ matter, so whole nodes are looked at here, and few of them. What the bases
-can't agree upon is *torn*: it equals nothing, so that any difference there is a conflict.
+After criss-cross merges two sides have several newest common commits. ``common_state`` merges
+those first. What they do not agree on is *torn*: it equals nothing, so that any difference there
+is a conflict. Only nodes in which they differ are read.
 """
 
 from __future__ import annotations
@@ -28,36 +24,36 @@ from trails.model.types import Schema
 
 
 class Edit(msgspec.Struct):
-    """What our side's node needs to become the merged one."""
+    """The change from our node to the merged one."""
 
     whole: Literal["", "take", "delete"] = ""
-    """Take their node as it is, or delete ours."""
+    """Take their node unchanged, or delete ours."""
     values: dict[str, tuple[object, object]] = msgspec.field(default_factory=dict)
     """Field → (ours, merged)."""
     members: dict[str, dict[object, bool]] = msgspec.field(default_factory=dict)
 
 
 class Clash(msgspec.Struct, frozen=True):
-    """A place that both sides changed."""
+    """A field or node that both sides changed."""
 
     kind: ConflictKind
     handle: str
     field: str
-    """Empty where the whole node is meant."""
+    """Empty for the whole node."""
     base: object = None
     ours: object = None
     theirs: object = None
 
 
 class Base(msgspec.Struct):
-    """The common state, as changes of one commit's state, and where it is torn."""
+    """The common state as changes to one commit's state, with its torn parts."""
 
     net: Net = msgspec.field(default_factory=dict)
     torn: set[tuple[str, str]] = msgspec.field(default_factory=set)
 
 
 class Merge(msgspec.Struct):
-    """The outcome: edits of our side, and clashes."""
+    """The result: edits of our side, and clashes."""
 
     edits: dict[str, Edit] = msgspec.field(default_factory=dict)
     clashes: list[Clash] = msgspec.field(default_factory=list)
@@ -67,7 +63,7 @@ _NOTHING = NodeNet()
 
 
 def three_way(base: Base, ours: Net, theirs: Net) -> Merge:
-    """Put both sides together; all changes are seen from the same commit."""
+    """Merge both sides; all changes start from the same commit."""
     merge = Merge()
     for handle in sorted({*theirs, *base.net, *(handle for handle, _ in base.torn)}):
         node = _Node(handle, base, ours, theirs)
@@ -81,7 +77,7 @@ class _Node:
     def __init__(self, handle: str, base: Base, ours: Net, theirs: Net) -> None:
         self.handle = handle
         self._torn = base.torn
-        self._base = base.net.get(handle) or NodeNet()  # told apart from the sides
+        self._base = base.net.get(handle) or NodeNet()  # must be a different object than the sides
         self._ours = ours.get(handle, _NOTHING)
         self._theirs = theirs.get(handle, _NOTHING)
         self._all = (self._ours, self._theirs, self._base)

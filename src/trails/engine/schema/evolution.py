@@ -1,4 +1,8 @@
-"""Take over a schema: compare it with the stored one, and commit the difference."""
+"""Change the types of a branch: compare the declared schema with the stored one, commit the change.
+
+A change is refused if the stored data does not fit it. Fields that become required are filled
+with their default first.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +27,14 @@ from trails.model.history import GENESIS
 from trails.model.types import Schema
 
 _PATIENCE = 10
-"""How many times longer than it took types are not tried again that did not fit a branch."""
+"""After a misfit, wait this many times the duration of the attempt before the next one."""
 
 
 def adopt_schema(graph: Graph, schema: Schema, *, apply: bool) -> None:
-    """Use ``schema`` from now on; a difference is applied as a commit, or refused.
+    """Make ``schema`` the schema of main; a difference is committed, or refused.
 
-    On a graph without data any schema fits. A new graph takes its first schema even
-    where ``apply`` is false, because there is nothing to protect yet.
+    Any schema fits a graph without data. A new graph takes its first schema even if ``apply`` is
+    false, because it has no data to protect.
     """
     checkout = graph.main
     old = checkout.schema
@@ -54,11 +58,11 @@ def adopt_schema(graph: Graph, schema: Schema, *, apply: bool) -> None:
 
 
 def adopt_on_branch(graph: Graph, checkout: Checkout, schema: Schema) -> None:
-    """Before a branch is written with declared types: take over those that ``main`` has.
+    """Before a write with declared types: give a branch the types of ``main``.
 
-    A branch that left ``main`` before its types changed would else refuse what the
-    declarations allow. Other differences wait for a merge or a migration. Where the data of
-    the branch does not fit, this raises SchemaMismatchError, and the branch keeps its types.
+    A branch from before a change of types would otherwise refuse what the declarations allow.
+    Other differences wait for a merge or a migration. If the data of the branch does not fit,
+    this raises SchemaMismatchError, and the branch keeps its types.
     """
     if checkout is graph.main or checkout.fixed or checkout.schema.digest == schema.digest:
         return
@@ -70,7 +74,7 @@ def adopt_on_branch(graph: Graph, checkout: Checkout, schema: Schema) -> None:
         try:
             apply_schema(graph, checkout, schema)
         except SchemaMismatchError as error:
-            # Looking at all the data again with every write would take most of the time.
+            # Checking all the data again with every write would take most of the time.
             until = monotonic() + _PATIENCE * (monotonic() - started)
             checkout.misfit = Misfit(schema.digest, error.message, until)
             raise
@@ -78,7 +82,7 @@ def adopt_on_branch(graph: Graph, checkout: Checkout, schema: Schema) -> None:
 
 
 def apply_schema(graph: Graph, checkout: Checkout, schema: Schema) -> None:
-    """Give a branch other types, in a commit of its own, if its data fits them."""
+    """Change the types of a branch in a separate commit, if its data fits them."""
     write = Write(graph, checkout, actor=ACTOR, message=told_change(checkout.schema, schema))
     write.begin()
     try:
@@ -90,9 +94,9 @@ def apply_schema(graph: Graph, checkout: Checkout, schema: Schema) -> None:
 
 
 def _change(graph: Graph, write: Write, schema: Schema) -> None:
-    """Take over a schema inside a write, if every rule of it holds.
+    """Change the types inside a write, if the data satisfies every rule.
 
-    Nodes without a value for a field that has to have one get the field's default first.
+    Nodes without a value for a required field get its default first.
     """
     checkout = write.checkout
     old = checkout.schema

@@ -1,7 +1,8 @@
-"""Schemas merge type by type; a type that both sides changed in different ways is torn.
+"""Merge two schemas type by type.
 
-A side settles what is torn. Some declarations need others: what one side removed and the
-other's types need is kept, and inherited fields follow those of the parent.
+A type that both sides changed in different ways is *torn*: it is a conflict that a resolution
+settles by taking one side. Types that one side removed and the other still needs are kept, and
+inherited fields follow those of the parent.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _with_field(
 
 
 def _without_groups(declared: TypeDescriptor) -> TypeDescriptor:
-    """A type without the groups that name fields which it has not."""
+    """A type without the groups that name missing fields."""
     known = {each.name for each in declared.fields}
     unique, index = (
         tuple(group for group in groups if known.issuperset(group))
@@ -108,7 +109,7 @@ def complete(
     ours: Schema,
     theirs: Schema,
 ) -> Schema:
-    """A schema of these types, of the types that they need, and of inherited fields."""
+    """A schema of these types, the types they need, and inherited fields."""
     found = {each.name: each for each in types}
     pending = [*found.values()]
     while pending:
@@ -123,9 +124,9 @@ def complete(
 
 
 def without_idle_rules(schema: Schema) -> Schema:
-    """A schema whose shapes have no rules for fields that their types do not have.
+    """A schema without shape rules for fields that the types do not have.
 
-    One side may give a shape a rule for a field that the other side dropped.
+    One side can add a rule for a field that the other side removed.
     """
     shapes = (
         msgspec.structs.replace(
@@ -142,7 +143,7 @@ def without_idle_rules(schema: Schema) -> Schema:
 
 
 def _needs(declared: TypeDescriptor) -> Iterator[str]:
-    """The types that a type names."""
+    """The types that a type refers to."""
     if declared.extends is not None:
         yield declared.extends
     for field in declared.fields:
@@ -159,7 +160,7 @@ def _inherit(
     done: dict[str, TypeDescriptor],
     sides: tuple[Schema, Schema],
 ) -> TypeDescriptor:
-    """A type with the fields and groups that its parent has in the end."""
+    """A type with the fields and groups of its merged parent."""
     if name in done:
         return done[name]
     declared = done[name] = found[name]
@@ -193,7 +194,7 @@ def _groups(
     parents: tuple[tuple[str, ...], ...],
     before: list[tuple[tuple[str, ...], ...]],
 ) -> tuple[tuple[str, ...], ...]:
-    """Groups of a type with those that its parent has now, and without those that it had."""
+    """The groups of a type, with the parent's old groups replaced by its new ones."""
     if set(parents) <= set(own) and not (set(own) - set(parents)) & set().union(*before):
         return own
     return (*parents, *(each for each in own if not any(each in groups for groups in before)))

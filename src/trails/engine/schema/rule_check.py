@@ -1,8 +1,8 @@
-"""Check rules on a whole branch: each node's own, and those between nodes.
+"""Check rules on the stored data of a branch: each node's own, and those between nodes.
 
-A write checks what it changes. Where the rules change and the data does not, everything that
-a new rule is about has to be looked at; so it is when a graph is verified. Nodes are streamed,
-and rules between nodes are decided by the node index: memory is spent on what is reported.
+A write checks only what it changes. Here everything is checked that a new rule applies to, when
+a schema changes or a graph is verified. Nodes are streamed and the node index decides the rules
+between them, so memory grows only with the number of violations.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def broken_rules(
     compiled: CompiledSchema,
     since: Sequence[Schema] | None = None,
 ) -> Iterator[RuleError]:
-    """Every violation among the nodes of a branch, under the types that its index follows.
+    """Every violation among the nodes of a branch, under the types of its index.
 
-    With ``since``, only rules that one of these schemas did not have are checked.
+    With ``since``, only rules that are missing in one of these schemas are checked.
     """
     schema = compiled.schema
     rules = _rules_since(schema, since)
@@ -70,7 +70,7 @@ def broken_rules(
 def broken_around(
     nodes: NodeIndex, db: sqlite3.Connection, compiled: CompiledSchema, handles: Sequence[str]
 ) -> Iterator[RuleError]:
-    """Every violation in which some nodes take part: of their own rules, and as one of several."""
+    """Every violation that involves some nodes: of their own rules, and of those between nodes."""
     schema, book = compiled.schema, compiled.rules
     ends: set[tuple[str, str, str]] = set()
     for stored in nodes.find_all(db, handles).values():
@@ -116,9 +116,9 @@ def broken_since(
     compiled: CompiledSchema,
     handles: Sequence[str],
 ) -> Iterator[RuleError]:
-    """Violations in a state that another one, with the same types, does not have.
+    """Violations of a state that an earlier state with the same types does not have.
 
-    All nodes in which the two differ are among ``handles``.
+    ``handles`` contains every node in which the two states differ.
     """
     rules = Rules(compiled.rules, nodes, db)
     before, after = earlier.find_all(db, handles), nodes.find_all(db, handles)
@@ -134,7 +134,7 @@ def broken_since(
 
 
 def group_violations(violations: Iterable[RuleError]) -> list[BrokenRule]:
-    """Violations by the rule that they break, in the order of their first one."""
+    """Group violations by rule, in the order of the first one."""
     found: dict[tuple[str, str, str, str], BrokenRule] = {}
     for each in violations:
         name = each.nodes[0].partition("/")[0]
@@ -150,18 +150,18 @@ def group_violations(violations: Iterable[RuleError]) -> list[BrokenRule]:
 
 
 class _Rules(msgspec.Struct):
-    """The rules of a schema by sort, each with what it says."""
+    """The rules of a schema by category, each with its definition."""
 
     own: dict[str, object] = msgspec.field(default_factory=dict)
-    """Type → what its nodes' own values must be."""
+    """Type → the rules for its own values."""
     references: dict[tuple[str, str], tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """(type, reference field) → the types that it may lead to."""
+    """(type, reference field) → the allowed target types."""
     unique: dict[tuple[str, str], tuple[str, ...]] = msgspec.field(default_factory=dict)
     """(type, slot) → the fields that are unique together."""
     ends: dict[tuple[str, str], tuple[tuple[str, ...], _Limits]] = msgspec.field(
         default_factory=dict
     )
-    """(edge type, side) → the types at that end, and how many edges each of them may have."""
+    """(edge type, side) → the types at that end, and the limits of edges per node."""
 
 
 def _rules(schema: Schema) -> _Rules:
@@ -185,7 +185,7 @@ def _rules(schema: Schema) -> _Rules:
 
 
 def _rules_since(schema: Schema, since: Sequence[Schema] | None) -> _Rules:
-    """The rules of a schema; of those, the ones that some earlier schema did not have."""
+    """The rules of a schema; with ``since``, those that one of the earlier schemas lacks."""
     found = _rules(schema)
     if since is None:
         return found
@@ -206,7 +206,7 @@ def _new(rules: dict[K, V], known: Iterable[Mapping[K, V]]) -> dict[K, V]:
     }
 
 
-# --- one rule after the other -----------------------------------------------------------
+# --- checks by category ----------------------------------------------------------------
 
 
 def _own(compiled: CompiledSchema, page: Iterable[Stored]) -> Iterator[RuleError]:

@@ -1,12 +1,10 @@
-"""Arguments as they come, in JSON, made into what a function takes.
+"""Check the JSON arguments of a call and turn them into what the function takes.
 
-Compiled once for each capability or stored query of a registry snapshot; a call
-only runs the checks. All violations of all parameters are found at once.
+Compiled once for each capability or stored query of a registry snapshot; a call only runs the
+checks. All violations of all parameters are reported at once.
 
-Judge a call by the policy rules that its capability names, once its arguments are good.
-
-A rule reads what its caller may read, and writes nothing. It permits by ``True`` alone:
-whatever else it does, also when it fails, the call is denied.
+``check_rules`` then applies the policy rules of the capability. A rule reads what its caller may
+read and writes nothing. Only ``True`` permits the call; an error in a rule denies it.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from trails.projections.tools import params_field
 from trails.registry.registry import Declared, Registry
 
 _context: ContextVar[GraphContext] = ContextVar("trails_arguments")
-"""Where references are looked up while arguments are checked."""
+"""The context in which references are resolved while arguments are checked."""
 
 Special = Callable[[ValueType], Mapping[str, Coerce]]
 """The coercers of the kinds that need more than a value: references, objects."""
@@ -68,7 +66,7 @@ class Arguments:
     ) -> dict[str, object]:
         """The values by parameter name, or ValidationError with everything that is wrong.
 
-        ``beside`` are names that are taken as well, but by somebody else.
+        ``beside`` are further accepted names, which another reader handles.
         """
         errors: list[FieldError] = []
         if self._looks_up:
@@ -114,8 +112,8 @@ class Arguments:
             if name not in self.names:
                 path = f"{self._prefix}{str(name)[:100]}"
                 hint = suggest(str(name), known) if known else "it has none"
-                told = f"{path} is not a parameter of {self._owner}; {hint}"
-                yield FieldError(path, "unknown_field", told, showable(value))
+                message = f"{path} is not a parameter of {self._owner}; {hint}"
+                yield FieldError(path, "unknown_field", message, showable(value))
 
 
 class ArgumentChecks:
@@ -166,7 +164,7 @@ class ArgumentChecks:
         return build
 
     def _fields_of(self, target: str) -> Arguments:
-        """The check of a type's fields; made when first used, for a type may hold itself."""
+        """The check of a type's fields; made on first use, because types can be recursive."""
         found = self._objects.get(target)
         if found is None:
             declared = self._declared
@@ -181,7 +179,7 @@ _checks: Final[WeakKeyDictionary[Registry | Declared, ArgumentChecks]] = WeakKey
 
 
 def checks_of(registry: Registry, declared: Registry | Declared | None = None) -> ArgumentChecks:
-    """The compiled checks of a registry snapshot, or of what is seen of it."""
+    """The compiled checks of a registry snapshot, or of its visible part."""
     key = declared or registry
     found = _checks.get(key)
     if found is None:
@@ -190,7 +188,7 @@ def checks_of(registry: Registry, declared: Registry | Declared | None = None) -
 
 
 def named(wanted: ValueType) -> Mapping[str, Coerce]:
-    """References as the IRIs of nodes that exist."""
+    """Coercers that turn references into the IRIs of existing nodes."""
 
     def coerce(value: object) -> object:
         return Iri(_context.get().kg.iri(_resolve(value, wanted).handle))
@@ -199,12 +197,12 @@ def named(wanted: ValueType) -> Mapping[str, Coerce]:
 
 
 def _loader(wanted: ValueType) -> Coerce:
-    """The instance that a reference means."""
+    """The instance that a reference names."""
     return lambda value: _context.get().hydrate(_resolve(value, wanted))
 
 
 def _resolve(value: object, wanted: ValueType) -> NodeState:
-    """The node that an argument means: a text in JSON, or an instance that a program gives."""
+    """The node that an argument names: a string from JSON, or an instance from a program."""
     given = getattr(value, "handle", None) if hasattr(value, "__trails__") else value
     if not isinstance(given, str):
         raise KindError
@@ -237,9 +235,9 @@ def _apply(
     if said is True:
         return
     if said is False:
-        raise _denied(called, rule, "it does not permit these arguments")
+        raise _denied(called, rule, "these arguments are not permitted")
     if isinstance(said, str):
-        raise _denied(called, rule, said or "it does not permit these arguments")
+        raise _denied(called, rule, said or "these arguments are not permitted")
     raise _undecided(
         called,
         rule,

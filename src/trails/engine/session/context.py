@@ -1,4 +1,4 @@
-"""The Context that capabilities are handed: an actor on a branch or snapshot of a graph."""
+"""The context that capabilities receive: one actor on a branch or snapshot of a graph."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trails.registry.registry import Declared, Registry, visible_declarations
 
 
 class GraphContext:
-    """One actor's view of one line, with the registry that was current when it began."""
+    """One actor on one checkout, with the registry snapshot from its creation."""
 
     def __init__(
         self,
@@ -39,21 +39,21 @@ class GraphContext:
         self._classes = registry.classes
         self.actor = actor
         self.call = call
-        """The call that this is for; its commits name it."""
+        """The current call; its commits refer to it."""
         self.access = access
-        """What the actor may do."""
+        """The permissions of the actor."""
         self.branches = branches or (checkout.name,)
-        """Where its sight is decided: the branch, or those that contain the snapshot."""
-        # A cached property would take a lock at its first use, which is at every call.
+        """The branches that decide what is visible: this one, or those with the snapshot."""
+        # Not a cached property: that takes a lock on first use, which is in every call.
         self._declared: Registry | Declared | None = registry if access is OPEN else None
         self.graph = graph.name
         self.names = graph.names
-        """How its IRIs are spelled."""
+        """The IRIs of the graph."""
         self.activities = graph.activities
 
     @cached_property
     def kg(self) -> GraphSession:
-        """The graph itself."""
+        """The graph as the actor sees it."""
         return GraphSession(
             self._graph,
             self.checkout,
@@ -66,12 +66,12 @@ class GraphContext:
 
     @property
     def visibility(self) -> Visibility:
-        """What the actor sees of the types here."""
+        """The visible part of the types."""
         return self.kg.visibility
 
     @property
     def declared(self) -> Registry | Declared:
-        """The declarations of the registry, as far as the actor sees them."""
+        """The visible declarations of the registry."""
         found = self._declared
         if found is None:
             visibility = self.access.visibility(self.registry.schema, self.branches)
@@ -85,18 +85,18 @@ class GraphContext:
 
     @property
     def shown(self) -> Declared | None:
-        """What results may show of instances; None where that is everything."""
+        """What results may show of instances; None means everything."""
         found = self._declared or self.declared
         return found if isinstance(found, Declared) else None
 
     @property
     def branch(self) -> str:
-        """The branch; empty at a past commit."""
+        """The branch; empty for a snapshot."""
         return "" if self.checkout.fixed else self.checkout.name
 
     @property
     def snapshot(self) -> str | None:
-        """The past commit, or None on a branch."""
+        """The commit of a snapshot; None on a branch."""
         return self.checkout.name.removeprefix(SNAPSHOT) if self.checkout.fixed else None
 
     def for_call(self, call: CallRecord) -> GraphContext:
@@ -112,7 +112,7 @@ class GraphContext:
         )
 
     def spend(self, **amounts: float) -> None:
-        """Tell what this call has used of something that only its author can count."""
+        """Report the cost of this call in a measure that only its author can count."""
         if self.call is not None:
             spent = self.call.spent = self.call.spent or {}
             for name, amount in amounts.items():
@@ -124,7 +124,7 @@ class GraphContext:
         return loaded(cls, self, row.id, row.values)
 
     def reference(self, handle: str) -> Node:
-        """An instance that stands for a node and loads it when asked."""
+        """A lazy instance, which loads its node on first access."""
         type_name, identifier = split_handle(handle)
         return blank(self._class_of(type_name), self, identifier, handle)
 
@@ -139,7 +139,7 @@ class GraphContext:
 def recording(
     ctx: GraphContext, name: str, kind: str, *, reads: bool = False
 ) -> Iterator[GraphContext]:
-    """A context for one call, which leaves an activity in the log, whatever its outcome.
+    """A context for one call, which records an activity for every outcome.
 
     Work on behalf of a call that is under way belongs to that call and leaves none.
     """

@@ -1,9 +1,9 @@
-"""Costs: what calls of a capability were estimated to take, and what they took.
+"""Estimated and measured costs of capabilities.
 
-Of a capability that declares a cost, every call that succeeds leaves in its activity what it
-took of the same measures. ``seconds``, ``bytes`` (of the result) and ``statements`` (added and
-removed) are measured here; of any other the capability tells by ``ctx.spend``. What is known
-about estimates is folded from those activities: nothing else is kept.
+Every successful call of a capability that declares a cost records the measured values in its
+activity. ``seconds``, ``bytes`` (of the result) and ``statements`` (added and removed) are
+measured here; the capability reports any other measure with ``ctx.spend``. The comparison is
+folded from those activities; nothing else is stored.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from trails.model.upkeep import Finding
 from trails.registry.registry import Registry
 
 _MARK: Final = "cost "
-"""What the detail of such an activity begins with."""
+"""The prefix of such an activity's detail."""
 _LATELY: Final = 10_000
-"""Activities, of all kinds, that are looked at."""
+"""How many activities of any kind are read."""
 _ENOUGH: Final = 5
-"""Calls from which an estimate can be told to be wrong."""
+"""Calls that are needed to judge an estimate."""
 _MUCH: Final = 4
-"""How many times more or less than estimated is wrong."""
+"""The factor by which a wrong estimate is off."""
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """An estimate beside what calls took."""
+    """An estimate and the measured costs of calls."""
 
     capability: str
     measure: str
@@ -42,11 +42,11 @@ class Measured(msgspec.Struct, frozen=True):
     calls: int
     mean: float
     high: float
-    """Nineteen of twenty calls took no more."""
+    """The 95th percentile."""
 
     @property
     def is_off(self) -> bool:
-        """Whether the estimate misleads."""
+        """Whether the estimate is wrong."""
         if self.calls < _ENOUGH:
             return False
         return self.mean > _MUCH * self.estimate or self.mean * _MUCH < self.estimate
@@ -70,7 +70,7 @@ def describe_cost(capability: Capability, call: CallRecord, result: object) -> s
 
 
 def fold_costs(activities: Iterable[Activity], registry: Registry) -> list[Measured]:
-    """What is known about every estimate, in the order of capabilities and measures."""
+    """Every estimate with its measurements, by capability and measure."""
     taken: dict[tuple[str, str], list[float]] = {}
     for activity in activities:
         if activity.outcome == "ok" and activity.detail.startswith(_MARK):
@@ -85,14 +85,14 @@ def fold_costs(activities: Iterable[Activity], registry: Registry) -> list[Measu
 
 
 def examine_costs(graph: Graph, registry: Registry) -> Iterator[Finding]:
-    """Which estimates mislead, by the latest calls."""
+    """Report wrong estimates, based on the latest calls."""
     known = fold_costs(graph.activities.newest(_LATELY, archived=False), registry)
     off = [each for each in known if each.is_off]
     for each in off:
         detail = (
-            f"{each.capability} is said to take {each.estimate:g} {each.measure}, and "
-            f"{each.calls} calls took {each.mean:.3g} on average; 19 of 20 took {each.high:.3g} "
-            "at most"
+            f"{each.capability} is estimated at {each.estimate:g} {each.measure}, but "
+            f"{each.calls} calls took {each.mean:.3g} on average, and 95 % of them at most "
+            f"{each.high:.3g}"
         )
         yield Finding(
             "costs", "note", detail, f"declare cost={{{each.measure!r}: {each.mean:.3g}}}"

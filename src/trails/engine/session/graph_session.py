@@ -1,4 +1,8 @@
-"""The graph as one actor uses it: reads, writes and transactions on one branch."""
+"""The graph as one actor uses it: reads, writes and transactions on one branch or snapshot.
+
+Every read is filtered and every write guarded by the actor's access. A transaction belongs to one
+thread and becomes one commit, or nothing.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +52,8 @@ from trails.views.nodes.select import Found, Selector
 
 T = TypeVar("T")
 NO_SPARQL: Final = (
-    "SPARQL can reach what this caller may not read; use the tools, resources and stored queries "
-    "that are offered"
+    "Refused: SPARQL could reveal data that you cannot see; use the available tools, resources "
+    "and stored queries"
 )
 
 
@@ -77,27 +81,27 @@ class GraphSession:
         self._open: Write | None = None
         self._thread = 0
 
-    # --- where we are ------------------------------------------------------------------
+    # --- schema and visibility ---------------------------------------------------------
 
     @property
     def schema(self) -> Schema:
-        """The types of this branch or snapshot, as far as they are seen."""
+        """The visible types of this branch or snapshot."""
         schema_filter = self.schema_filter
         return self._checkout.schema if schema_filter is None else schema_filter.schema
 
     @property
     def visibility(self) -> Visibility:
-        """What the actor sees of those types."""
+        """What the actor sees of the types."""
         return FULL if self._access is OPEN else self._look()[1]
 
     @property
     def schema_filter(self) -> SchemaFilter | None:
-        """How nodes are seen; None where nothing is hidden."""
+        """Filters nodes for the actor; None if nothing is hidden."""
         return None if self._access is OPEN else self._look()[2]
 
     @property
     def compiled(self) -> CompiledSchema:
-        """What the types mean, as far as they are seen."""
+        """The compiled visible types."""
         schema_filter = self.schema_filter
         return (
             self._checkout.compiled
@@ -118,7 +122,7 @@ class GraphSession:
 
     @property
     def head(self) -> Head:
-        """Where the branch is; its ``commit`` serves as an expected head."""
+        """The head of the branch; pass its ``commit`` as an expected head."""
         return self._checkout.head
 
     def iri(self, handle: str) -> str:
@@ -128,7 +132,7 @@ class GraphSession:
     # --- reading -----------------------------------------------------------------------
 
     def find(self, type_name: str, reference: object) -> NodeState | None:
-        """One node by reference; of this type or one that extends it."""
+        """One node by reference, of this type or a subtype."""
         if self._access is not OPEN:
             self._check_named(Selection(type_name))
         try:
@@ -138,7 +142,7 @@ class GraphSession:
         return self._first(handles)
 
     def resolve(self, type_name: str, reference: object) -> NodeState:
-        """The node that a reference means; DanglingError says which there are if it is missing."""
+        """The node that a reference names; DanglingError suggests others if it is missing."""
         _, handles = self.compiled.validator.references.read(reference, type_name)
         found = self._first(handles)
         if found is None:
@@ -146,7 +150,7 @@ class GraphSession:
         return found
 
     def describe_missing(self, type_name: str, reference: object) -> str:
-        """Why a reference means no node, and which nodes could be meant."""
+        """Why a reference does not resolve, with suggestions."""
         references = self.compiled.validator.references
         other = references.other_type(reference, type_name)
         try:
@@ -154,10 +158,10 @@ class GraphSession:
         except KindError as error:
             return str(error) or f"{shorten(reference)} is not a reference"
         if other is not None and self._first([other]) is not None:
-            told = f"{other} is not {with_article(type_name)}"
+            problem = f"{other} is not {with_article(type_name)}"
         else:
-            told = f"there is no {type_name} {shorten(reference)}"
-        return f"{told}; {self._suggest(type_name, identifier)}"
+            problem = f"there is no {type_name} {shorten(reference)}"
+        return f"{problem}; {self._suggest(type_name, identifier)}"
 
     def _suggest(self, type_name: str, identifier: str) -> str:
         def read(nodes: NodeIndex) -> str:
@@ -168,7 +172,7 @@ class GraphSession:
         return self._graph.reading_nodes(self._checkout, read)
 
     def find_by_id(self, type_name: str, identifier: str) -> NodeState | None:
-        """One node by exactly this id; of this type or one that extends it."""
+        """One node by its exact id, of this type or a subtype."""
         family = self.schema.family(type_name)
         names = family if family[:1] == (type_name,) else (type_name, *family)
         return self._first([make_handle(name, identifier) for name in names])
@@ -199,13 +203,13 @@ class GraphSession:
         return self._select(lambda selector: selector.select(settled))
 
     def count(self, selection: Selection) -> int:
-        """How many nodes meet a selection."""
+        """The number of nodes that match a selection."""
         self._check_named(selection)
         settled = self._asked(selection)
         return self._select(lambda selector: selector.count(settled))
 
     def _asked(self, selection: Selection) -> Selection:
-        """What a program asks: whatever is wrong with its conditions is a QueryError."""
+        """A selection of a program, whose invalid conditions raise QueryError."""
         try:
             return self._settled(selection)
         except ValidationError as error:
@@ -213,20 +217,20 @@ class GraphSession:
             raise QueryError(first.message, field=first.field, reason=first.code) from None
 
     def _settled(self, selection: Selection) -> Selection:
-        """A selection with the references in its conditions as handles of nodes that exist."""
+        """A selection whose conditions refer to existing nodes by handle."""
         return settle_references(
             self.schema, selection, lambda target, value: self.resolve(target, value).handle
         )
 
     def counts(self) -> dict[str, int]:
-        """How many nodes each type has, those of the types that extend it included."""
+        """The number of nodes of each type, including subtypes."""
         names = self.schema.by_name
         return self._select(
             lambda selector: {name: selector.count(Selection(name)) for name in names}
         )
 
     def ids_from(self, type_name: str, start: str, limit: int) -> list[str]:
-        """The first few ids that begin so, of nodes of a type and of those that extend it."""
+        """The first few ids with this prefix, of a type and its subtypes."""
         begin = encode_id(normal_id(start))
         schema_filter = self.schema_filter
 
@@ -241,7 +245,7 @@ class GraphSession:
         return sorted(self._graph.reading_nodes(self._checkout, read))[:limit]
 
     def page(self, selection: Selection) -> tuple[Found, int | None]:
-        """A page of nodes and, where more follow, how many there are in all at that moment.
+        """A page of nodes and, if more follow, their total number at the same time.
 
         Of a selection with a condition that number is None: it would cost more than the page.
         """
@@ -255,7 +259,7 @@ class GraphSession:
         return self._select(run)
 
     def check_fields(self, type_name: str, fields: Iterable[str]) -> None:
-        """Refuse to read what a type does not have."""
+        """Refuse fields that a type does not have."""
         for name in fields:
             self._check_named(Selection(type_name, order=(Order(name),)))
             known = self.schema.by_name.get(type_name)
@@ -264,17 +268,17 @@ class GraphSession:
                 raise QueryError(f"{type_name} has no field {name!r}; it has {listed}")
 
     def _check_named(self, selection: Selection) -> None:
-        """Refuse a capability that names what its caller does not see, without naming it.
+        """Refuse a capability that reads hidden types or fields, without naming them.
 
-        What does not exist at all is refused alike, or the difference would tell.
+        Types and fields that do not exist are refused alike, so that nothing is revealed.
         """
         call = self._call
         if call is None or call.kind != "runtime" or self.schema_filter is None:
             return
         if not names_known(self.schema, selection):
             raise ForbiddenError(
-                f"{call.name} reads what its caller may not see, or what does not exist; ask for "
-                "the right to read it, or use another tool"
+                f"{call.name} reads data that you cannot see or that does not exist; request "
+                "access to it, or use another tool"
             )
 
     def _select(self, run: Callable[[Selector], T]) -> T:
@@ -308,15 +312,15 @@ class GraphSession:
     def sparql(self, text: str, /, **params: object) -> QueryAnswer:
         """Run a SPARQL query; ``$name`` in the text takes the parameter of that name.
 
-        The empty prefix stands for this graph's own classes and fields. It can reach anything,
-        so it is for those who see everything.
+        The empty prefix names this graph's own classes and fields. SPARQL can read anything, so
+        it requires access to everything.
         """
         if self.schema_filter is not None:
             raise ForbiddenError(NO_SPARQL)
         write = self._mine()
         if write is not None and write.nodes.changed:
             raise TransactionError(
-                "SPARQL reads what is committed, and this transaction has changes that are not; "
+                "SPARQL reads committed data only, and this transaction has uncommitted changes; "
                 "query before the first change, or use objects()"
             )
         tokens = tokenize(text)
@@ -483,8 +487,8 @@ class GraphSession:
             return
         if self._call is not None and self._call.reads:
             raise TransactionError(
-                f"{self._call.name} says that it has no side effects, so it can't write; take "
-                "'none' out of its side_effects, or leave the write to another capability"
+                f"{self._call.name} declares no side effects, so it can't write; remove 'none' "
+                "from its side_effects, or write in another capability"
             )
         write = Write(
             self._graph,
@@ -506,21 +510,21 @@ class GraphSession:
             self._open = None
             write.abandon()
             if misfit is not None and isinstance(error, ValidationError):
-                error.explain(f"this branch keeps the types that it has, because {misfit}")
+                error.explain(f"this branch keeps its current types, because {misfit}")
             raise
         self._open = None
         if self._call is not None:
-            # Said before, since a write that fails here may be in the log all the same.
+            # Set first, because a write that fails here can still be in the log.
             self._call.committed = True
-        told = opened.commit = self._told(write.finish())
-        if self._call is not None and told is not None:
-            self._call.statements += told.added + told.removed
+        commit = opened.commit = self._describe(write.finish())
+        if self._call is not None and commit is not None:
+            self._call.statements += commit.added + commit.removed
 
     def _adopt(self) -> str | None:
-        """Let the branch have the declared types; why it keeps its own, where its data needs them.
+        """Give the branch the declared types; return why it keeps its own, if it does.
 
-        It can be written all the same: its nodes may have to be changed before the types fit.
-        Who does not see all of them learns no more than that.
+        Writes are possible in that case too: nodes may have to change before the types fit. The
+        details are for actors who see all types.
         """
         try:
             adopt_on_branch(self._graph, self._checkout, self._declared)
@@ -530,14 +534,14 @@ class GraphSession:
             )
         return None
 
-    def _told(self, commit: Commit | None) -> Commit | None:
-        """A commit as the actor sees it."""
+    def _describe(self, commit: Commit | None) -> Commit | None:
+        """The visible part of a commit that the actor made."""
         if commit is None:
             return None
         if self._access is OPEN:
             return commit.public()
         refs = RefResolver(self._graph, reader(self._access))
-        return VisibleHistory(self._graph, self._access, refs, self._branches).made(commit)
+        return VisibleHistory(self._graph, self._access, refs, self._branches).describe_own(commit)
 
     def _mine(self) -> Write | None:
         """The open transaction of this context, on this thread."""
@@ -548,8 +552,8 @@ class GraphSession:
     ) -> Commit | None:
         """Write statements given as INSERT DATA and DELETE DATA.
 
-        They are validated like everything else. ``skip_validation`` works only where the
-        project says ``[validation] allow_bypass = true``, and never in a call over a surface.
+        They are validated like all writes. ``skip_validation`` requires
+        ``[validation] allow_bypass = true`` and is never available in a call over a surface.
         """
         if skip_validation and self._call is not None and self._call.caller is not None:
             raise TransactionError(
@@ -559,7 +563,7 @@ class GraphSession:
         if skip_validation and not self._graph.allow_bypass:
             raise TransactionError(
                 "skipping validation is not allowed here: set [validation] allow_bypass = true "
-                "in trails.toml if this project really needs it"
+                "in trails.toml if this project needs it"
             )
         if not self.visibility.reads_all:
             raise refuse_text()
@@ -577,7 +581,7 @@ class GraphSession:
 
 
 def _noted(nodes: Iterable[object], key: IdempotencyKey, *, upsert: bool) -> Iterator[object]:
-    """Nodes, each added to what a key stands for as it is taken."""
+    """Yield nodes, adding each to the request of an idempotency key."""
     for node in nodes:
         key.request.add(request_of(node, upsert=upsert))
         yield node

@@ -1,7 +1,7 @@
-"""Instances that a SPARQL text names: in every form of a reference, and whether they exist.
+"""Instances that a SPARQL text names: any form of reference, and whether they exist.
 
-In SPARQL an IRI that no statement has is legal and matches nothing. The notices here say which
-instances do not exist and which do; for readers who may see the whole graph.
+In SPARQL an unknown IRI is legal and matches nothing. The notices here name instances that do not
+exist and suggest existing ones; they are for readers who may see the whole graph.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from trails.model.sparql import significant, tokenize
 
 _LOOKED_UP: Final = 50
 _MOST: Final = 5
-"""Hints in one notice."""
+"""The most hints in one notice."""
 
 
 def spell_instances(
     kg: GraphSession, names: Names, params: Mapping[str, object]
 ) -> Mapping[str, object]:
-    """Parameters with each ``Iri`` that refers to an instance, in whatever form, as its IRI."""
+    """Parameters with each ``Iri`` that refers to an instance, in any form, as a full IRI."""
     spelled: dict[str, object] = {}
     for name, value in params.items():
         handle = kg.compiled.validator.references.exact(value) if isinstance(value, Iri) else None
@@ -35,7 +35,7 @@ def spell_instances(
 def find_missing_nodes(
     kg: GraphSession, names: Names, text: str, params: Mapping[str, object]
 ) -> str | None:
-    """Instances that are named and do not exist, or in a form that SPARQL does not know."""
+    """Notices about named instances that do not exist or have a form unknown to SPARQL."""
     named = [*_named(text), *(value for value in params.values() if isinstance(value, Iri))]
     hints = _hints(kg, names, islice(dict.fromkeys(named), _LOOKED_UP))
     return "; ".join(islice(hints, _MOST)) or None

@@ -1,4 +1,4 @@
-"""Results in JSON form: nodes as objects with their IRI, values as their kinds say."""
+"""Results in JSON form: nodes as objects with their IRI, values in the form of their kinds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_WRITERS: Final = 1024
 
 
 def conformer(name: str, output: ValueType | None) -> Callable[[object], object]:
-    """How the results of a capability are made what it declares; what can't be is told."""
+    """A converter of results to the declared type; it reports what does not fit."""
     row = None if output is None else output.scalar.row
     if output is None:
         return lambda _: None
@@ -47,14 +47,14 @@ def conformer(name: str, output: ValueType | None) -> Callable[[object], object]
         except KindError:
             pass
         raise TrailsError(
-            f"{name} says that it returns {output}, but returned {shorten(result)}; correct it"
+            f"{name} declares that it returns {output}, but returned {shorten(result)}; correct it"
         )
 
     return conform
 
 
 def plain(names: Names, value: object, declared: Declared | None = None) -> object:
-    """A result as JSON values; with ``declared``, of instances only what that declares."""
+    """A result as JSON values; ``declared`` limits the fields of instances."""
     try:
         return msgspec.to_builtins(value, str_keys=True, enc_hook=hook_of(names, declared))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -62,7 +62,7 @@ def plain(names: Names, value: object, declared: Declared | None = None) -> obje
 
 
 def encoded(names: Names, value: object, declared: Declared | None = None) -> bytes:
-    """A result as JSON text; with ``declared``, of instances only what that declares."""
+    """A result as JSON text; ``declared`` limits the fields of instances."""
     try:
         return msgspec.json.encode(value, enc_hook=hook_of(names, declared))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -78,7 +78,7 @@ def _formless(value: object, error: Exception) -> TrailsError:
 
 @lru_cache(maxsize=64)
 def hook_of(names: Names, declared: Declared | None = None) -> Hook:
-    """How what the encoder does not know by itself is written."""
+    """The encoder's hook for types that it does not know."""
     writers: dict[type, Hook] = {}
 
     def hook(value: object) -> object:
@@ -90,7 +90,7 @@ def hook_of(names: Names, declared: Declared | None = None) -> Hook:
         if isinstance(descriptor, TypeDescriptor | ShapeDescriptor):
             if len(writers) >= _MOST_WRITERS:
                 writers.clear()
-            writer = writers[cls] = _writer_of(names, _as_seen(descriptor, declared))
+            writer = writers[cls] = _writer_of(names, _as_visible(descriptor, declared))
             return writer(value)
         if isinstance(value, BigInt | str):
             return str(value)
@@ -103,10 +103,10 @@ def hook_of(names: Names, declared: Declared | None = None) -> Hook:
     return hook
 
 
-def _as_seen(
+def _as_visible(
     descriptor: TypeDescriptor | ShapeDescriptor, declared: Declared | None
 ) -> TypeDescriptor | ShapeDescriptor:
-    """What is left of a type; of one that is hidden nothing can be told."""
+    """The visible part of a type; refused if the whole type is hidden."""
     if declared is None:
         return descriptor
     known: Mapping[str, TypeDescriptor | ShapeDescriptor] = (
@@ -114,12 +114,12 @@ def _as_seen(
     )
     found = known.get(descriptor.name)
     if found is None:
-        raise ForbiddenError("the result is not for this caller to read; ask for something else")
+        raise ForbiddenError("You do not have read access to this result.")
     return found
 
 
 def _writer_of(names: Names, descriptor: TypeDescriptor | ShapeDescriptor) -> Hook:
-    """How instances of one type are written.
+    """A writer for instances of one type.
 
     Most values are what JSON has already. A whole instance is looked at in one comparison of
     its values' types, and its fields one by one only where some are something else.
@@ -131,7 +131,7 @@ def _writer_of(names: Names, descriptor: TypeDescriptor | ShapeDescriptor) -> Ho
     converters = [_converter_of(names, field.type) for field in descriptor.fields]
 
     def is_native(given: Sequence[object]) -> bool:
-        # JSON has no word for infinity and what is no number: those are refused one by one.
+        # JSON has no infinity and no NaN: those are refused one by one.
         return list(map(type, given)) == native and all(isfinite(given[at]) for at in floats)  # type: ignore[arg-type]
 
     def write_fields(value: object) -> dict[str, object]:
@@ -163,21 +163,21 @@ def _writer_of(names: Names, descriptor: TypeDescriptor | ShapeDescriptor) -> Ho
 
 
 def _read(value: object, blanks: Iterable[tuple[str, object]]) -> list[object]:
-    """The fields of an instance of which none was asked for yet: they are not made for this."""
+    """The fields of an instance, without unfolding it."""
     loaded = state_of(value).loaded if isinstance(value, Node) else None
-    if loaded is None:  # a reference, which loads now
+    if loaded is None:  # a lazy reference, which loads now
         return [getattr(value, name) for name, _ in blanks]
     return [loaded.get(name, blank) for name, blank in blanks]
 
 
 def _json_class(value_type: ValueType) -> type | None:
-    """The class of values that are their own JSON form and need no conversion."""
+    """The class of values that are already JSON and need no conversion."""
     row = value_type.row
     return row.native if row is not None and row.plain is None else None
 
 
 def _converter_of(names: Names, value_type: ValueType) -> Hook:
-    """How values of one type are written."""
+    """A converter for values of one type."""
     if value_type.kind == LIST:
         item = _converter_of(names, value_type.scalar)
         return lambda value: [item(each) for each in value]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What a selection names: types, fields and nodes, which have to exist."""
+"""Check that the types, fields and nodes that a selection names exist."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from trails.model.nodes import Condition, Group, Selection
 from trails.model.types import PredicateDescriptor, Schema
 
 Resolve = Callable[[str, object], str]
-"""(type, reference) → the handle of the node that it means."""
+"""(type, reference) → the handle of the node."""
 
 
 _MAX_DEPTH = 100
 
 
 def names_known(schema: Schema, selection: Selection) -> bool:
-    """Whether its type and all its fields exist, those behind references too."""
+    """Whether its type and all its fields exist, including those behind references."""
     descriptor = schema.by_name.get(selection.type)
     if descriptor is None or any(each.field not in descriptor.by_name for each in selection.order):
         return False
@@ -43,14 +43,14 @@ def _is_known(schema: Schema, type_name: str, path: tuple[str, ...]) -> bool:
     for name in path:
         field = None if at is None else schema.by_name[at].by_name.get(name)
         if field is None:
-            # No field of anything: what comes after a value that is no reference is told as such.
+            # Not a field: a path behind a plain value is reported when the condition is compiled.
             return at is None
         at = field.target
     return True
 
 
 def settle_references(schema: Schema, selection: Selection, resolve: Resolve) -> Selection:
-    """A selection whose conditions name nodes by their handles.
+    """A selection whose conditions refer to nodes by handle.
 
     A reference to a node that does not exist is an error, not an empty answer. Instances are
     taken as they are: a program that holds one knows what it asks for.
@@ -116,5 +116,5 @@ def _handle(
     except DanglingError as error:
         errors.append(FieldError(path, error.code, f"{path}: {error}", showable(value), target))
     except KindError:
-        pass  # told when the condition is compiled
+        pass  # reported when the condition is compiled
     return value

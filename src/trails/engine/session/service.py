@@ -1,7 +1,6 @@
-"""GraphService: everything that can be asked of one graph, by whoever asks.
+"""GraphService: every operation on one graph.
 
-The App makes one a graph; its own methods, the request kernel and the command
-line all come through here.
+An App has one for each graph; its own methods, the request kernel and the command line use it.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from trails.sandbox.pool import Sandbox
 
 
 class GraphService:
-    """A graph, its registry, and the workers for others' text on it."""
+    """A graph, its registry, and the sandbox workers for untrusted text."""
 
     def __init__(
         self,
@@ -55,12 +54,12 @@ class GraphService:
 
     @property
     def registry(self) -> Registry:
-        """The registry snapshot that is current now."""
+        """The current registry snapshot."""
         return self.cell.current
 
     @property
     def untrusted(self) -> Untrusted:
-        """What others' text may do; the workers start when first asked for."""
+        """Runs untrusted text; the workers start on first use."""
         if self._untrusted is None:
             self._untrusted = Untrusted(self.graph, self._make_sandbox())
         return self._untrusted
@@ -76,13 +75,13 @@ class GraphService:
         access: Access = OPEN,
         permits: Permits | None = None,
     ) -> GraphContext:
-        """What an actor does, it does through a context: on a branch, or at a past commit.
+        """A context for an actor, on a branch or at a commit.
 
-        ``registry`` is the snapshot that a request has pinned, ``call`` what it is part of.
-        ``access`` is what the actor may do, and ``permits`` tells on which branches it may do
-        what this is for: None where on all. At a past commit those count that contain it. A
-        branch or commit that the actor may neither read nor change does not exist for it; main
-        always does.
+        ``registry`` is the snapshot that a request has pinned, ``call`` the call that this is
+        for. ``permits`` selects the branches on which ``access`` allows the purpose of this
+        context; None means all. A snapshot counts as on every branch that contains it. Branches
+        and commits that the actor may neither read nor change are reported as not found, except
+        main.
         """
         graph = self.graph
         branches: tuple[str, ...] = ()
@@ -90,7 +89,7 @@ class GraphService:
             checkout = graph.line(branch)
         else:
             exists = None if permits is None else usable(access, permits)
-            refs = RefResolver(graph, exists, tells=reader(access))
+            refs = RefResolver(graph, exists, suggests=reader(access))
             if snapshot is None:
                 checkout = refs.checkout(branch)
             else:
@@ -110,11 +109,11 @@ class GraphService:
     def versions(
         self, actor: str, call: CallRecord | None = None, access: Access = OPEN
     ) -> Versions:
-        """The history: branches, commits, differences, merges."""
+        """Branches, commits, differences and merges for an actor."""
         return Versions(self.graph, checked_actor(actor), call, access)
 
     def ask(self, ctx: GraphContext, text: str, params: Mapping[str, object]) -> QueryAnswer:
-        """Run anybody's SPARQL query, confined and within the limits of ``[sandbox]``."""
+        """Run an untrusted SPARQL query in the sandbox, within the limits of ``[sandbox]``."""
         with recording(ctx, "graph_query", "query"):
             if ctx.kg.schema_filter is not None:
                 raise ForbiddenError(NO_SPARQL)
@@ -158,7 +157,7 @@ class GraphService:
         call: CallRecord | None = None,
         access: Access = OPEN,
     ) -> LoadResult:
-        """Load files into a branch: one commit, or none and every problem told.
+        """Load files into a branch: one commit, or none and a list of every problem.
 
         A branch that is missing is forked where the request says from what, and is gone again
         when the load fails. RDF is parsed in the sandbox.
@@ -196,7 +195,7 @@ class GraphService:
     def export(
         self, ctx: GraphContext, format: str = "ndjson", types: Sequence[str] = ()
     ) -> Generator[bytes, None, None]:
-        """A branch or snapshot as a file, in blocks; all types, or some and what extends them."""
+        """Export a branch or snapshot in blocks; all types, or some with their subtypes."""
         return export_checkout(self.graph, ctx.checkout, format, types, ctx.kg.schema_filter)
 
     def close(self) -> None:
@@ -210,7 +209,7 @@ class GraphService:
 def _go_on(
     graph: Graph, call: CallRecord | None, progress: Progress, done: int, total: int | None
 ) -> None:
-    """Tell how far a load is, as long as its caller wants it and may still have it."""
+    """A progress callback that stops a load whose caller has left or lost access."""
     check_wanted(call)
     check_credential(graph, call)
     progress(done, total)

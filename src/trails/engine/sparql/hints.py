@@ -1,19 +1,11 @@
-"""Hints for SPARQL texts: names and values that match nothing, and what a refusal means.
+"""Notices for SPARQL texts that are legal and probably wrong, and explanations of parser errors.
 
-A misspelled class is not an error in SPARQL, it just matches nothing; and the parser
-reports what it expected in terms of its grammar. Both leave a reader with nothing to correct.
+- Names and values that match nothing: a misspelled class is not an error in SPARQL, a date never
+  equals a plain string, and a field with three allowed values never holds a fourth.
+- Numbers: the engine's integers have 64 bits. A larger one, or a missing value in an aggregate, is
+  an error in the expression, which silently drops the row or empties the result.
 
-Values in a SPARQL text that no stored value can match.
-
-SPARQL compares terms: a date is never equal to a plain text, and a field that allows three
-values never holds a fourth. Such a query is legal and finds nothing. The notices here say
-so and what to write; they are made from the text and the schema alone, never from data.
-
-Where SPARQL computes with numbers that it can't hold, or with values that are missing.
-
-The engine's integers have 64 bits: a larger one is an error in an expression, and an error
-there drops the row or leaves the result empty. The same happens to an aggregate with one value
-missing. Both answers look complete, so they get a notice.
+Notices are made from the text and the schema, never from data.
 """
 
 from __future__ import annotations
@@ -46,13 +38,13 @@ _OTHER_SPELLINGS: Final = {
     XSD + "dateTime": re.compile(r"T.*[+-](?!00:00$)").search,
     XSD + "double": re.compile(r"-[0.]+(?:[eE].*)?$").match,
 }
-"""Datatypes with several literals for one value: offsets of times, and -0.0."""
+"""Datatypes with several literals for one value (time offsets, -0.0)."""
 Fields = Mapping[str, list[PredicateDescriptor]]
-"""The fields of a graph by IRI; several types may use one IRI."""
+"""Fields by IRI; several types can share an IRI."""
 
 
 class Value(msgspec.Struct, frozen=True):
-    """A literal or an IRI as a text writes it; ``datatype`` is empty for an IRI."""
+    """A literal or an IRI as written; ``datatype`` is empty for an IRI."""
 
     lexical: str
     datatype: str
@@ -82,7 +74,7 @@ def impossible_values(
 
 
 def _tabled(pieces: list[Piece], prefixes: Mapping[str, str]) -> Iterator[tuple[str, Value]]:
-    """Each variable with a value of its own table: ``VALUES ?x { 1 2 }``."""
+    """Each variable with a value from its table: ``VALUES ?x { 1 2 }``."""
     for at in range(len(pieces) - 2):
         if pieces[at].word != "VALUES" or pieces[at + 1].kind != "variable":
             continue
@@ -101,7 +93,7 @@ def _has_sign(pieces: list[Piece], at: int) -> bool:
 
 
 def read_value(pieces: list[Piece], at: int, prefixes: Mapping[str, str]) -> Value | None:
-    """The literal or IRI that begins at a place; None for anything else."""
+    """The literal or IRI at a position; None for anything else."""
     piece = pieces[at]
     if piece.text in {"+", "-"} and at + 1 < len(pieces) and pieces[at + 1].kind == "number":
         piece = msgspec.structs.replace(pieces[at + 1], text=piece.text + pieces[at + 1].text)
@@ -132,7 +124,7 @@ def _iri_of(piece: Piece, prefixes: Mapping[str, str]) -> str:
 
 
 def _assigned(pieces: list[Piece]) -> set[str]:
-    """Variables that get a value from BIND, SELECT or VALUES, and so hold more than a field."""
+    """Variables with a value from BIND, SELECT or VALUES, not only from a field."""
     found, table = set(), False
     for before, piece in pairwise(pieces):
         table = (table or before.word == "VALUES") and piece.text != "{"
@@ -163,7 +155,7 @@ def _ending_at(pieces: list[Piece], at: int, prefixes: Mapping[str, str]) -> Val
 
 
 def _listed(pieces: list[Piece], at: int, prefixes: Mapping[str, str]) -> Iterator[Value]:
-    """The values of a list in parentheses, where it holds nothing else."""
+    """The values of a list in parentheses, if it contains only values."""
     if at >= len(pieces) or pieces[at].text != "(":
         return
     for place in range(at + 1, len(pieces)):
@@ -174,7 +166,7 @@ def _listed(pieces: list[Piece], at: int, prefixes: Mapping[str, str]) -> Iterat
 
 
 def _explain(fields: list[PredicateDescriptor], value: Value, *, exact: bool) -> Iterator[str]:
-    """Say what is wrong, if the value fits none of the fields."""
+    """The notice for a value that fits none of the fields."""
     if not fields:
         return
     fitting = [field for field in fields if _fits(field, value, exact=exact)]
@@ -191,7 +183,7 @@ def _explain(fields: list[PredicateDescriptor], value: Value, *, exact: bool) ->
 
 
 def _stored_as(field: PredicateDescriptor, value: Value) -> str:
-    """The stored form of a value that is equal to what is written, but another term."""
+    """The stored form of a value that is equal to the written one but a different term."""
     row = field.type.scalar.row
     if row is None or _is_other_spelling(value.datatype, value.lexical) is None:
         return ""
@@ -203,12 +195,12 @@ def _stored_as(field: PredicateDescriptor, value: Value) -> str:
 
 
 def _is_other_spelling(datatype: str, lexical: str) -> re.Match[str] | None:
-    """Whether a literal is one that the store tells from the equal one that fields hold."""
+    """Whether the store distinguishes a literal from the equal one that fields hold."""
     return _OTHER_SPELLINGS[datatype](lexical) if datatype in _OTHER_SPELLINGS else None
 
 
 def _fits(field: PredicateDescriptor, value: Value, *, exact: bool) -> bool:
-    """Whether the types can match; a pattern wants the very type, a comparison any number."""
+    """Whether the types can match: exactly in a pattern, any number in a comparison."""
     row = field.type.scalar.row
     if row is None or not value.datatype:
         return row is None and not value.datatype
@@ -260,9 +252,9 @@ def _spell(datatype: str) -> str:
 
 
 _LETTERS: Final = re.compile(r",? ?\['?.+?'?\](?=,|$)")
-"""Letters that could stand at a place, as the parser lists them."""
+"""Lists of expected characters in the parser's messages."""
 _MOST: Final = 5
-"""Hints in one notice."""
+"""The most hints in one notice."""
 
 
 def find_mistakes(tokens: list[Token], vocabulary: Vocabulary) -> str | None:
@@ -277,10 +269,10 @@ def find_mistakes(tokens: list[Token], vocabulary: Vocabulary) -> str | None:
     return "; ".join(list(dict.fromkeys(hints))[:_MOST]) or None
 
 
-def explain_refusal(told: str, tokens: list[Token], vocabulary: Vocabulary) -> str:
-    """What the parser said, for people and agents: with what to write instead, where that shows."""
+def explain_refusal(error: str, tokens: list[Token], vocabulary: Vocabulary) -> str:
+    """A readable parser error, with a correction if one can be derived."""
     hints = [*_undeclared(tokens), *_bare(tokens, vocabulary)][:_MOST]
-    plain = told.replace("['0'..='9']", "digits").replace("Prefix not found", "a declared prefix")
+    plain = error.replace("['0'..='9']", "digits").replace("Prefix not found", "a declared prefix")
     plain = _LETTERS.sub("", plain).replace("one of, ", "one of ")
     return "; ".join((plain, *hints))
 
@@ -311,14 +303,14 @@ _AGGREGATES: Final = frozenset({"SUM", "AVG", "MIN", "MAX"})
 _AGGREGATED = re.compile(r"\b(?:SUM|AVG|MIN|MAX)\b", re.IGNORECASE)
 _LARGE = re.compile(r"\d{19}")
 _WITHOUT_ARITHMETIC: Final = frozenset({"COUNT", "SAMPLE", "BOUND", "STR", "DATATYPE", "SAMETERM"})
-"""Functions that take an integer of any size, because they do not compute with it."""
+"""Functions that accept an integer of any size, because they do not compute with it."""
 _REPLACING: Final = frozenset({"COALESCE", "IF", "BOUND"})
-"""Functions that can give a missing value another one."""
+"""Functions that can replace a missing value."""
 _MOST_INTEGER: Final = 2**63 - 1
 
 
 def add_number_notices(answer: QueryAnswer, text: str, vocabulary: Vocabulary) -> QueryAnswer:
-    """The answer, with a notice where its numbers may not be what they seem."""
+    """The answer, with notices about numbers that may be wrong."""
     big = {
         iri: fields[0].name
         for iri, fields in vocabulary.descriptors.items()
@@ -337,7 +329,7 @@ def add_number_notices(answer: QueryAnswer, text: str, vocabulary: Vocabulary) -
 
 
 def _large_integers(pieces: list[Piece], reading: TermScan, big: dict[str, str]) -> Iterator[str]:
-    """One notice for each BigInt field whose values an expression, or an order, works with."""
+    """One notice for each BigInt field that is used in an expression or an order."""
     computed = {pieces[at].text[1:] for at in _computed(pieces) if pieces[at].kind == "variable"}
     for each in reading.reached:
         variable = pieces[each.at]
@@ -352,7 +344,7 @@ def _large_integers(pieces: list[Piece], reading: TermScan, big: dict[str, str])
 
 
 def _large_constants(pieces: list[Piece]) -> Iterator[str]:
-    """One notice for each constant that an expression can't work with."""
+    """One notice for each constant that is too large for an expression."""
     for at in _computed(pieces):
         digits = pieces[at].text.strip("\"'+-")
         typed = at + 2 < len(pieces) and pieces[at + 1].text == "^^"
@@ -372,7 +364,7 @@ def _large_constants(pieces: list[Piece]) -> Iterator[str]:
 
 
 def _computed(pieces: list[Piece]) -> Iterator[int]:
-    """Places in parentheses, whose values are computed with, or in an ORDER BY."""
+    """Positions inside parentheses or an ORDER BY, whose values are computed with."""
     functions: list[str] = []
     ordering = False
     for at, piece in enumerate(pieces):
@@ -390,7 +382,7 @@ def _computed(pieces: list[Piece]) -> Iterator[int]:
 
 
 def _missing_values(pieces: list[Piece], answer: QueryAnswer) -> Iterator[str]:
-    """One notice for each aggregate that fails, or whose failure can't be seen in the answer."""
+    """One notice for each aggregate that fails or may fail invisibly."""
     optional = _optional(pieces)
     for at, piece in enumerate(pieces):
         if piece.word not in _AGGREGATES:
@@ -415,7 +407,7 @@ def _missing_values(pieces: list[Piece], answer: QueryAnswer) -> Iterator[str]:
 
 
 def _arguments(pieces: list[Piece], at: int) -> list[Piece]:
-    """What is between the parentheses of an aggregate; nothing if that replaces missing values."""
+    """The arguments of an aggregate; empty if they replace missing values."""
     end = _closing(pieces, at + 1)
     found = pieces[at + 2 : end]
     return [] if any(each.word in _REPLACING for each in found) else found
@@ -429,7 +421,7 @@ def _is_alone(pieces: list[Piece], at: int) -> bool:
 
 
 def _closing(pieces: list[Piece], at: int) -> int:
-    """Where the parenthesis that opens at a place is closed."""
+    """The position of the matching closing parenthesis."""
     depth = 0
     for place in range(at, len(pieces)):
         depth += (pieces[place].text == "(") - (pieces[place].text == ")")
@@ -439,7 +431,7 @@ def _closing(pieces: list[Piece], at: int) -> int:
 
 
 def _optional(pieces: list[Piece]) -> set[str]:
-    """Variables that only optional patterns give a value."""
+    """Variables that only optional patterns bind."""
     given: set[str] = set()
     optional: set[str] = set()
     groups, depth = [False], 0
@@ -456,7 +448,7 @@ def _optional(pieces: list[Piece]) -> set[str]:
 
 
 def _named_as(pieces: list[Piece], at: int) -> str:
-    """The variable that the expression around a place gets: ``(SUM(?x) AS ?total)``."""
+    """The variable of the expression around a position: ``(SUM(?x) AS ?total)``."""
     depth = 0
     for place in range(at, len(pieces) - 1):
         depth += (pieces[place].text == "(") - (pieces[place].text == ")")

@@ -1,8 +1,8 @@
-"""The patterns of a SPARQL text, as far as they tell which statements it can look at.
+"""The patterns of a SPARQL text: which statements it can read.
 
-A reader of the grammar that gives up early: whatever it does not know for certain, such as
-a variable in a predicate's place, makes the text one that can look at anything. Where
-statements stand and in which order is kept, since that decides what a pattern is joined with.
+A reader of the grammar that gives up early: anything uncertain, such as a variable as predicate,
+makes the text one that can read everything. Positions and order are kept, because they decide
+what a pattern is joined with.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Triple(msgspec.Struct, frozen=True):
     predicate: str
     object: str
     loose: bool = False
-    """Whether solutions need not have it: it is one of several, or of any length."""
+    """Whether solutions may lack it: an alternative, or a path of any length."""
 
 
 class GroupPart(msgspec.Struct, frozen=True):
@@ -51,11 +51,11 @@ class QueryStep(msgspec.Struct, frozen=True):
 
 
 class UnclearError(Exception):
-    """The text can look at anything, as far as can be told."""
+    """The text may be able to read everything."""
 
 
 def read_patterns(text: str, prefixes: Mapping[str, str]) -> tuple[QueryStep, ...]:
-    """The operations of a text; raises UnclearError for one that can look at anything."""
+    """The operations of a text; UnclearError if it may be able to read everything."""
     try:
         tokens = significant(tokenize(text))
     except QueryError:
@@ -108,7 +108,7 @@ class _Reader:
         return token.text.upper() if token.kind == "word" else ""
 
     def _take(self, *words: str) -> bool:
-        """Go on past these words, if they are next."""
+        """Skip these words if they are next."""
         if all(self._word(at) == word for at, word in enumerate(words)):
             self._at += len(words)
             return True
@@ -149,7 +149,7 @@ class _Reader:
             self._take("WHERE")
             return self._ended(self._braced())
         if self._take("CONSTRUCT"):
-            if self._peek().text == "{":  # what it builds is not looked at
+            if self._peek().text == "{":  # the template reads nothing
                 self._braced()
             if not self._take("WHERE") and self._peek().text != "{":
                 raise UnclearError
@@ -263,7 +263,7 @@ class _Reader:
             self._add(part)
 
     def _expression(self) -> list[GroupPart]:
-        """What is in parentheses, the first of them read already: patterns that it asks for."""
+        """Patterns inside parentheses, of which the opening one is already read."""
         depth = 1
         found: list[GroupPart] = []
         while depth:
@@ -276,7 +276,7 @@ class _Reader:
         return found
 
     def _values(self) -> None:
-        """Data: no pattern."""
+        """Skip inline data."""
         while self._next().text != "{":
             continue
         while (token := self._next()).text != "}":
@@ -378,7 +378,7 @@ class _Reader:
             path = _Path("", iri=self._iri(token))
         else:
             raise UnclearError
-        if self._peek().text in {"*", "?"}:  # of no length too, which is every node
+        if self._peek().text in {"*", "?"}:  # matches paths of length zero too, which is every node
             raise UnclearError
         if self._peek().text == "+":
             self._at += 1
@@ -409,7 +409,7 @@ class _Reader:
 
 
 def _triples(group: GroupPattern) -> tuple[Triple, ...]:
-    """The statements of a template, which holds nothing else."""
+    """The statements of a template."""
     if any(isinstance(item, GroupPart) for item in group.items):
         raise UnclearError
     return tuple(item for item in group.items if isinstance(item, Triple))

@@ -1,18 +1,15 @@
 """SPARQL with typed parameters, and its answers as Python values.
 
-Parameters are written ``$name``. Each is replaced, as a token, by its value as
-the RDF library writes it, so a value can never become syntax; in a SELECT
-clause it becomes ``(value AS ?name)``, and after ``LIMIT`` and ``OFFSET`` digits.
+Parameters are written ``$name``. ``bind`` replaces each one, as a token, by its value as the RDF
+library writes it, so a value can never become syntax. In a SELECT clause it becomes
+``(value AS ?name)``, and after ``LIMIT`` and ``OFFSET`` digits.
 
-Put the parameters of a stored query into its text.
+``bind_query`` does the same for stored queries, and in addition:
 
-``$name`` becomes the value as the RDF library writes it. Beyond that:
-
-- a parameter that is null, or an empty list, leaves ``?name``, a variable like any other:
-  in a pattern it matches everything, in a comparison nothing;
-- ``BOUND($name)`` says whether there is a value;
-- a list stands after ``IN`` or between the braces of ``VALUES``;
-- an Int after ``LIMIT`` or ``OFFSET`` is written as digits.
+- a parameter that is null, or an empty list, leaves the variable ``?name``: in a pattern it
+  matches everything, in a comparison nothing;
+- ``BOUND($name)`` is whether the parameter has a value;
+- a list is allowed after ``IN`` and between the braces of ``VALUES``.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ from trails.model.types import PredicateDescriptor
 
 
 def ask_checkout(graph: Graph, checkout: Checkout, text: str) -> QueryAnswer:
-    """Run a query, its parameters in place, on a branch or snapshot."""
+    """Run a query with bound parameters on a branch or snapshot."""
     names = graph.names
     try:
         answer = graph.reading_quads(checkout, lambda quads: read_answer(quads.query(text, names)))
@@ -48,7 +45,7 @@ def ask_checkout(graph: Graph, checkout: Checkout, text: str) -> QueryAnswer:
 
 
 def bind(tokens: list[Token], params: Mapping[str, object]) -> str:
-    """The text with every parameter in place of its token."""
+    """The text with every parameter replaced by its value."""
     terms = {name: write_term(name, value) for name, value in params.items()}
     unused = set(terms)
     out: list[str] = []
@@ -88,10 +85,10 @@ _COUNTS: Final = frozenset({"LIMIT", "OFFSET"})
 
 
 def _count(name: str, value: object) -> str:
-    """A number after ``LIMIT`` or ``OFFSET``, where only digits can stand."""
+    """A number after ``LIMIT`` or ``OFFSET``, where only digits are allowed."""
     if type(value) is not int or value < 0:
         told = shorten(value)
-        raise QueryError(f"${name} stands after LIMIT or OFFSET and must be a count, not {told}")
+        raise QueryError(f"${name} is used after LIMIT or OFFSET and must be a count, not {told}")
     return str(value)
 
 
@@ -116,7 +113,7 @@ def write_term(name: str, value: object) -> str:
 
 
 _DATATYPES: Final = {kind.datatype: kind for kind in reversed([*KINDS.values()])}
-"""The first kind of each datatype: of xsd:integer Int, which holds most of them."""
+"""The first kind of each datatype, such as Int for xsd:integer."""
 
 
 def read_term(term: object) -> object:
@@ -158,14 +155,14 @@ def read_answer(
 
 
 def bind_query(query: StoredQuery, values: Mapping[str, object]) -> str:
-    """The text with coerced values in place of its parameters."""
+    """The text with its parameters replaced by coerced values."""
     params = {param.name: param for param in query.params}
     settled = _Settler(tokenize(query.text), params, values)
     return bind(settled.tokens, settled.scalars)
 
 
 class _Settler:
-    """Replaces the parameters that are not simply one value; the others are for ``bind``."""
+    """Replaces nulls, lists and BOUND; single values are left to ``bind``."""
 
     def __init__(
         self,
@@ -199,7 +196,7 @@ class _Settler:
         return self._solid[at].text.upper() if 0 <= at < len(self._solid) else ""
 
     def _param(self, offset: int) -> str:
-        """The parameter that a token stands for, or nothing."""
+        """The parameter that a token names, or an empty string."""
         at = self._at + offset
         if not 0 <= at < len(self._solid) or self._solid[at].kind != "variable":
             return ""
@@ -257,7 +254,7 @@ class _Settler:
         if in_data and self._word(-1) != "(":
             return " ".join(terms)
         raise QueryError(
-            f"${name} is a list, so it stands after IN, as in 'FILTER (?x IN ${name})', or in "
+            f"${name} is a list, so use it after IN, as in 'FILTER (?x IN ${name})', or in "
             f"'VALUES ?x {{ ${name} }}'"
         )
 

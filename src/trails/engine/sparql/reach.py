@@ -1,8 +1,8 @@
-"""Reach: which types and fields a stored query can look at.
+"""Reach: which types and fields a stored query can read.
 
-Worked out from its text and the types: a variable whose class is said, or that a reference
-leads to, stands for instances of few types. Where that can't be told, it can be anything.
-What a query does not reach can be there or not: its answer is the same.
+Derived from its text and the types: a variable with a known class, or that a reference leads to,
+matches instances of few types; any other variable can match everything. Hidden data outside the
+reach of a query can't change its answer.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from trails.model.types import PredicateDescriptor, Schema
 from trails.model.visibility import Visibility
 
 Env = Mapping[str, frozenset[str]]
-"""Variable → the types whose instances it can stand for."""
+"""Variable → the types whose instances it can match."""
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """What a query can look at."""
+    """What a query can read."""
 
     anything: bool
     types: frozenset[str] = frozenset()
-    """Types of which it asks whether something is an instance."""
+    """Types whose membership it tests."""
     fields: frozenset[tuple[str, str]] = frozenset()
-    """(type, field) of the values that it asks for."""
+    """(type, field) of the values that it reads."""
 
 
 ANYTHING: Final = Reach(anything=True)
@@ -46,7 +46,7 @@ _reaches: Final[LRUCache[tuple[str, str, Names], Reach]] = LRUCache(512)
 
 
 def reach_of(query: StoredQuery, schema: Schema, names: Names) -> Reach:
-    """What a stored query can look at in a graph with these types; worked out once."""
+    """What a stored query can read in a graph with these types; cached."""
     return _reaches.get((query.text, schema.digest, names), lambda: _reach(query, schema, names))
 
 
@@ -62,7 +62,7 @@ def _reach(query: StoredQuery, schema: Schema, names: Names) -> Reach:
 
 
 def touches_hidden(reach: Reach, visibility: Visibility, schema: Schema) -> bool:
-    """Whether a query can look at something that is hidden."""
+    """Whether a query can read hidden data."""
     if visibility.reads_all:
         return False
     schema_filter = visibility.filter(schema)
@@ -80,7 +80,7 @@ def touches_hidden(reach: Reach, visibility: Visibility, schema: Schema) -> bool
 
 
 class _Analysis:
-    """Follows patterns and notes what they look at."""
+    """Follows patterns and records what they read."""
 
     def __init__(self, schema: Schema, names: Names) -> None:
         self.types: set[str] = set()
@@ -95,7 +95,7 @@ class _Analysis:
                 self._holders.setdefault(names.term(field.iri), {})[each.name] = field
 
     def follow(self, operation: QueryStep) -> None:
-        """Note what one operation looks at and writes."""
+        """Record what one operation reads and writes."""
         env = self._group(operation.where, {})
         for triple in operation.template:
             self._note(triple, env)
@@ -105,7 +105,7 @@ class _Analysis:
     # --- groups --------------------------------------------------------------------------
 
     def _group(self, group: GroupPattern, around: Env) -> Env:
-        """Note what a group looks at; ``around`` is what is known of variables outside of it.
+        """Record what a group reads; ``around`` has the types of variables outside of it.
 
         It holds inside for those that the group's own statements bind. Where a variable may be
         left unbound in a part of the group, nothing is known of it there; and nothing is known
@@ -119,7 +119,7 @@ class _Analysis:
                 self._note(item, env)
                 before += () if item.loose else (item,)
             else:
-                # Only what was found before is sure to be joined with what follows.
+                # Only earlier patterns are certain to be joined with what follows.
                 self._part(item, self._infer(before, around))
         return env
 
@@ -150,7 +150,7 @@ class _Analysis:
         return frozenset() if parsed is None else self._every & {parsed[0]}
 
     def _narrow(self, triple: Triple, env: Env) -> Iterator[tuple[str, frozenset[str]]]:
-        """What one pattern says of its two ends."""
+        """What one pattern implies for its two ends."""
         if triple.predicate == RDF_TYPE:
             name = self._classes.get(triple.object[1:-1])
             family = () if name is None else self._schema.family(name)
@@ -168,7 +168,7 @@ class _Analysis:
             frozenset(each for target in targets for each in self._schema.family(target)),
         )
 
-    # --- what is looked at -----------------------------------------------------------------
+    # --- reads -------------------------------------------------------------------------------
 
     def _note(self, triple: Triple, env: Env) -> None:
         subjects = env.get(triple.subject, self._every)

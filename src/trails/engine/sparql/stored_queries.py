@@ -1,11 +1,8 @@
-"""Read a folder of stored queries, and check each as far as it can be without data.
+"""Read a folder of stored queries, and check each one without data.
 
-A file is a header (``registry.query_headers``) and a SPARQL text. The text is
-checked for its parameters, its form, the classes and fields it names, and by
-the real parser, with a sample value for each parameter. Files are judged one by
-one: all mistakes of all files are found.
-
-What the text of a stored query says by itself: its form, its parameters, its columns.
+A file is a header (``registry.query_headers``) and a SPARQL text. Checked are its parameters, its
+form, the classes and fields that it names, and its syntax by the real parser with a sample value
+for each parameter. Files are checked independently, so all mistakes of all files are reported.
 """
 
 from __future__ import annotations
@@ -46,20 +43,20 @@ _COMMENT: Final = re.compile(r"#[^\n]*")
 
 
 def late_header(tokens: list[Token]) -> Iterator[Problem]:
-    """Lines of a header that are not where a header is."""
+    """Problems by header lines after the header."""
     line = 1
     for token in tokens:
         for comment in _COMMENT.finditer(token.text) if token.kind == "space" else ():
             if comment.group().startswith(MARK):
                 yield Problem(
-                    "header lines stand together at the top of the file; move it up",
+                    "header lines must be together at the top of the file; move it up",
                     line + token.text.count("\n", 0, comment.start()),
                 )
         line += token.text.count("\n")
 
 
 def read_form(pieces: list[Piece], first: int, problems: list[Problem]) -> bool:
-    """Whether the text changes data; what is neither a query nor a change is a problem."""
+    """Whether the text changes data; a text that is neither query nor update is a problem."""
     depth = 0
     found: dict[str, int] = {}
     for piece in pieces:
@@ -92,7 +89,7 @@ def read_form(pieces: list[Piece], first: int, problems: list[Problem]) -> bool:
 def unmatched_params(
     pieces: list[Piece], params: tuple[PredicateDescriptor, ...], header: Mapping[str, HeaderEntry]
 ) -> Iterator[Problem]:
-    """Parameters that only the header or only the text has."""
+    """Problems by parameters that only the header or only the text has."""
     declared = {param.name for param in params}
     used: set[str] = set()
     for piece in pieces:
@@ -115,7 +112,7 @@ def unmatched_params(
 def uncounted_params(
     pieces: list[Piece], params: tuple[PredicateDescriptor, ...]
 ) -> Iterator[Problem]:
-    """Parameters after LIMIT and OFFSET that could become something else than a count."""
+    """Problems by parameters after LIMIT and OFFSET that are not counts."""
     by_name = {param.name: param for param in params}
     before = ""
     for piece in pieces:
@@ -123,7 +120,7 @@ def uncounted_params(
         if param is not None and before in {"LIMIT", "OFFSET"}:
             low = param.min_value
             if param.type.kind != "Int" or not isinstance(low, int) or low < 0:
-                told = f"stands after {before}; make it '{{ type: Int, min_value: 0 }}'"
+                told = f"is used after {before}; declare it as '{{ type: Int, min_value: 0 }}'"
                 yield Problem(told, piece.line, f"params.{param.name}")
         before = piece.word
 
@@ -159,14 +156,14 @@ SUFFIX: Final = ".rq"
 
 
 class Check(Protocol):
-    """Parses a text and says what is wrong with it, or nothing."""
+    """Parses a text and returns the error, if any."""
 
     def __call__(self, text: str, names: Names, *, update: bool) -> str | None:
-        """The parser's complaint, or None."""
+        """The parser's error, or None."""
 
 
 class LoadedQueries(msgspec.Struct, frozen=True):
-    """What a folder held."""
+    """The valid queries of a folder, and the problems of the others."""
 
     queries: tuple[StoredQuery, ...]
     problems: tuple[Problem, ...]
@@ -188,7 +185,7 @@ def check_in_process(text: str, names: Names, *, update: bool) -> str | None:
 def load_queries(
     folder: Path, schema: Schema, names: Names, check: Check = check_in_process
 ) -> tuple[StoredQuery, ...]:
-    """All stored queries of a folder, or one error that names every mistake."""
+    """All stored queries of a folder, or one error with every problem."""
     loaded = read_queries(folder, schema, names, check)
     if loaded.problems:
         spelled = [str(problem) for problem in loaded.problems]
@@ -201,7 +198,7 @@ def load_queries(
 def read_queries(
     folder: Path, schema: Schema, names: Names, check: Check = check_in_process
 ) -> LoadedQueries:
-    """Every stored query of a folder that is sound, and what is wrong with the others."""
+    """The valid stored queries of a folder, and the problems of the others."""
     queries: list[StoredQuery] = []
     problems: list[Problem] = []
     reader = _Reader(schema, names, check)
@@ -229,7 +226,7 @@ def _printable(file: str) -> str:
 
 
 def _read_text(path: Path, folder: Path) -> str:
-    """A file's text; whatever is not a plain file in the folder itself is refused."""
+    """The text of a file; anything but a plain file inside the folder is refused."""
     try:
         if not path.resolve().is_relative_to(folder.resolve()):
             raise ProblemsError(
@@ -241,11 +238,11 @@ def _read_text(path: Path, folder: Path) -> str:
         with path.open("rb") as file:
             content = file.read(limit + 1)
     except (OSError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or "its links lead in a circle"
+        reason = getattr(error, "strerror", None) or "its links form a cycle"
         raise ProblemsError(Problem(f"can't be read: {reason}")) from None
     if len(content) > limit:
         raise ProblemsError(
-            Problem(f"is longer than {limit // 1024} KiB; make it shorter, or make two of it")
+            Problem(f"is longer than {limit // 1024} KiB; shorten it, or split it in two")
         )
     try:
         return content.decode("utf-8-sig")
@@ -264,7 +261,7 @@ class _Reader:
         self._check = check
 
     def read(self, text: str, stem: str, file: str) -> StoredQuery:
-        """The query, or ProblemsError with everything that is wrong with it."""
+        """The query, or ProblemsError with all its problems."""
         source = split_source(text)
         header = read_header(source.header)
         problems: list[Problem] = []
@@ -303,7 +300,7 @@ class _Reader:
         )
 
     def _parse(self, query: StoredQuery, first: int, *, update: bool) -> Iterator[Problem]:
-        """What the real parser says, with values for all parameters and then with none."""
+        """Errors of the real parser, with values for all parameters and then with nulls."""
         values = {param.name: self._sample(param) for param in query.params}
         nothing = {
             param.name: value if param.required else None

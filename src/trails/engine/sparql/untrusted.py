@@ -1,4 +1,4 @@
-"""Untrusted text on a graph's lines: queries, updates and files go through the sandbox."""
+"""Untrusted text on the checkouts of a graph: queries, updates and files run in the sandbox."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from trails.sandbox.workers import CommitDelta
 from trails.views.quads.view import QuadsView
 
 _FAR: Final = 500
-"""Commits from which a worker begins again at a checkpoint instead of following."""
+"""Beyond this many commits, a worker restarts from a checkpoint instead of following."""
 _MUCH: Final = 20_000
-"""Statements, likewise."""
+"""The same limit in statements."""
 _SPELLED: Final = {"ntriples": "n-triples", "nquads": "n-quads", "jsonld": "json-ld"}
-"""Formats as the sandbox spells them."""
+"""Formats by their sandbox names."""
 
 
 class LineSource:
-    """A branch or snapshot, as the sandbox follows it."""
+    """A checkout as a source for sandbox workers."""
 
     def __init__(self, graph: Graph, checkout: Checkout) -> None:
         self._graph = graph
@@ -39,7 +39,7 @@ class LineSource:
 
     @property
     def key(self) -> str:
-        """The line itself: a branch that is made again under the same name is another."""
+        """Identifies the checkout: a branch that is recreated under its name is a different one."""
         return f"{self._checkout.name} {self._checkout.born}"
 
     def head(self) -> Position:
@@ -48,12 +48,12 @@ class LineSource:
         return Position(head.seq, head.commit)
 
     def checkpoint(self, folder: Path) -> Position:
-        """A store of the line, by hard links where it has files."""
+        """A copy of the checkout's store, by hard links if it has files."""
 
         def copy(quads: QuadsView) -> Position:
-            # Asked first: a commit that comes in between is applied again, which does no harm.
+            # Read first: a commit in between is then applied twice, which is harmless.
             position = quads.position
-            shutil.rmtree(folder, ignore_errors=True)  # of a read that had to be repeated
+            shutil.rmtree(folder, ignore_errors=True)  # left by a repeated read
             if quads.linkable:
                 quads.checkpoint(folder)
             else:
@@ -65,7 +65,7 @@ class LineSource:
         return self._graph.reading_quads(self._checkout, copy)
 
     def deltas(self, after: Position, until: Position) -> Sequence[CommitDelta] | None:
-        """The commits between two positions, where they are few and in one line."""
+        """The commits between two positions, if they are few and linear."""
         path = self._graph.ancestry.path(after.commit, until.commit)
         size = sum(commit.added + commit.removed for commit in path.redo)
         if path.undo or len(path.redo) > _FAR or size > _MUCH:
@@ -80,7 +80,7 @@ class LineSource:
 
 
 class Untrusted:
-    """What others' text may do on one graph."""
+    """Runs untrusted text on one graph."""
 
     def __init__(self, graph: Graph, sandbox: Sandbox) -> None:
         self._graph = graph
@@ -102,7 +102,7 @@ class Untrusted:
         return answer.with_notice(mistakes)
 
     def run(self, checkout: Checkout, text: str, *, caller: str) -> QueryAnswer:
-        """Run a query whose text was checked and has its parameters in place."""
+        """Run a checked query with bound parameters."""
         result = self.sandbox.query(
             LineSource(self._graph, checkout),
             text,
@@ -113,7 +113,7 @@ class Untrusted:
         return add_number_notices(_answer(result), text, checkout.compiled.vocabulary)
 
     def effect(self, checkout: Checkout, *, caller: str) -> Callable[[str], tuple[bytes, bytes]]:
-        """How to find out what an update would change on a line."""
+        """A function that computes the effect of an update on a checkout."""
 
         def effect(text: str) -> tuple[bytes, bytes]:
             found = self.sandbox.update(
@@ -135,7 +135,7 @@ class Untrusted:
         *,
         caller: str = "",
     ) -> Iterator[bytes]:
-        """A file of RDF as N-Quads, chunk by chunk."""
+        """Parse an RDF file into chunks of N-Quads."""
         spelled = _SPELLED.get(format, format)
         return self.sandbox.parse(chunks, spelled, base_iri=base_iri, caller=caller)
 

@@ -1,9 +1,7 @@
 """Files in and out of a branch: a load is one commit, an export one state.
 
-Write a graph as a file: NDJSON, Turtle, N-Quads or JSON-LD, streamed.
-
-Pure but for the nodes it is handed, in whose order it writes; loading the file
-into an empty graph of the same base and types gives the same content.
+Exports are NDJSON, Turtle, N-Quads or JSON-LD, streamed in the order of the given nodes. Loading
+an export into an empty graph with the same base and types gives the same content.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ def export(terms: Terms, states: Iterable[NodeState], format: str) -> Iterator[b
 
 
 def _blocks(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """Larger pieces, since each takes a way of its own to the reader."""
+    """Join pieces into larger blocks, because each block has a fixed cost."""
     some: list[bytes] = []
     size = 0
     for part in parts:
@@ -78,7 +76,7 @@ def _blocks(parts: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def write_ndjson(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
-    """One line a node, as ``load`` takes it.
+    """One line per node, in the form that ``load`` takes.
 
     A field without a value is left out, unless a default would fill it: then it is null.
     """
@@ -106,13 +104,13 @@ def write_ndjson(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
 
 
 def write_nquads(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
-    """The statements as the log has them."""
+    """The statements in canonical form, as in the log."""
     for state in states:
         yield "".join(terms.statements(state)).encode()
 
 
 def write_turtle(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
-    """A paragraph a node; its statements in the words of N-Quads, with prefixes."""
+    """One paragraph per node, with prefixes and terms as in N-Quads."""
     vocabulary = terms.names.vocabulary
     yield f"@prefix : <{vocabulary}> .\n@prefix xsd: <{XSD}> .\n".encode()
     short: dict[str, str] = {f"<{RDF_TYPE}>": "a"}
@@ -141,7 +139,7 @@ def write_turtle(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
 
 
 def write_jsonld(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
-    """A document with one object a node; every value but a text says its datatype."""
+    """A document with one object per node; every value but a string has its datatype."""
     yield b'{"@context":%b,"@graph":[' % _encode({"@vocab": terms.names.vocabulary})
     between = b"\n"
     fields = {each.name: _jsonld_fields(terms, each.name) for each in terms.schema.types}
@@ -171,7 +169,7 @@ def write_jsonld(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
 
 
 def _portions(values: list[object], identifier: object) -> Iterator[list[object]]:
-    """A list whole, or in parts where each value makes a statement that is far longer than it.
+    """A list whole, or in parts if each value becomes a much longer statement.
 
     A file that grows too much by being read is refused as hostile. To say the node's name now and
     then keeps it well within that.
@@ -206,11 +204,11 @@ FORMATS: Final[dict[str, Callable[[Terms, Iterable[NodeState]], Iterator[bytes]]
     "nquads": write_nquads,
     "jsonld": write_jsonld,
 }
-"""The formats that are written."""
+"""The export formats."""
 
 
 class ReadOptions(NamedTuple):
-    """How files are read: what parses RDF, who is told of progress, how large they may be."""
+    """How files are read: the RDF parser, the progress callback, the size limits."""
 
     parse: Parse
     progress: Progress = no_progress
@@ -228,10 +226,10 @@ def load_files(
     call: CallRecord | None = None,
     forked: bool = False,
 ) -> LoadResult:
-    """Load all files of a request in one write; raises what is wrong with any of them.
+    """Load all files of a request in one write; raises every problem of any of them.
 
     They are read before the write begins, so that other writers wait for what is written and
-    not for what has to be read. If the types change meanwhile, the files are read again.
+    not for what has to be read. If the types change in the meantime, the files are read again.
     ``forked`` says whether the branch was made for it.
     """
     how = How(
@@ -252,10 +250,10 @@ def load_files(
         source = stack.enter_context(closing(LoadSource(given, progress, limits)))
         try:
             while opened is None:
-                schema = _seen_schema(checkout, access)
+                schema = _visible_schema(checkout, access)
                 with staging(schema, graph.names, source, how, parse) as staged:
                     if staged.problems.found and not graph.file.in_memory:
-                        # What else is wrong is found out without keeping anybody waiting.
+                        # The other problems are found without blocking writers.
                         with drafting(graph, checkout, access, call) as draft:
                             put_staged(draft, staged, how.mode)
                     with suppress(OutdatedError):
@@ -270,14 +268,14 @@ def load_files(
     )
 
 
-def _seen_schema(checkout: Checkout, access: Access) -> Schema:
-    """The types as an actor sees them, in whose terms a file is read."""
+def _visible_schema(checkout: Checkout, access: Access) -> Schema:
+    """The types visible to the actor, which files are read with."""
     guard = guard_of(access, checkout.name, checkout.compiled)
     return checkout.schema if guard is None else guard.visible.schema
 
 
 def _put(opening: Opening, staged: Staged, mode: Mode, *, forked: bool) -> Opened:
-    """Write what was read, with the types that it was read with."""
+    """Put the staged nodes, if the types are those that they were read with."""
     with opening() as opened:
         if not opened.replayed:
             if opened.write.nodes.visible.schema.digest != staged.schema.digest:
@@ -288,7 +286,7 @@ def _put(opening: Opening, staged: Staged, mode: Mode, *, forked: bool) -> Opene
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What a load answers beside its commit."""
+    """The result of a load in addition to its commit."""
 
     nodes: int = 0
     deleted: int = 0
@@ -296,7 +294,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 def _digested(given: Given, stack: ExitStack) -> tuple[Given, str]:
-    """What is loaded, and the digest of its bytes; a stream is copied on the way."""
+    """The source and the digest of its bytes; a stream is copied."""
     digest = sha256()
     if isinstance(given, Path):
         try:
@@ -321,7 +319,7 @@ def export_checkout(
     types: Sequence[str] = (),
     schema_filter: SchemaFilter | None = None,
 ) -> Generator[bytes, None, None]:
-    """A branch or snapshot as a file, in blocks; what is wrong with the request is told at once.
+    """Export a branch or snapshot in blocks; a wrong request raises at once.
 
     A branch is read as of its head now, whatever is written meanwhile. With a lens, what it
     takes out is not in the file.
@@ -351,7 +349,7 @@ def export_checkout(
 
 
 def _states(graph: Graph, checkout: Checkout, type_names: Sequence[str]) -> Iterator[NodeState]:
-    """Every instance of types, page by page: nothing is held while nobody reads on."""
+    """Every instance of types, page by page; no lock is held between pages."""
     for name in type_names:
         after = 0
         while page := graph.reading_nodes(checkout, partial(_page, graph, name, after)):
@@ -363,7 +361,7 @@ def _page(graph: Graph, type_name: str, after: int, nodes: NodeIndex) -> list[St
     with graph.file.reader() as db:
         if db.in_transaction:
             return nodes.page(db, type_name, after)
-        # One read transaction, so that all layers are seen at the same moment.
+        # One read transaction, so that all layers are read in the same state.
         db.execute("BEGIN")
         try:
             return nodes.page(db, type_name, after)

@@ -1,6 +1,6 @@
-"""Load a file of any format: the one entrance for those who only know its name.
+"""Load a file of any format, chosen by its name or given; several files count as one.
 
-Several files as one: what they say is checked together, so they may refer to each other.
+Files of one load are checked together, so they may refer to each other.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _MODES: Final = ("merge", "append", "overwrite")
 
 
 def format_of(name: str) -> str:
-    """The format that a file's name tells, compressed or not."""
+    """The format of a file by its name, compressed or not."""
     path = PurePath(name)
     suffix = PurePath(path.stem).suffix if path.suffix in {".gz", ".zst"} else path.suffix
     found = _SUFFIXES.get(suffix.lower())
     if found is None:
         raise QueryError(
-            f"the name {path.name!r} does not tell a format; end it with one of "
-            f"{', '.join(_SUFFIXES)} (and .gz or .zst), or say the format: {', '.join(FORMATS)}"
+            f"the name {path.name!r} does not imply a format; end it with one of "
+            f"{', '.join(_SUFFIXES)} (and .gz or .zst), or give the format: {', '.join(FORMATS)}"
         )
     return found
 
@@ -65,14 +65,14 @@ class How(msgspec.Struct, frozen=True, kw_only=True):
     type_name: str | None = None
     """For CSV: the type of the rows."""
     separator: str = "|"
-    """For CSV: what stands between the values of a list."""
+    """For CSV: the separator of list values."""
 
 
 @contextmanager
 def staging(
     schema: Schema, names: Names, source: LoadSource, how: How, parse: Parse = parse_here
 ) -> Iterator[Staged]:
-    """Read a file; what is wrong with its lines is noted.
+    """Read a file and collect its problems.
 
     ``parse`` reads RDF text; give one that is confined where the text is not trusted.
     """
@@ -102,7 +102,7 @@ def load(
     parse: Parse = parse_here,
     progress: Progress = no_progress,
 ) -> LoadOutcome:
-    """Load into a write that has begun; raises what is wrong with the file."""
+    """Load into an open write; raises the problems of the file."""
     with (
         closing(LoadSource(given, progress)) as source,
         staging(schema, names, source, how, parse) as staged,
@@ -116,19 +116,19 @@ Given = Path | IO[bytes] | Iterable[bytes]
 
 
 def common_format(files: Sequence[Given], given: str | None) -> str:
-    """The format of all files; told by their names, where it is not given."""
+    """The format of all files: as given, or by their names."""
     if not files:
         raise QueryError("there is nothing to load; name at least one file")
     found = given
     for each in files if given is None else ():
         if not isinstance(each, Path):
             raise QueryError(
-                "a stream does not tell its format; say which it is, for example --format ndjson"
+                "a stream does not imply a format; give it, for example with --format ndjson"
             )
-        told = format_of(each.name)
-        if found not in {None, told}:
-            raise QueryError(f"{each} is {told}, and others are {found}; load them one by one")
-        found = told
+        own = format_of(each.name)
+        if found not in {None, own}:
+            raise QueryError(f"{each} is {own}, and others are {found}; load them one by one")
+        found = own
     assert found is not None  # noqa: S101 - there is at least one file
     if len(files) > 1 and found not in _JOINABLE:
         raise QueryError(
@@ -139,7 +139,7 @@ def common_format(files: Sequence[Given], given: str | None) -> str:
 
 
 class Joined:
-    """The blocks of several files, and which line of which file a line is."""
+    """Several files as one stream, which maps lines back to their files."""
 
     def __init__(self, files: Sequence[Given], limits: LoadLimits = LOAD_LIMITS) -> None:
         self._files = files
@@ -147,7 +147,7 @@ class Joined:
         self._starts = [0]
 
     def blocks(self) -> Iterator[bytes]:
-        """Everything, each file ended by a line's end."""
+        """All blocks; each file ends with a newline."""
         lines = 0
         for given in self._files:
             source = LoadSource(given, limits=self._limits)
@@ -165,7 +165,7 @@ class Joined:
             self._starts.append(lines)
 
     def placed(self, error: ValidationError) -> ValidationError:
-        """The same violations, with the files that they are in."""
+        """The same violations with the names of their files."""
         return ValidationError([self._placed(each) for each in error.fields], more=error.more)
 
     def _placed(self, error: FieldError) -> FieldError:

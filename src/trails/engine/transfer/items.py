@@ -1,10 +1,6 @@
-"""What a load is made of, whatever its format: nodes to put, and what is wrong with the file.
+"""The parts of a load in any format: nodes to put, problems of the file, and ends of edges.
 
-Which node is meant: an IRI, a handle ``Type/id``, or the bare key where the type is known.
-
-Values that are written as text, in a cell or an RDF literal, as the validator takes them.
-
-What can't be read stays text, so that the validator says what is expected.
+A reference is an IRI, a handle ``Type/id``, or the bare key if the type is known.
 """
 
 from __future__ import annotations
@@ -31,12 +27,12 @@ _number = re.compile(r"(?:line|row) ([0-9]+)").match
 
 
 class LoadItem(msgspec.Struct):
-    """A node that the file gives: raw values, and where they stand."""
+    """A node of the file: its raw values and their position."""
 
     number: int
-    """The line or row; where the format has none, a number below zero. No two share one."""
+    """The line or row; a unique negative number if the format has none."""
     label: str
-    """What messages about it begin with, such as ``line 12: ``."""
+    """The prefix of messages about it, such as ``line 12: ``."""
     type: str
     values: dict[str, object]
     id: str | None = None
@@ -46,37 +42,37 @@ class LoadItem(msgspec.Struct):
     open: bool = False
     """Whether a reference names a key that several types could have."""
     partial: bool = False
-    """Whether it only adds to a node of the graph, being an edge line's start."""
+    """Whether it only adds to a stored node, as the start of an edge line."""
     checked: bool = False
-    """Whether the values are as the validator would give them."""
+    """Whether the values are already in the validator's form."""
 
     @property
     def whole(self) -> str:
-        """What messages begin with that are about no field of it."""
+        """The prefix of messages about the whole node."""
         return self.label.removesuffix(".").removesuffix(", column ").removesuffix(": ") + ": "
 
 
 class Problems:
-    """Everything that is wrong with a file, by line."""
+    """The problems of a file, by line."""
 
     def __init__(self) -> None:
         self.found: list[FieldError] = []
         self.unread = False
-        """Whether some node could not even be read, so that references to it are no news."""
+        """Whether a node could not be read, so that references to it may be missing."""
 
     @property
     def full(self) -> bool:
-        """Whether there is no point in looking for more."""
+        """Whether the maximum number of problems is reached."""
         return len(self.found) >= MAX_ERRORS
 
     def add(self, label: str, message: str, code: str = "syntax", value: object = None) -> None:
-        """A line that gives no node."""
+        """Add the problem of a line without a node."""
         self.unread = True
         where = label.rstrip(" .:")
         self.found.append(FieldError(where, code, f"{label}{message}", showable(value)))
 
     def listed(self, lines: dict[str, str]) -> list[FieldError]:
-        """All of them in the order of the file, with ``lines`` telling where nodes stand."""
+        """All problems in the order of the file; ``lines`` has the positions of nodes."""
         told: dict[str, FieldError] = {}
         for error in self.found:
             if self.unread and isinstance(error, RuleError) and error.code == "reference":
@@ -103,11 +99,11 @@ def _place(error: FieldError) -> int:
 
 
 OPEN: Final = "\x00"
-"""Begins a reference whose type is open: ``\\0Type/key``, for a type that others extend."""
+"""Begins an open reference, ``\\0Type/key``: a type with subtypes."""
 
 
 class EndError(ValueError):
-    """An end that names no node; the text says what to write."""
+    """An invalid end of an edge; the message says what to write."""
 
     def __init__(self, message: str, code: str = "reference") -> None:
         super().__init__(message)
@@ -145,14 +141,14 @@ class Ends:
         return f"{OPEN}{type_name}/{identifier}"
 
     def candidates(self, reference: str) -> list[str]:
-        """The handles that an open reference could stand for; a handle stands for itself."""
+        """The handles that a reference could mean; a handle means itself."""
         if not reference.startswith(OPEN):
             return [reference]
         type_name, _, identifier = reference[1:].partition("/")
         return [make_handle(each, identifier) for each in self._families[type_name]]
 
     def owners(self, handle: str) -> list[str]:
-        """How edge lines may have spelled a node: exactly, or openly by an ancestor's key."""
+        """How edge lines may refer to a node: by handle, or by an open reference."""
         type_name, identifier = split_handle(handle)
         lineage = self._schema.lineage(type_name)
         return [
@@ -168,7 +164,7 @@ class Ends:
         return [*edges, *self._references]
 
     def reference(self, edge: str, start: object) -> tuple[str, PredicateDescriptor]:
-        """The handle (or open reference) of an edge's start, and the field that it means."""
+        """The handle (or open reference) of an edge's start, and its field."""
         type_name, dot, name = edge.rpartition(".")
         if dot:
             return self._named(type_name, name, start)

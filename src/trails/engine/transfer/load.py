@@ -1,4 +1,4 @@
-"""Load a file into a graph: one write, every bad line told with its number, or one commit.
+"""Load a file into a graph: one commit, or an error with every bad line and its number.
 
 A file is *staged* first: decompressed, parsed and checked as far as that needs no graph. What
 is left, finding and putting its nodes, is done in a write.
@@ -46,14 +46,14 @@ from trails.model.writes import Mode
 from trails.views.nodes.index import Stored
 
 _SUGGESTED: Final = 10
-"""Missing nodes for which others are suggested; each costs some searches."""
+"""Missing nodes that get suggestions; each costs some searches."""
 
 
 class LoadOutcome(msgspec.Struct, frozen=True):
     """What a load did."""
 
     nodes: int
-    """How many nodes the file gave, edges among them."""
+    """The number of nodes in the file, including edges."""
     deleted: int = 0
 
 
@@ -73,14 +73,14 @@ def load_lines(
     mode: Mode = "merge",
     progress: Progress = no_progress,
 ) -> LoadOutcome:
-    """Load NDJSON into a write that has begun; raises what is wrong with the file."""
+    """Load NDJSON into an open write; raises the problems of the file."""
     with closing(LoadSource(given, progress)) as source, Staged(schema, names) as staged:
         stage_lines(staged, source)
         return put_staged(write, staged, mode)
 
 
 def put_staged(write: Write | DraftWrite, staged: Staged, mode: Mode) -> LoadOutcome:
-    """Put the nodes of a file into a write that has begun; raises what is wrong with them."""
+    """Put the nodes of a file into an open write; raises their problems."""
     loading = _Loading(write, staged, mode)
     for chunk in staged.chunks():
         if loading.problems.full:
@@ -90,7 +90,7 @@ def put_staged(write: Write | DraftWrite, staged: Staged, mode: Mode) -> LoadOut
 
 
 class _Loading:
-    """A load in progress, whatever the format: items in, puts out."""
+    """A load in progress, for any format: items in, puts out."""
 
     def __init__(self, write: Write | DraftWrite, staged: Staged, mode: Mode) -> None:
         schema = staged.schema
@@ -144,7 +144,7 @@ class _Loading:
         self._count += len(puts)
 
     def _once(self, items: list[LoadItem]) -> list[LoadItem]:
-        """Those nodes that the file did not give before."""
+        """The nodes that the file has not given before."""
         known = [(item.handle, item.number) for item in items if item.handle is not None]
         repeated = {(handle, now): then for handle, now, then in self.spool.see(known)}
         if not repeated:
@@ -162,7 +162,7 @@ class _Loading:
         return left
 
     def _identify(self, item: LoadItem) -> str | None:
-        """Which node it is; None when its values can't tell, which putting it will report."""
+        """The id of a node; None if its values are invalid, which putting it reports."""
         descriptor = self._schema.by_name[item.type]
         try:
             if item.id is not None and self._is_partial(descriptor, item.values):
@@ -188,7 +188,7 @@ class _Loading:
         return make_handle(item.type, identifier)
 
     def _is_partial(self, descriptor: TypeDescriptor, values: Mapping[str, object]) -> bool:
-        """Whether a node is known by its id alone, which suffices to merge into one that exists."""
+        """Whether a node is known by id alone, which is enough to merge into a stored one."""
         if self._mode != "merge":
             return False
         if descriptor.edge is not None:
@@ -298,7 +298,7 @@ class _Loading:
     # --- nodes whose references were open ------------------------------------------------------
 
     def _settled(self, items: list[LoadItem]) -> list[LoadItem]:
-        """Items with open references, which every node of the file may now answer."""
+        """Items with open references, resolved now that all nodes of the file are known."""
         wanted = {
             reference: self.ends.candidates(reference)
             for item in items
@@ -336,7 +336,7 @@ class _Loading:
         return [item for item in closed if id(item) not in again]
 
     def _suggest(self, reference: str) -> str:
-        """Which nodes could be meant, for the first few that are missing."""
+        """Suggestions for the first few missing nodes."""
         if len(self.problems.found) >= _SUGGESTED:
             return ""
         type_name, _, identifier = reference[1:].partition("/")
@@ -358,7 +358,7 @@ class _Loading:
     # --- the end ---------------------------------------------------------------------------------
 
     def finish(self) -> LoadOutcome:
-        """Put what waited, delete what overwriting leaves out; raise what is wrong."""
+        """Put waiting nodes, delete what overwriting leaves out, raise the problems."""
         if not self.problems.full:
             if self.spool.has_references:
                 starts = iter(self._start_in_graph())
@@ -382,7 +382,7 @@ class _Loading:
 
     def _raise_problems(self) -> None:
         problems = self.problems
-        if not problems.full:  # else the file was not read to its end, and the rest may mend it
+        if not problems.full:  # else the rest of the file, which was not read, may complete it
             self._nodes.rules.settle(problems.found)
         if not problems.found:
             return

@@ -1,16 +1,14 @@
-"""NDJSON: one node or one edge a line.
+"""NDJSON: one node or one edge per line.
 
-``{"type": "Task", "data": {…}}`` with ``"id"`` where the type has no key, and
-``{"edge": "owner", "from": …, "to": …}`` with ``"data"`` where the edge is a
-type of its own. A reference is an IRI, ``Type/id`` or a key. Blank lines are
-allowed. Whatever else a line holds is told with its number, and no text can
-make the reader fail or grow.
+``{"type": "Task", "data": {…}}`` with ``"id"`` if the type has no key, and
+``{"edge": "owner", "from": …, "to": …}`` with ``"data"`` if the edge is a type of its own. A
+reference is an IRI, ``Type/id`` or a key. Blank lines are allowed. Any other line is reported with
+its number, and no input can make the reader fail or grow.
 
-The short way for lines that are right: one decoder checks nearly everything as it reads.
-
-It accepts less than the validator and never more, and gives the same values:
-what it does not accept goes the long way, where errors are told. A rule that
-the decoder can't express is tested by the validator's own check of the field.
+``FastLines`` is a shortcut for valid lines: one decoder checks nearly everything while it reads.
+It accepts less than the validator, never more, and gives the same values; all other lines take
+the slow path, which reports errors. A rule that the decoder can't express is checked by the
+validator's own function.
 """
 
 from __future__ import annotations
@@ -47,11 +45,11 @@ from trails.model.types import REF, PredicateDescriptor, Schema, TypeDescriptor
 from trails.model.visibility import ENDS
 
 _EXACT: Final = 2**53
-"""Below it, an integer is the same number as a float, so limits mean the same for both."""
+"""Integers below it are exact as floats, so limits mean the same for both."""
 
 _is_plain = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*").fullmatch
 named_keys = re.compile(rb'"[ \t\r]*:').findall
-"""Every key of a line of JSON, and perhaps more."""
+"""Matches every key of a line of JSON, and possibly more."""
 
 
 class _Type:
@@ -74,7 +72,7 @@ class _Type:
                 self.floats.append(field.name)
             elif field.pattern is not None:
                 self.patterns.append((field.name, compile_pattern(field.pattern)))
-            # A field with a default must be there as well: the long way fills it.
+            # Fields with a default are required here: the slow path fills them.
             needed = field.required or field.default is not None
             types[field.name] = Required[decoded] if needed else decoded
         typed_dict: Any = TypedDict  # made at run time, it is beyond a type checker
@@ -89,7 +87,7 @@ class _Type:
 
 
 class FastLines:
-    """Reads lines with nodes that are right; None for all others."""
+    """Reads valid lines with nodes; None for all others."""
 
     def __init__(self, schema: Schema, names: Names) -> None:
         special: dict[str, Coerce] = {REF: reference_coercer(References(schema, names))}
@@ -105,14 +103,14 @@ class FastLines:
             self._decode = msgspec.json.Decoder(lines).decode
 
     def read(self, number: int, line: bytes) -> LoadItem | None:
-        """A node whose values are as the validator would give them."""
+        """A node with values in the validator's form."""
         try:
             given = self._decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
         values: dict[str, object] = given.data
-        # The decoder skips fields that it does not know, and a key that comes twice. Every
-        # key is followed by a colon: no more colons than keys were read means neither.
+        # The decoder skips unknown fields and repeated keys. Every key is followed by a colon:
+        # if there are no more colons than keys were read, there are neither.
         keys = len(values) + (2 if given.id is None else 3)
         if line.count(b":") != keys and len(named_keys(line)) != keys:
             return None
@@ -145,7 +143,7 @@ _kept: LRUCache[tuple[str, Names], FastLines] = LRUCache(8)
 
 
 def fast_lines(schema: Schema, names: Names) -> FastLines:
-    """The reader for a schema, made once: it has classes of its own, which cost much to make."""
+    """The cached reader for a schema; its generated classes are expensive."""
     return _kept.get((schema.digest, names), lambda: FastLines(schema, names))
 
 
@@ -172,7 +170,7 @@ def _check(kind: _Type, values: dict[str, object]) -> bool:
 
 
 def _decoded(field: PredicateDescriptor) -> object:
-    """The type that the decoder checks completely, but for a pattern; None if there is none."""
+    """The type that the decoder checks completely, except for a pattern; None if none."""
     row = field.type.row
     if row is None or row.native not in _DECODED:
         return None
@@ -227,9 +225,9 @@ A field with any other constraint is checked by the validator.
 
 
 MAX_LINE: Final = 2 * MAX_NODE
-"""Room for any node, also where its text has more escapes than our exports have."""
+"""Room for any node, even with more escapes than exports have."""
 _DENSE: Final = 1 << 16
-"""Lines of a block that are cut in one step."""
+"""Lines of a block that are split in one step."""
 _BOM: Final = b"\xef\xbb\xbf"
 _KEYS: Final = ("type", "id", "data", "edge", "from", "to")
 _unknown = re.compile(r"unknown field `(.*)`").search
@@ -250,7 +248,7 @@ _decode = msgspec.json.Decoder(NdjsonLine).decode
 
 
 class LineError(ValueError):
-    """A line that can't be used; the text says why."""
+    """An invalid line; the message says why."""
 
     def __init__(self, message: str, code: str = "syntax") -> None:
         super().__init__(message)
@@ -258,7 +256,7 @@ class LineError(ValueError):
 
 
 def _pieces(source: LoadSource) -> Iterator[bytes]:
-    """Blocks of which none has so many lines that cutting it keeps other threads waiting."""
+    """Blocks with few enough lines that splitting one does not block other threads."""
     for block in source.blocks():
         if block.count(b"\n") <= _DENSE:
             yield block
@@ -267,7 +265,7 @@ def _pieces(source: LoadSource) -> Iterator[bytes]:
 
 
 def numbered(source: LoadSource) -> Iterator[tuple[int, bytes | None]]:
-    """(number, line) of all lines; None for a line that is too long to be read."""
+    """(number, line) of all lines; None for a line that is too long."""
     number, rest, skipping, blank = 1, b"", False, 0
     for block in _pieces(source):
         lines = (rest + block).split(b"\n") if rest else block.split(b"\n")
@@ -312,15 +310,15 @@ class NdjsonFile:
     # --- before: what edge lines say about reference fields ------------------------------
 
     def note_references(self, source: LoadSource, spool: Spool) -> None:
-        """Find the edge lines whose edge is a field of their start, and keep what they say."""
+        """Find and keep the edge lines whose edge is a reference field."""
         for number, line in numbered(source):
-            # Only these can hold the key "edge", which may be spelled with escapes.
+            # Only these can contain the key "edge", which may be written with escapes.
             if line is None or (b'"edge"' not in line and b"\\u" not in line):
                 continue
             try:
                 given = _read(line)
             except LineError:
-                continue  # told when the nodes are read
+                continue  # reported when the nodes are read
             if given is None or given.edge is msgspec.UNSET or self._edge_type(given.edge):
                 continue
             try:
@@ -350,7 +348,7 @@ class NdjsonFile:
     # --- nodes, edges of an edge type among them -----------------------------------------
 
     def items(self, source: LoadSource) -> Iterator[LoadItem]:
-        """All nodes; bad lines are noted on the way."""
+        """All nodes; bad lines are collected."""
         fast = self._fast.read
         for number, line in numbered(source):
             item = None if line is None else fast(number, line)
@@ -434,7 +432,7 @@ class NdjsonFile:
         except EndError:
             if _is_open(value):
                 raise
-            return value  # the validator tells what is expected
+            return value  # the validator reports it
 
 
 def _is_open(value: object) -> bool:
@@ -507,7 +505,7 @@ def _refuse_repeated_keys(line: bytes) -> None:
 
 
 def _misplaced(name: str) -> str:
-    """What to do with a key that a line does not have: most likely it is a field."""
+    """The hint for an unknown key of a line, which is most likely a field."""
     near = get_close_matches(name, _KEYS, n=1, cutoff=0.7)
     hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(_KEYS)}."
     return f'{name!r} is not a key of a line{hint} Fields go into "data"'

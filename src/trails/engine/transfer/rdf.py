@@ -1,12 +1,9 @@
 """RDF files: Turtle, N-Triples, N-Quads, JSON-LD.
 
-Text is parsed into N-Quads by a function that the caller supplies, because
-parsers meet hostile text best in a process of their own. The statements are
-sorted on disk, so that those of one node come together, and read as that
-node's values. What the schema does not declare is an error, as are blank nodes
-and named graphs. Merging replaces a field of one value and unites sets.
-
-Sort more lines than memory holds: sorted runs on disk, merged as they are read.
+The caller supplies the function that parses text into N-Quads, because untrusted text is parsed
+in a separate process. Statements are sorted on disk (runs that are merged as they are read), so
+that those of one node are adjacent. Undeclared names, blank nodes and named graphs are errors. A
+merge replaces single values and unites sets.
 """
 
 from __future__ import annotations
@@ -40,11 +37,11 @@ from trails.views.terms import long_token
 
 RUN: Final = 32 * 2**20
 _RUNS: Final = 64
-"""Files open at once; as many runs are merged into one."""
+"""Open files at a time; this many runs are merged into one."""
 
 
 def sorted_lines(blocks: Iterable[bytes], run: int = RUN) -> Iterator[bytes]:
-    """The lines of a text in byte order, each once, without their ends."""
+    """The distinct lines of a text in byte order, without newlines."""
     with ExitStack() as stack:
         runs: list[IO[bytes]] = []
         lines: list[bytes] = []
@@ -93,7 +90,7 @@ FORMATS: Final = {
     "jsonld": ox.RdfFormat.JSON_LD,
 }
 
-# A number may be written in a narrower datatype than the field has.
+# A number may have a narrower datatype than the field.
 _WIDER: Final = {
     (XSD + "integer", XSD + "decimal"),
     (XSD + "integer", XSD + "double"),
@@ -101,7 +98,7 @@ _WIDER: Final = {
 }
 _SOME: Final = 5000
 _BYTES: Final = 4 << 20
-"""Statements, and bytes of them, that are read in one step."""
+"""Statements and bytes that are read in one step."""
 
 
 class _Reader(io.RawIOBase):
@@ -123,7 +120,7 @@ class _Reader(io.RawIOBase):
 
 
 def parse_here(blocks: Iterator[bytes], format: str, base_iri: str) -> Iterator[bytes]:
-    """Parse in this process: for files that one trusts."""
+    """Parse in this process; for trusted files only."""
     try:
         quads = ox.parse(
             io.BufferedReader(_Reader(blocks)), format=FORMATS[format], base_iri=base_iri
@@ -141,7 +138,7 @@ def parse_here(blocks: Iterator[bytes], format: str, base_iri: str) -> Iterator[
 
 
 def stage_rdf(staged: Staged, source: LoadSource, format: str, parse: Parse = parse_here) -> None:
-    """Read RDF; ``staged`` is one of statements."""
+    """Read RDF into ``staged``, which must be one of statements."""
     if format not in FORMATS:
         raise QueryError(f"there is no RDF format {format!r}; {suggest(format, FORMATS)}")
     nquads = parse(source.blocks(), format, staged.names.nodes)
@@ -160,7 +157,7 @@ def load_rdf(
     parse: Parse = parse_here,
     progress: Progress = no_progress,
 ) -> LoadOutcome:
-    """Load RDF into a write that has begun; raises what is wrong with the file."""
+    """Load RDF into an open write; raises the problems of the file."""
     with (
         closing(LoadSource(given, progress)) as source,
         Staged(schema, names, statements=True) as staged,
@@ -170,7 +167,7 @@ def load_rdf(
 
 
 class _Fields:
-    """What statements about nodes of one type may say."""
+    """The classes and fields that statements about one type may use."""
 
     def __init__(self, schema: Schema, names: Names, type_name: str) -> None:
         descriptor = schema.by_name[type_name]
@@ -188,7 +185,7 @@ class Statements:
         self._types = {each.name: _Fields(schema, names, each.name) for each in schema.types}
 
     def items(self, lines: Iterator[bytes]) -> Iterator[LoadItem]:
-        """The nodes; statements that can't be used are noted on the way."""
+        """The nodes; invalid statements are collected."""
         groups = groupby(_quads(lines), key=lambda quad: quad.subject)
         for number, (subject, quads) in enumerate(groups, start=1):
             item = self._item(-number, subject, quads)
@@ -233,7 +230,7 @@ class Statements:
 
 
 class _StatementError(ValueError):
-    """A statement that can't be used."""
+    """An invalid statement."""
 
     def __init__(self, message: str, code: str = "datatype") -> None:
         super().__init__(message)

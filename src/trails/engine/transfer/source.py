@@ -1,7 +1,7 @@
-"""What is loaded: bytes that are read in blocks, as often as needed, decompressed on the way.
+"""The source of a load: bytes that are read in blocks, repeatedly, and decompressed.
 
-A file is read in place. Anything else (a request's body, a pipe) is copied to a
-temporary file first, because edges are looked for before nodes are read.
+A file is read in place. Anything else (a request body, a pipe) is copied to a temporary file
+first, because edges are read before nodes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from trails.model.writes import LOAD_LIMITS, LoadLimits
 BLOCK: Final = 1 << 20
 _INTERVAL: Final = 0.1
 _FREE: Final = 64 << 20
-"""Bytes that any file may grow to, however small it is."""
+"""The expanded size that is allowed for any file, however small."""
 
 Progress = Callable[[int, int | None], None]
-"""(bytes done, bytes in all where known); told ten times a second at most."""
+"""Called with (bytes done, total bytes if known), at most ten times a second."""
 
 
 def no_progress(done: int, total: int | None) -> None:
-    """Tell nobody."""
+    """Ignore progress."""
     del done, total
 
 
@@ -37,7 +37,7 @@ class Readable(Protocol):
     """Bytes that can be read."""
 
     def read(self, size: int, /) -> bytes:
-        """At most so many; none at the end."""
+        """At most this many bytes; none at the end."""
 
 
 class LoadSource:
@@ -81,7 +81,7 @@ class LoadSource:
         self.total = done
 
     def blocks(self) -> Iterator[bytes]:
-        """Everything, from the start; tells progress on the way."""
+        """All blocks from the start; reports progress."""
         with ExitStack() as stack:
             raw = self._copy if self._path is None else stack.enter_context(self._path.open("rb"))
             raw.seek(0)
@@ -99,11 +99,11 @@ class LoadSource:
         self._tell(self.total or 0, self.total)
 
     def _check_size(self, size: int, raw: IO[bytes]) -> None:
-        """Refuse a file that is too large, or grows too much by being decompressed."""
+        """Refuse a file that is too large, or whose compression ratio is too high."""
         limits = self.limits
         if size > limits.expanded:
             raise LimitError(
-                f"the file has more than {limits.expanded >> 20} MiB once it is decompressed; "
+                f"the decompressed file has more than {limits.expanded >> 20} MiB; "
                 "split it, or raise '[loads] expanded_mb' in trails.toml",
                 limit="expanded_mb",
                 value=limits.expanded >> 20,
@@ -131,7 +131,7 @@ class LoadSource:
             self._progress(done, total)
 
     def close(self) -> None:
-        """Drop what was copied."""
+        """Delete the copy."""
         self._stack.close()
 
 

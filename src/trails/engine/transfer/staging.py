@@ -1,12 +1,9 @@
-"""A file that was read before anybody had to wait for it: its nodes, on disk.
+"""A staged file: its nodes on disk, read before the writer's lock is taken.
 
-Decompressing, parsing and what can be checked without the graph happen here, before the
-writer's lock is taken. Few nodes stay in memory; many go to a temporary file.
-
-What a load must remember about the whole file, kept in a temporary database on disk.
-
-Which nodes it gave and on which lines, what edge lines say about reference
-fields, and nodes that wait until all others are there.
+Decompressing, parsing and every check that needs no graph happen first. Few nodes stay in memory;
+many go to a temporary file. ``Spool`` is a temporary database for what a load must know about the
+whole file: its nodes and their lines, edge lines about reference fields, and nodes that wait for
+others.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ CREATE TABLE waiting (item TEXT);
 
 
 class Reference(NamedTuple):
-    """What an edge line says about a reference field of its start."""
+    """An edge line that sets a reference field of its start."""
 
     owner: str
     number: int
@@ -65,7 +62,7 @@ class Spool:
     # --- nodes of the file ---------------------------------------------------------
 
     def see(self, items: Sequence[tuple[str, int]]) -> list[tuple[str, int, int]]:
-        """Note nodes; those that were there before: (handle, its number now, number then)."""
+        """Add nodes; return repeated ones as (handle, number now, number before)."""
         before = self._db.total_changes
         self._db.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?)", items)
         if self._db.total_changes == before + len(items):
@@ -76,7 +73,7 @@ class Spool:
         ]
 
     def seen(self, handles: Sequence[str]) -> dict[str, int]:
-        """The lines of those nodes that the file gave so far."""
+        """Handle → line of those nodes that the file has given so far."""
         found: dict[str, int] = {}
         for at in range(0, len(handles), _SOME):
             some = handles[at : at + _SOME]
@@ -88,12 +85,12 @@ class Spool:
     # --- edge lines about reference fields --------------------------------------------
 
     def refer(self, reference: Reference) -> None:
-        """Note what an edge line says."""
+        """Add an edge line."""
         self.has_references = True
         self._db.execute("INSERT INTO refs VALUES (?, ?, ?, ?)", reference)
 
     def references(self, owners: Sequence[str]) -> Iterator[Reference]:
-        """What edge lines say about nodes, in the order of the lines."""
+        """The edge lines of nodes, in the order of the file."""
         for at in range(0, len(owners), _SOME):
             some = owners[at : at + _SOME]
             marks = ",".join("?" * len(some))
@@ -101,7 +98,7 @@ class Spool:
             yield from map(Reference._make, self._db.execute(query, some).fetchall())
 
     def owners(self) -> Iterator[list[str]]:
-        """All nodes that edge lines start from, some at a time."""
+        """All starts of edge lines, in chunks."""
         after = ""
         query = "SELECT DISTINCT owner FROM refs WHERE owner > ? ORDER BY owner LIMIT ?"
         while rows := self._db.execute(query, (after, _SOME)).fetchall():
@@ -111,13 +108,13 @@ class Spool:
     # --- nodes that wait ----------------------------------------------------------------
 
     def wait(self, item: LoadItem) -> None:
-        """Keep a node until all others are there."""
-        # msgspec has no integers beyond 64 bits, and a wrong value may be one.
+        """Keep a node until all others are read."""
+        # msgspec has no integers beyond 64 bits, and an invalid value may be one.
         text = json.dumps(msgspec.structs.asdict(item))
         self._db.execute("INSERT INTO waiting VALUES (?)", (text,))
 
     def waiting(self) -> Iterator[list[LoadItem]]:
-        """The nodes that wait, some at a time."""
+        """The waiting nodes, in chunks."""
         rows = self._db.execute("SELECT item FROM waiting ORDER BY rowid")
         while some := list(islice(rows, _SOME)):
             yield [LoadItem(**json.loads(text)) for (text,) in some]
@@ -125,11 +122,11 @@ class Spool:
 
 _astuple = msgspec.structs.astuple
 _LARGE: Final = 16 << 20
-"""Characters, or members of lists, after which no more nodes are taken at once."""
+"""The size of a chunk, in characters or list members."""
 
 
 def _chunk(items: Iterator[LoadItem]) -> list[LoadItem]:
-    """The next nodes: so many, or fewer where they are large."""
+    """The next nodes: at most this many, fewer if they are large."""
     chunk: list[LoadItem] = []
     size = 0
     for item in islice(items, CHUNK):
@@ -143,12 +140,12 @@ def _chunk(items: Iterator[LoadItem]) -> list[LoadItem]:
 
 
 class Staged:
-    """The nodes of a file, what edge lines say about them, and what is wrong with it."""
+    """The nodes of a file, its edge lines and its problems."""
 
     def __init__(
         self, schema: Schema, names: Names, *, place: str = "line", statements: bool = False
     ) -> None:
-        """``place`` is what the file consists of; ``statements``: the nodes come from RDF."""
+        """``place`` names a part of the file (line, row); ``statements`` is for RDF."""
         self.schema = schema
         self.names = names
         self.place = place
@@ -156,7 +153,7 @@ class Staged:
         self.ends = Ends(schema, names)
         self.problems = Problems()
         self.count = 0
-        """How many nodes there are."""
+        """The number of nodes."""
         self._few: list[LoadItem] = []
         self._many: IO[bytes] | None = None
         self._stack = ExitStack()
@@ -170,7 +167,7 @@ class Staged:
         self._stack.close()
 
     def fill(self, items: Iterable[LoadItem]) -> None:
-        """Take all nodes, as long as the list of what is wrong is not full."""
+        """Take all nodes until the list of problems is full."""
         stream = iter(items)
         while not self.problems.full and (chunk := _chunk(stream)):
             self.count += len(chunk)
@@ -185,14 +182,14 @@ class Staged:
             pickle.dump([_astuple(item) for item in chunk], self._many, pickle.HIGHEST_PROTOCOL)
 
     def chunks(self) -> Iterator[list[LoadItem]]:
-        """All nodes, some at a time; to be read once."""
+        """All nodes in chunks; can be read once."""
         if self._many is not None:
             with storage_errors("read what is loaded"):
                 end = self._many.tell()
                 self._many.seek(0)
             while self._many.tell() < end:
                 with storage_errors("read what is loaded"):
-                    some = pickle.load(self._many)  # noqa: S301 - nobody else has this file
+                    some = pickle.load(self._many)  # noqa: S301 - a private temporary file
                 yield [LoadItem(*each) for each in some]
         if self._few:
             yield self._few

@@ -1,8 +1,7 @@
-"""CSV: a header of field names, then one node of one type a row.
+"""CSV: a header of field names, then one row per node, all of one type.
 
-An empty cell is no value. A list is separated within its cell. A reference is
-an IRI, ``Type/id`` or a key; a vector is a JSON array. A type without a key may
-have a column ``id``.
+An empty cell has no value. The values of a list share a cell, with a separator. A reference is an
+IRI, ``Type/id`` or a key; a vector is a JSON array. A type without a key may have a column ``id``.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ from trails.model.writes import Mode
 
 _ID = "id"
 _WIDEST = 10
-"""Columns for each field of the type, beyond which a header is not looked at one by one."""
+"""Beyond this many columns per field, the columns are not checked one by one."""
 
 
 def stage_table(
     staged: Staged, source: LoadSource, type_name: str | None, separator: str = "|"
 ) -> None:
-    """Read CSV; ``staged`` is one of rows."""
+    """Read CSV into ``staged``, which must be one of rows."""
     if type_name is None:
-        raise QueryError("a CSV file does not tell the type of its rows; say which it is")
+        raise QueryError("a CSV file does not name the type of its rows; give the type")
     by_name = staged.schema.by_name
     descriptor = by_name.get(type_name)
     if descriptor is None:
@@ -59,7 +58,7 @@ def load_table(
     mode: Mode = "merge",
     progress: Progress = no_progress,
 ) -> LoadOutcome:
-    """Load CSV into a write that has begun; raises what is wrong with the file."""
+    """Load CSV into an open write; raises the problems of the file."""
     with (
         closing(LoadSource(given, progress)) as source,
         Staged(schema, names, place="row") as staged,
@@ -80,7 +79,7 @@ class Table:
         self._problems = problems
 
     def items(self, source: LoadSource) -> Iterator[LoadItem]:
-        """All nodes; bad rows are noted on the way."""
+        """All nodes; bad rows are collected."""
         csv.field_size_limit(MAX_LINE)  # the library's own is 128 KiB, for the whole process
         rows = csv.reader(_texts(source), strict=True)
         number = 0
@@ -102,7 +101,7 @@ class Table:
                     if item is not None:
                         yield item
         except (csv.Error, UnicodeDecodeError, _TooLongError) as error:
-            # What follows a broken row can't be told apart any more.
+            # Rows after a broken one can't be separated reliably.
             reason = error.reason if isinstance(error, UnicodeDecodeError) else error
             self._problems.add(f"row {number + 1}: ", f"it can't be read as CSV ({reason})")
         if header is None and not self._problems.found:
@@ -163,11 +162,11 @@ class Table:
 
 
 class _TooLongError(ValueError):
-    """A line that is not read."""
+    """A line that is too long to be read."""
 
 
 def _texts(source: LoadSource) -> Iterator[str]:
-    """Lines with their ends, which may stand within quotes."""
+    """Lines with their newlines, which can be inside quotes."""
     for number, line in numbered(source):
         if line is None:
             raise _TooLongError(f"a line of it is longer than {MAX_LINE:,} bytes")

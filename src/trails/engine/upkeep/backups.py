@@ -1,15 +1,12 @@
-"""Backups of a graph: a set of numbered folders, each with what is new since the one before.
+"""Back up a graph to a set of numbered folders, and put prepared graphs in place.
 
-Every file of a set is final once it has its name, so another machine can copy the set at any
-time. A manifest has the digest of each file, of the manifest before it and of itself: whatever
-is missing, short or changed is found, and named.
+Each folder has what is new since the one before. A file of a set is final once it has its name,
+so another machine can copy the set at any time. A manifest has the digests of its files, of the
+previous manifest and of itself, so that missing, short and changed files are found and named.
 
-Put prepared graphs in the place of others, all of them or none, whatever happens meanwhile.
-
-A restore or a recovery prepares whole folders in ``.trails/prepared``. Writing the plan there is
-the moment that counts: without one, the next start removes what was prepared; with one, it
-carries the plan out. So after a kill or a power cut each graph has its old data or the new data,
-never neither.
+A restore or a recovery prepares whole folders in ``.trails/prepared`` and then writes a plan. At
+the next start, prepared folders without a plan are removed, and a plan is carried out. So after a
+crash each graph has its old data or its new data, never neither.
 """
 
 from __future__ import annotations
@@ -51,7 +48,7 @@ _T = TypeVar("_T")
 
 
 class BackupPart(msgspec.Struct, frozen=True):
-    """One backup of a set: its folder, and what its manifest says."""
+    """One backup of a set: its folder and its manifest."""
 
     folder: Path
     manifest: Manifest
@@ -74,7 +71,7 @@ class _FirstManifest(msgspec.Struct, frozen=True):
 
 
 def back_up(log: Log, folder: Path, progress: Callable[[str], None]) -> Manifest | None:
-    """Add to a graph's set what is new in its log since the last backup; None where nothing is.
+    """Add what is new in the log to a graph's set; None if nothing is.
 
     The first backup of a set is whole. Writers do not wait for it.
     """
@@ -133,7 +130,7 @@ def _describe(header: Header, partial: Path, last: Manifest | None, copied: Extr
 
 
 def _check_continues(log: Log, folder: Path, parts: Sequence[BackupPart]) -> None:
-    """A set holds one history: what it ends with must be in the log."""
+    """Refuse a set whose last commit is not in the log: a set has one history."""
     if not parts:
         return
     last, header = parts[-1].manifest, log.header
@@ -159,7 +156,7 @@ def _check_continues(log: Log, folder: Path, parts: Sequence[BackupPart]) -> Non
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time add to a set."""
+    """Lock a set, so that one process at a time adds to it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
@@ -177,7 +174,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def read_parts(folder: Path) -> list[BackupPart]:
-    """The backups of a graph's set, in order: complete, and each the next of the one before.
+    """The backups of a graph's set in order, checked to be complete and consecutive.
 
     Files are looked for and measured; :func:`check_digests` reads them.
     """
@@ -282,7 +279,7 @@ def check_digests(parts: Sequence[BackupPart], progress: Callable[[str], None]) 
 
 
 def rebuild(parts: Sequence[BackupPart], folder: Path, at: str | None = None) -> None:
-    """Make the folder of a graph from its set, on the disk when this returns."""
+    """Rebuild the folder of a graph from its set, synced to disk."""
     with storage_errors("restore the backup"):
         make_folder(folder)
         path = folder / LOG_FILE
@@ -312,18 +309,18 @@ _PLAN: Final = "plan.json"
 class _Plan(msgspec.Struct, frozen=True):
     graphs: tuple[str, ...]
     kept: str
-    """What the names of the folders end with to which old data is moved."""
+    """The suffix of the folders that keep the old data."""
 
 
 def prepare_graphs(data: Path) -> Path:
-    """An empty folder in which each graph that is prepared gets a folder with its name."""
+    """An empty folder for prepared graphs, each in a folder of its name."""
     discard_prepared(data)
     make_folder(data / _HOME)
     return data / _HOME
 
 
 def discard_prepared(data: Path) -> None:
-    """Remove what was prepared."""
+    """Remove the prepared graphs."""
     shutil.rmtree(data / _HOME, ignore_errors=True)
 
 
@@ -334,7 +331,7 @@ def put_in_place(
     stamp: str,
     tell: Callable[[str], None],
 ) -> dict[str, Path | None]:
-    """Let prepared graphs take their places; by graph, where its old data was moved to."""
+    """Put prepared graphs in place; return graph → folder of its old data."""
     home = data / _HOME
     with storage_errors("put graphs in place"):
         sync_tree(home)
@@ -344,7 +341,7 @@ def put_in_place(
 
 
 def finish_replacement(data: Path, tell: Callable[[str], None]) -> dict[str, Path | None]:
-    """Carry out the plan that there is, also one that was interrupted."""
+    """Carry out a plan, also one that was interrupted."""
     home = data / _HOME
     if not home.exists():
         return {}
@@ -364,7 +361,7 @@ def finish_replacement(data: Path, tell: Callable[[str], None]) -> dict[str, Pat
 
 
 def _put(fresh: Path, place: Path, kept: str) -> Path | None:
-    """Move a graph to its place, unless that was done before; where the old data is."""
+    """Move a graph in place unless that was done before; return the old data's folder."""
     aside = place.with_name(f"{place.name}.{kept}")
     if fresh.exists():
         if place.exists():

@@ -1,4 +1,4 @@
-"""Look at a graph from outside and say how it is, without changing it."""
+"""Examine a graph and its machine without changing anything."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trails.model.upkeep import Finding
 _LIBRARIES = ("pyoxigraph", "msgspec", "google-re2", "backports.zstd")
 _LOW_DISK = 200 * 1024 * 1024
 _LATELY = 10_000
-"""Activities that are looked at."""
+"""How many activities are read."""
 
 
 def examine_machine() -> Iterator[Finding]:
@@ -44,7 +44,7 @@ def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
     yield examine_log(graph, f"{count(head.seq, 'commit')}, at {where}")
     for view in graph.views:
         name, position = view.name, view.position(checkout) or Position(0, "")
-        # What is served is written meanwhile, and its views go on with it.
+        # A served graph is written at the same time, so its views may be ahead.
         if head.seq <= position.seq <= graph.log_head(MAIN).seq:
             yield Finding(name, "ok", f"at commit {position.seq}")
         else:
@@ -75,7 +75,7 @@ def examine(graph: Graph, declared: Schema | None) -> Iterator[Finding]:
 
 
 def examine_log(graph: Graph, detail: str) -> Finding:
-    """Whether the log has everything, and can be written."""
+    """Whether the log is complete and writable."""
     held = graph.read_only
     if held is None:
         return Finding("log", "ok", detail)
@@ -90,13 +90,13 @@ def _examine_branches(graph: Graph) -> Finding:
     detail = f"{len(names)} ({shown})"
     if graph.folder is not None:
         own = {folder: _own_bytes(graph.folder, folder) for folder in ("branches", "snapshots")}
-        told = " and ".join(f"{folder} {size / 2**20:,.1f} MiB" for folder, size in own.items())
-        detail += f"; beyond what main has, {told} of disk"
+        used = " and ".join(f"{folder} {size / 2**20:,.1f} MiB" for folder, size in own.items())
+        detail += f"; in addition to main, {used} of disk"
     return Finding("branches", "ok", detail)
 
 
 def _own_bytes(graph: Path, folder: str) -> int:
-    """Disk that files below a folder use and main does not; hard links count once."""
+    """Bytes of files below a folder that main does not share; hard links count once."""
     main = graph / "branches" / branch_folder(MAIN)
     seen = {facts.st_ino for _, facts in files_below(main)}
     total = 0

@@ -1,8 +1,7 @@
-"""Upkeep of a graph: drop what nobody needs, and compact.
+"""Upkeep and statistics of a graph: remove what is not needed, compact, count.
 
-Every commit stays. What goes are views, which can be made again; activities move into archives.
-
-Numbers about a graph: what it holds, how often it was changed, what it takes on disk.
+Every commit stays. Views can be rebuilt, so unused ones are removed; old activities move to
+archives.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _KEPT_SNAPSHOTS: Final = 8
 
 
 def cleanup(graph: Graph, *, keep: int = _KEPT_SNAPSHOTS, dry_run: bool = False) -> Cleaned:
-    """Drop what nobody needs, archive old activities, and give unused space back."""
+    """Remove unused views, archive old activities, and release unused space."""
     graph.check_writable()
     before = _size(graph)
     with graph.writing():
@@ -43,7 +42,7 @@ def cleanup(graph: Graph, *, keep: int = _KEPT_SNAPSHOTS, dry_run: bool = False)
             shutil.rmtree(path, ignore_errors=True)
         rows = graph.file.purge()
         graph.file.give_back_space()
-    # The log has a lock of its own: what follows is done in steps, between which others write.
+    # The log has its own lock: the rest is done in steps, between which others can write.
     archives = graph.activities.archive()
     runs = _sweep_runs(graph)
     graph.log.give_back_space()
@@ -59,7 +58,7 @@ def cleanup(graph: Graph, *, keep: int = _KEPT_SNAPSHOTS, dry_run: bool = False)
 
 
 def remove_files(graph: Graph, *, dry_run: bool = False) -> Cleaned:
-    """Remove what can be made again and goes without writing anything: for a disk that is full."""
+    """Remove what can be rebuilt, without writing anything; works on a full disk."""
     if graph.folder is None:
         return Cleaned((), (), 0, 0, dry_run=dry_run)
     before = _size(graph)
@@ -89,14 +88,14 @@ def remove_files(graph: Graph, *, dry_run: bool = False) -> Cleaned:
 
 
 def _sweep_runs(graph: Graph, *, dry_run: bool = False) -> tuple[str, ...]:
-    """Scratch space of sandboxes whose process was killed."""
+    """Remove scratch space of sandboxes whose process was killed."""
     if graph.folder is None:
         return ()
     return tuple(sweep(graph.folder / SCRATCH, dry_run=dry_run))
 
 
 def _unreachable(graph: Graph) -> list[Path]:
-    """Folders of branches and snapshots that exist no more."""
+    """Folders of branches and snapshots that no longer exist."""
     if graph.folder is None:
         return []
     wanted = {branch_folder(name) for name in (MAIN, *graph.log.branches())}
@@ -132,30 +131,30 @@ def optimize(graph: Graph, progress: Callable[[str], None]) -> Optimized:
 
 
 class Statistics(msgspec.Struct, frozen=True):
-    """A graph in numbers, seen from one branch or snapshot."""
+    """Statistics of a graph on one branch or snapshot."""
 
     graph: str
     base_iri: str
     branch: str | None
     snapshot: str | None
     head: str
-    """The newest commit that is seen; empty before the first."""
+    """The newest visible commit; empty before the first."""
     schema: str
     instances: int
     by_type: Mapping[str, int]
-    """Those of the types that extend a type are counted there too."""
+    """Type → number of nodes, including subtypes."""
     commits: int | None
-    """All that the log holds, of every branch; None for actors who may not administer the graph."""
+    """Commits of all branches; None for actors who may not administer the graph."""
     branches: int
-    """Those that may be read."""
+    """The readable branches."""
     bytes: Mapping[str, int] | None
-    """Files by part, each counted once; None in memory, and as with ``commits``."""
+    """Bytes by part, each file counted once; None in memory, and as with ``commits``."""
 
 
 def measure(graph: Graph, ctx: GraphContext) -> Statistics:
-    """Count; what is hidden is in no number."""
+    """Count what is visible."""
     branches = RefResolver(graph, reader(ctx.access)).branches()
-    # Not by whether there are hidden branches: that would tell of them.
+    # Independent of hidden branches, so that their existence is not revealed.
     whole = ctx.visibility.reads_all and (ctx.access is OPEN or ctx.access.may("Admin", MAIN))
     by_type = ctx.kg.counts()
     topmost = [each.name for each in ctx.kg.schema.types if each.extends is None]

@@ -1,9 +1,9 @@
-"""Recover: put back what a log has lost, from what its tail and its views still hold.
+"""Recover a damaged graph from its log's tail and its views.
 
-Everything is made in a folder beside the graph's. Only when it is complete do the two change
-places, so the damaged files stay as they are, under another name. Commits whose records
-survive in the log or its tail come back exactly. For the rest there is one commit a branch: the
-difference between what the log leads to and what a view holds.
+Everything is built in a folder next to the graph's. The two are exchanged only when it is
+complete, so the damaged files are kept under another name. Commits whose records survive in the
+log or its tail come back exactly. For the rest there is one commit per branch: the difference
+between the state of the log and that of a view.
 """
 
 from __future__ import annotations
@@ -51,27 +51,27 @@ from trails.views.quads.view import QuadsView
 from trails.views.terms import Change
 
 ACTOR: Final = "trails-recovery"
-"""Whose commits hold what was recovered from views."""
+"""The actor of commits with data recovered from views."""
 _VIEWS: Final = ("nodes.db*", "branches", "snapshots", "scratch", "tail*", "*-shm")
-"""Files that are rebuilt, or read where they are."""
+"""Files that are not copied: rebuilt, or read in place."""
 
 
 class Recovering(msgspec.Struct, frozen=True):
-    """What a recovery is asked to do, and with what."""
+    """The options of a recovery."""
 
     data: Path
     """The project's ``.trails``."""
     graph: str
     base_iri: str
     declared: Callable[[], Schema | None]
-    """The types that the project declares, for a log that has lost its own."""
+    """The declared types, for a log that has lost its own."""
     progress: Callable[[str], None]
     dry_run: bool = False
     accept_loss: bool = False
 
     @property
     def folder(self) -> Path:
-        """Where the graph is."""
+        """The folder of the graph."""
         return self.data / GRAPHS / self.graph
 
 
@@ -90,7 +90,7 @@ def recover(asked: Recovering) -> Recovery:
         try:
             found = _Recovery(asked, work, loss or named_commits(folder), problem).run()
             if problem and not unreadable and found.without_history is not None:
-                # What could still be read of later commits is given up only when asked.
+                # Readable later commits are given up only on request.
                 found = msgspec.structs.replace(found, status="lost")
             if asked.dry_run or (found.status == "lost" and not asked.accept_loss):
                 discard_prepared(asked.data)
@@ -103,26 +103,26 @@ def recover(asked: Recovering) -> Recovery:
 
 
 def _left(folder: Path, graph: str) -> bool:
-    """Whether there is anything at all where a log can't be opened."""
+    """Whether any data is left at a log, also at one that can't be opened."""
     with suppress(StorageError):
         return find_log(folder, graph)
     return True
 
 
 class _Recovery:
-    """One recovery under way, in a folder of its own."""
+    """One recovery in progress, in its own folder."""
 
     def __init__(self, asked: Recovering, work: Path, loss: Loss, problem: str | None) -> None:
         self._asked = asked
         self._damaged = asked.folder
         self._work = work
         self._missing = loss.missing
-        self._problem = problem  # what is wrong with the log's file
+        self._problem = problem  # the error of the log's file
         self._frames = read_tail(self._damaged)
         self._schemas: Mapping[str, Schema] = schemas_of(self._frames)
 
     def run(self) -> Recovery:
-        """Make a sound graph of what is left."""
+        """Build a valid graph from what is left."""
         asked = self._asked
         segments = self._work / "segments"
         restored: list[str] = []
@@ -131,7 +131,7 @@ class _Recovery:
                 asked.progress("reading what is left of the log")
                 restored += put_back(log, read_rows(self._damaged), segments)
                 log.put_back_activities(
-                    read_activities(self._damaged), _activity("the log was made anew")
+                    read_activities(self._damaged), _activity("the log was rebuilt")
                 )
             asked.progress("putting back commits from the tail")
             restored += put_back(log, self._frames, segments)
@@ -150,7 +150,7 @@ class _Recovery:
         if not self._problem:
             self._copy(_VIEWS)
         log = SqliteLog(self._work, asked.graph, asked.base_iri, now())
-        if self._problem:  # after the log was created, which needs an empty place
+        if self._problem:  # after the log was created, which needs an empty folder
             self._copy((*_VIEWS, "log.db*"))
         return log
 
@@ -200,10 +200,10 @@ class _Recovery:
             log_problem=self._problem,
         )
 
-    # --- what views hold ---------------------------------------------------------------
+    # --- data in views -----------------------------------------------------------------
 
     def _sources(self, graph: Graph, opened: ExitStack) -> Iterator[_Source]:
-        """Views that are at a commit which the log does not have; one a branch, ``main`` first.
+        """Views at a commit that the log lacks, one per branch, ``main`` first.
 
         Where the log has the last commit of its tail, a view at an unknown commit that is no newer
         is of another graph, or damaged: nothing is taken from it.
@@ -233,7 +233,8 @@ class _Recovery:
                 lambda digest: self._schema(graph, digest),
                 read_only=True,
             )
-        except (TrailsError, sqlite3.DatabaseError):
+        except (TrailsError, sqlite3.DatabaseError) as error:
+            self._asked.progress(f"skipping the node index, which can't be read: {error}")
             return
         opened.callback(file.close)
         for name in file.layers.refs:
@@ -247,7 +248,10 @@ class _Recovery:
                 continue
             try:
                 quads = QuadsView(path, read_only=True)
-            except TrailsError:
+            except TrailsError as error:
+                self._asked.progress(
+                    f"skipping the quads view of {name}, which can't be read: {error}"
+                )
                 continue
             opened.callback(quads.close)
             yield _Store(graph, quads, name, lambda digest: self._schema(graph, digest))
@@ -271,7 +275,7 @@ def _activity(detail: str) -> Activity:
 
 
 class _Source(Protocol):
-    """A view of one branch, from which data can be taken."""
+    """A view of one branch as a source of data."""
 
     branch: str
     where: str
@@ -295,7 +299,7 @@ class _Index:
         self.position = self._nodes.position
 
     def schema(self) -> Schema:
-        """The types that the layer names."""
+        """The types recorded in the layer."""
         return self._schema_of(self._nodes.layer.schema)
 
     def states(self, schema: Schema) -> Iterator[tuple[str, NodeState]]:
@@ -319,7 +323,7 @@ class _Store:
         self.position = quads.position
 
     def schema(self) -> Schema:
-        """The types that the branch had last; a store does not name its own."""
+        """The last types of the branch; a store does not record its own."""
         return self._schema_of(self._graph.log_head(self.branch).schema)
 
     def states(self, schema: Schema) -> Iterator[tuple[str, NodeState]]:
@@ -333,7 +337,7 @@ class _Store:
 
 
 def _rebuild(graph: Graph, source: _Source) -> str | None:
-    """Bring a branch to what a view holds, in one commit; None where it is there already."""
+    """Bring a branch to the state of a view in one commit; None if they are equal."""
     schema = source.schema()
     states = dict(source.states(schema))
     checkout = _checkout(graph, source.branch)
@@ -370,7 +374,7 @@ def _checkout(graph: Graph, branch: str) -> Checkout:
 
 
 def _link_segments(source: str, target: str) -> None:
-    """Copy a file; a segment, which never changes, is shared where the disk can."""
+    """Copy a file; immutable segments are hard-linked if possible."""
     if source.endswith(".zst"):
         with suppress(OSError):
             os.link(source, target)

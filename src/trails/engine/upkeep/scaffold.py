@@ -1,4 +1,4 @@
-"""Write a new project: small, complete, and running from its first minute."""
+"""Write a new project: small, complete, and ready to run."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ __pycache__/
 
 
 def scaffold_project(folder: Path, name: str | None) -> tuple[Path, list[str]]:
-    """Make a project in a folder that is new or empty; its path and files."""
+    """Create a project in a new or empty folder; return its path and files."""
     folder = folder.resolve()
     project = name or folder.name.lower().replace("_", "-").replace(" ", "-")
     check_project_name(project)

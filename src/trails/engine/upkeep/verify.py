@@ -1,14 +1,11 @@
-"""Prove a graph: every digest of the log, views that equal a fresh fold of it, every rule.
+"""Verify a graph: the digests of the log, the views against a fresh fold of it, every rule.
 
-The log is folded once, whatever the number of branches, and these are compared by their
-differences. The writer's lock is held for moments only: what is compared is one state of the
-views, while others go on writing.
+The log is folded once for all branches, which are compared by their differences. The writer's
+lock is held only for moments; the comparison reads one state of the views while others write.
 
-The content digest: one number for what a graph holds, however it came to hold it.
-
-It is the sum of the SHA-256 of every statement in canonical N-Quads, modulo
-2^256: independent of order, so that it streams, and equal for two graphs that
-hold the same statements.
+The content digest is one number for the content of a graph, independent of its history: the sum
+of the SHA-256 of every statement in canonical N-Quads, modulo 2^256, so that it streams in any
+order.
 """
 
 from __future__ import annotations
@@ -72,7 +69,7 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
 
 
 def _roomy(graph: Graph) -> Path | None:
-    """Where the log is folded: beside the graph, or elsewhere if that disk is too full for it."""
+    """The folder for the fold: next to the graph, or elsewhere if that disk is too full."""
     place = graph.temporary()
     if place is None or graph.folder is None:
         return place
@@ -93,7 +90,7 @@ def verify_and_repair(graph: Graph, progress: Callable[[str], None]) -> tuple[Fi
         return (*found, Finding("repair", "problem", detail, "restore the log from a backup"))
     if not wrong & {NODES, QUADS}:
         return found
-    progress("making the views anew from the log")
+    progress("rebuilding the views from the log")
     try:
         graph.rebuild()
     except StorageError as error:
@@ -102,7 +99,7 @@ def verify_and_repair(graph: Graph, progress: Callable[[str], None]) -> tuple[Fi
 
 
 def _readable(name: str, check: Callable[[], Finding]) -> Finding:
-    """What a check finds; that a view can't be read is a finding, too."""
+    """The finding of a check; an unreadable view is a finding, too."""
     try:
         return check()
     except CorruptionError as error:
@@ -125,11 +122,11 @@ def _finding(name: str, sound: str, problems: list[str], fix: str) -> Finding:
 
 
 def _check_chain(graph: Graph, progress: Callable[[str], None]) -> Finding:
-    """Every digest of the log; that a row can't be read is a finding, too."""
+    """Check every digest of the log; an unreadable row is a finding, too."""
     broken: list[str] = []
     try:
         for problem in _check_commits(graph, progress):
-            broken.append(problem)  # noqa: PERF402 - what was found before an error counts
+            broken.append(problem)  # noqa: PERF402 - keep what was found before an error
         total = graph.log.last_seq()
     except CorruptionError as error:
         broken.append(f"commits can't be read: {error.__cause__ or error}")
@@ -142,7 +139,7 @@ def _check_commits(graph: Graph, progress: Callable[[str], None]) -> Iterator[st
     digests: dict[str, str] = {}
     commits: list[tuple[int, str, str]] = []
     previous = 0
-    with graph.writing():  # all of one moment, whatever is written meanwhile
+    with graph.writing():  # one state, while others write
         last, moves, stored = graph.log.last_seq(), list(graph.log.moves()), graph.log.branches()
     for commit in graph.log.commits(until=last):
         if commit.seq != previous + 1:
@@ -159,7 +156,7 @@ def _check_commits(graph: Graph, progress: Callable[[str], None]) -> Iterator[st
 def _check_heads(
     commits: list[tuple[int, str, str]], waiting: list[Move], stored: dict[str, str]
 ) -> Iterator[str]:
-    """Branch heads are what commits and moves, in the order in which they happened, made them."""
+    """Check that branch heads follow from the commits and moves, in their order."""
     heads: dict[str, str] = {}
     for seq, branch, identifier in [*commits, (2**62, "", "")]:
         while waiting and waiting[0].after < seq:
@@ -184,13 +181,13 @@ def _check_commit(graph: Graph, commit: Commit, digests: dict[str, str]) -> Iter
     try:
         with graph.log.open_removed(commit) as removed, graph.log.open_added(commit) as added:
             (gone, gone_count), (come, come_count) = _digest(removed), _digest(added)
-    except Exception as error:  # noqa: BLE001 - whatever can't be read is the finding
-        yield f"commit {commit.id}: its statements can't be read ({error})"
+    except Exception as error:  # noqa: BLE001 - any error is the finding
+        yield f"commit {commit.id}: its statements can't be read ({type(error).__name__}: {error})"
         return
     if payload_digest(gone, come) != commit.payload:
-        yield f"commit {commit.id}: its statements are not those that were committed"
+        yield f"commit {commit.id}: its statements differ from the committed ones"
     if (gone_count, come_count) != (commit.removed, commit.added):
-        yield f"commit {commit.id}: it has another number of statements than it says"
+        yield f"commit {commit.id}: its number of statements differs from the recorded one"
     missing = [parent for parent in commit.parents if parent not in digests]
     if missing:
         yield f"commit {commit.id}: its parent {missing[0]} does not come before it"
@@ -211,7 +208,7 @@ def _digest(stream: IO[bytes]) -> tuple[str, int]:
 
 
 def _check_nodes(graph: Graph, fresh: NodeFile, progress: Callable[[str], None]) -> Finding:
-    """Fold every state that the index holds anew, all in one pass, and compare."""
+    """Fold every state in the index again, in one pass, and compare."""
     for name in graph.log.branches():
         if name in graph.file.layers.refs:
             graph.line(name)  # brings it to its head
@@ -235,7 +232,7 @@ def _check_nodes(graph: Graph, fresh: NodeFile, progress: Callable[[str], None])
 
 
 def _check_rules(graph: Graph, fresh: NodeFile) -> Finding:
-    """Check every rule on the present state of every branch, which a sound log should give."""
+    """Check every rule on the current state of every branch."""
     broken: list[str] = []
     states, checked = States(fresh.db, fresh.schema_of), 0
     branches = {MAIN, *graph.log.branches()}
@@ -259,7 +256,7 @@ def _check_rules(graph: Graph, fresh: NodeFile) -> Finding:
 
 
 def _check_quads(graph: Graph, folder: Path, progress: Callable[[str], None]) -> Finding:
-    """Compare the statements of main, and of the branches whose views have been made."""
+    """Compare the statements of main and of branches that have a quads view."""
     problems, total = [], 0
     fresh = QuadsView(folder)
     try:
@@ -276,14 +273,14 @@ def _check_quads(graph: Graph, folder: Path, progress: Callable[[str], None]) ->
 
 
 def _compare_statements(graph: Graph, fresh: QuadsView, checkout: Checkout) -> tuple[int, int]:
-    """(statements, how many differ) of a branch, whose fold ``fresh`` becomes."""
+    """(statements, differing ones) of a branch; ``fresh`` is folded to its position."""
     position, ours = graph.reading_store(
         checkout, lambda quads: (quads.stored_position(), sum_of(quads))
     )
     graph.folding.walk_quads(fresh, graph.ancestry.path(fresh.position.commit, position.commit))
     if ours == sum_of(fresh):
         return ours[1], 0
-    with graph.writing():  # a write may have come between
+    with graph.writing():  # a write may have happened in between
         return graph.reading_store(checkout, lambda quads: _count_differences(graph, fresh, quads))
 
 

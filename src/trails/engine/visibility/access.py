@@ -1,22 +1,11 @@
-"""Access: what one actor may do on one graph, as far as the engine asks.
+"""What one actor may see and change on one graph.
 
-A context carries one. The engine decides nothing: it asks, and hides or refuses.
-
-Whether a write may go on: its caller can go away, and its credential can end, meanwhile.
-
-Guards: what an actor who may not see or change everything may write.
-
-For such an actor the graph is one without the hidden parts: what it writes is checked
-against the types that it sees, and what is hidden in a node stays as it is. A rule that
-hidden data could break (a value that must be unique, a node that must not be referred to)
-is not tried, because its outcome would tell: the change is refused, whatever the data.
-
-Mergers: what an actor needs to merge.
-
-A merge changes its target by all that the source brings, and puts both sides together field by
-field. From whom anything of either side is hidden, a conflict in it, and even that there is
-none, would tell: so only those merge who see all types and fields of both. What they may not
-change they can't bring in either.
+``Access`` is the seam: the engine asks it, then hides or refuses. ``WriteGuard`` limits the
+writes of an actor with partial access: it checks them against the visible types and leaves hidden
+values as they are. A write whose outcome depends on hidden data (a unique value, a node that is
+referred to) is always refused, because the outcome would reveal that data. For the same reason a
+merge requires access to all types and fields of both sides. Names of branches and commits are
+resolved in ``refs``.
 """
 
 from __future__ import annotations
@@ -42,27 +31,27 @@ from trails.views.nodes.index import Stored
 
 
 class Access(Protocol):
-    """One actor's rights on one graph."""
+    """One actor's permissions on one graph."""
 
     def may(self, action: Action, branch: str, target: str = "") -> bool:
         """Whether an action on the graph is allowed on a branch."""
         ...
 
     def visibility(self, schema: Schema, branches: Iterable[str]) -> Visibility:
-        """What is seen of some types on a branch; of a snapshot, on any branch that has it."""
+        """The visible part of a schema on any of these branches (a snapshot can be on several)."""
         ...
 
 
 class _Open:
-    """Everything, for programs that open the project themselves."""
+    """Full access, for programs that open the project themselves."""
 
     def may(self, action: Action, branch: str, target: str = "") -> bool:
-        """Yes."""
+        """Allow every action."""
         del action, branch, target
         return True
 
     def visibility(self, schema: Schema, branches: Iterable[str]) -> Visibility:
-        """All of it."""
+        """Hide nothing."""
         del schema, branches
         return FULL
 
@@ -71,7 +60,7 @@ OPEN: Final[Access] = _Open()
 
 
 def check_credential(graph: Graph, call: CallRecord | None) -> None:
-    """Refuse to go on for a caller whose credential was revoked, or has expired, since it asked."""
+    """Refuse if the caller's credential was revoked or expired during the request."""
     caller = None if call is None else call.caller
     if caller is not None and not graph.is_current(caller):
         raise RevokedError(
@@ -81,22 +70,22 @@ def check_credential(graph: Graph, call: CallRecord | None) -> None:
 
 
 def check_wanted(call: CallRecord | None) -> None:
-    """Stop the work for a caller that has gone away."""
+    """Stop the work if the caller has disconnected."""
     if call is not None and call.abandoned:
         raise AbandonedError("the caller disconnected before this was done; nothing was written")
 
 
 def check_write_time(graph: Graph, call: CallRecord | None) -> None:
-    """Refuse a write to a caller whose writes have kept others waiting for too long lately."""
+    """Refuse a write if the caller's recent writes blocked other writers for too long."""
     caller = None if call is None else call.caller
     over = graph.blocking.excess(caller.name) if caller is not None and is_limited(caller) else None
     if caller is not None and over is not None:
         most = graph.blocking.limit
         raise BudgetError(
-            f"the writes of {caller.name} kept other writers waiting for {over.used:.1f} s within "
-            f"a minute, and {most:g} s are allowed (write_seconds_per_minute in "
-            f"[graphs.{graph.name}.budgets]); try again in {over.retry_after} s, and write less at "
-            "a time",
+            f"the writes of {caller.name} blocked other writers for {over.used:.1f} s within a "
+            f"minute; the limit is {most:g} s (write_seconds_per_minute in "
+            f"[graphs.{graph.name}.budgets]). Try again in {over.retry_after} s, with smaller "
+            "writes",
             limit="write_seconds_per_minute",
             allowed=most,
             used=round(over.used, 3),
@@ -105,7 +94,7 @@ def check_write_time(graph: Graph, call: CallRecord | None) -> None:
 
 
 def most_seconds(graph: Graph, call: CallRecord | None) -> float:
-    """How long a write of a call may keep others waiting; 0 where there is no limit."""
+    """How many seconds a write of a call may block other writers; 0 means no limit."""
     caller = None if call is None else call.caller
     return graph.write_seconds if is_limited(caller) else 0.0
 
@@ -114,47 +103,47 @@ _NOTHING: Final = "; nothing was written"
 
 
 def check_change(access: Access, branch: str) -> None:
-    """Refuse to write on a branch that an actor may not change."""
+    """Refuse a write to a branch that the actor may not change."""
     if access is not OPEN and not access.may("Change", branch):
         raise ForbiddenError(f"you may not change branch {branch!r}{_NOTHING}", branch=branch)
 
 
 def refuse_text() -> ForbiddenError:
-    """Why statements as text are not for those from whom something is hidden."""
+    """The refusal of SPARQL text from an actor with partial access."""
     return ForbiddenError(
-        "a SPARQL text can name anything, so it is not for actors that may not see all types and "
-        f"fields; use typed operations, or save nodes{_NOTHING}"
+        "SPARQL text can name anything, so it requires access to all types and fields; use typed "
+        f"operations, or save nodes{_NOTHING}"
     )
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """What is refused and what is kept for nodes of one type."""
+    """What a guard refuses and preserves for nodes of one type."""
 
     create: bool
-    """Whether making one could meet what is hidden."""
+    """Whether creating a node could reveal hidden data."""
     delete: bool
-    """Whether deleting one could."""
+    """Whether deleting a node could."""
     given: frozenset[str]
-    """Fields that could, when a new node has a value for them."""
+    """Fields that could, if a new node sets them."""
     changed: frozenset[str]
-    """Fields that could, when a node gets another value for them."""
+    """Fields that could, if their value changes."""
     partial: frozenset[str]
-    """Fields that may refer to hidden nodes beside others; they stay as they are."""
+    """Fields that may refer to hidden nodes among others; they keep their values."""
     hidden: frozenset[str]
-    """Fields that are kept as they are."""
+    """Hidden fields, which keep their values."""
     defaults: Mapping[str, object]
-    """What hidden fields of a new node hold."""
+    """The values of hidden fields in a new node."""
 
 
 class WriteGuard:
-    """Stands between one actor's writes and a graph with certain types."""
+    """Limits one actor's writes to what it may see and change of one schema."""
 
     def __init__(self, full: CompiledSchema, visibility: Visibility) -> None:
         self.visible = full
-        """The types as the actor sees them."""
+        """The visible part of the schema."""
         self._fixed = visibility.fixed
         self.schema_filter = None if visibility.reads_all else visibility.filter(full.schema)
-        """How the actor sees nodes; None where nothing is hidden."""
+        """Filters nodes for this actor; None if nothing is hidden."""
         self._plans: dict[str, _Plan] = {}
         if self.schema_filter is not None:
             self.visible = compile_once(self.schema_filter.schema, full.terms.names)
@@ -166,17 +155,17 @@ class WriteGuard:
         """Whether nothing is hidden."""
         return self.schema_filter is None
 
-    # --- what is seen of a node, and what becomes of the rest --------------------------------
+    # --- visible and hidden values --------------------------------------------------------
 
     def show(self, stored: Stored | None) -> Stored | None:
-        """What the actor sees of a node; None for one that it does not see."""
+        """The visible part of a node; None if the whole node is hidden."""
         if stored is None or self.schema_filter is None:
             return stored
         state = self.schema_filter.apply(stored.state)
         return None if state is None else msgspec.structs.replace(stored, state=state)
 
     def complete(self, before: Stored | None, after: NodeState) -> NodeState:
-        """A node that shall be as the actor wrote it, with what it does not see."""
+        """A node as the actor wrote it, plus the hidden values that it keeps."""
         if self.schema_filter is None:
             return after
         plan = self._plans[after.type]
@@ -191,17 +180,17 @@ class WriteGuard:
                     kept[name] = old[name]
         return NodeState(after.type, after.id, {**after.values, **kept}) if kept else after
 
-    # --- what is refused ---------------------------------------------------------------------
+    # --- refusals -----------------------------------------------------------------------------
 
     def check_type(self, type_name: str) -> None:
-        """Refuse to touch nodes of a type that the actor may only read."""
+        """Refuse to change nodes of a type that the actor may only read."""
         if type_name in self._fixed and type_name in self.visible.schema.by_name:
             raise ForbiddenError(
                 f"You have read-only access to {type_name}{_NOTHING}", type=type_name
             )
 
     def check(self, before: NodeState | None, after: NodeState | None) -> None:
-        """Refuse a change of one node, in all its fields, that is not the actor's to make."""
+        """Refuse a change of one node (with all its fields) that the actor may not make."""
         node = after if after is not None else before
         if node is None:
             return
@@ -215,7 +204,7 @@ class WriteGuard:
 
 
 def _meets(plan: _Plan | None, before: NodeState | None, after: NodeState | None) -> bool:
-    """Whether a rule about hidden data could decide on a change."""
+    """Whether the outcome of a change could depend on hidden data."""
     if plan is None:
         return True
     if after is None:
@@ -230,7 +219,7 @@ def _meets(plan: _Plan | None, before: NodeState | None, after: NodeState | None
 
 
 def guard_of(access: Access, branch: str, full: CompiledSchema) -> WriteGuard | None:
-    """The guard of an actor on a branch; None for one that may see and change all types."""
+    """The guard of an actor on a branch; None if the actor may see and change all types."""
     if access is OPEN:
         return None
     visibility = access.visibility(full.schema, (branch,))
@@ -244,7 +233,7 @@ _guards: Final[LRUCache[Hashable, WriteGuard]] = LRUCache(64)
 
 
 class _HiddenRules:
-    """Finds the rules of a schema that hidden types, fields and nodes take part in."""
+    """Finds the rules of a schema that involve hidden types, fields or nodes."""
 
     def __init__(self, full: CompiledSchema, schema_filter: SchemaFilter) -> None:
         self._full = full
@@ -253,7 +242,7 @@ class _HiddenRules:
         self._visible = schema_filter.schema.by_name
 
     def _hides(self, type_name: str, field: str) -> bool:
-        """Whether values of a field are hidden, at least for some nodes of exactly this type."""
+        """Whether a field is hidden for at least some nodes of exactly this type."""
         visible = self._visible.get(type_name)
         return (
             visible is None
@@ -262,7 +251,7 @@ class _HiddenRules:
         )
 
     def plan(self, visible: TypeDescriptor) -> _Plan:
-        """What follows for nodes of a type that is seen."""
+        """The plan for nodes of a visible type."""
         name = visible.name
         declared = self._schema.by_name[name]
         hidden = declared.by_name.keys() - visible.by_name.keys()
@@ -291,7 +280,7 @@ class _HiddenRules:
     def _defaults(
         self, declared: TypeDescriptor, hidden: AbstractSet[str]
     ) -> tuple[dict[str, object], bool]:
-        """What hidden fields of a new node hold, and whether a rule of their own refuses that."""
+        """The values of hidden fields in a new node, and whether their own rules refuse them."""
         given = {
             each: default
             for each in hidden
@@ -305,7 +294,7 @@ class _HiddenRules:
         )
 
     def _spans_hidden(self, type_name: str, group: tuple[str, ...]) -> bool:
-        """Whether values must differ from those of other nodes, of which some are hidden."""
+        """Whether values must be unique among nodes some of which are hidden."""
         holders = [
             each
             for each in self._schema.lineage(type_name)
@@ -319,7 +308,7 @@ class _HiddenRules:
         )
 
     def _counts_hidden(self, type_name: str) -> bool:
-        """Whether edges of this type are counted, hidden ones among them."""
+        """Whether a cardinality rule counts edges of this type, including hidden ones."""
         edge = self._schema.by_name[type_name].edge
         return (
             edge is not None
@@ -331,14 +320,14 @@ class _HiddenRules:
         )
 
     def _needs_hidden_edges(self, type_name: str) -> bool:
-        """Whether a node must have edges that are hidden, or may be."""
+        """Whether a node requires edges that are, or may be, hidden."""
         return any(
             least > 0 and (edge not in self._visible or edge in self._schema_filter.partial_edges)
             for edge, _, least, _ in self._full.rules.ends[type_name]
         )
 
     def _is_pointed_at(self, type_name: str) -> bool:
-        """Whether hidden values may refer to nodes of a type, or count with those that do."""
+        """Whether hidden values may refer to nodes of a type, or are counted with those that do."""
         lineage = self._schema.lineage(type_name)
         return any(
             self._hides_pointer(each, field)
@@ -361,21 +350,21 @@ class _HiddenRules:
 
 
 def _distinct(declared: TypeDescriptor) -> list[str]:
-    """The fields of which no two nodes may have the same value."""
+    """The fields whose values are unique."""
     return [each.name for each in declared.fields if each.unique or each.key]
 
 
 def check_merge_visibility(access: Access, checkout: Checkout, branches: tuple[str, ...]) -> None:
-    """Refuse a side of which something is hidden, whatever it holds."""
+    """Refuse to merge a side if any of its types or fields is hidden from the actor."""
     if access is not OPEN and not access.visibility(checkout.schema, branches).reads_all:
         raise ForbiddenError(
-            "a merge is for actors that may see all types and fields of both sides; leave it to "
-            "one who does. Nothing was written"
+            "a merge requires access to all types and fields of both sides; ask an "
+            f"administrator{_NOTHING}"
         )
 
 
 def check_types(access: Access, target: str, mine: Schema, merged: Schema) -> None:
-    """Refuse to change the declaration of a type that an actor may not change."""
+    """Refuse a merge that changes the declaration of a type the actor may only read."""
     if access is OPEN or mine.digest == merged.digest:
         return
     _refuse_fixed(
@@ -395,7 +384,7 @@ def check_types(access: Access, target: str, mine: Schema, merged: Schema) -> No
 
 
 def check_forward(graph: Graph, access: Access, checkout: Checkout, theirs: Checkout) -> None:
-    """Refuse to move a branch forward over changes that its actor may not make."""
+    """Refuse to fast-forward a branch over changes that the actor may not make."""
     if access is OPEN:
         return
     check_types(access, checkout.name, checkout.schema, theirs.schema)

@@ -1,21 +1,12 @@
-"""Seen: the branches and commits of a graph that somebody may use for something.
+"""Resolve names to branches and commits that a caller may use, and open snapshots.
 
-Whatever names a branch or a commit is looked up here. What may not be used is not found,
-in the same words as what does not exist.
+A branch or commit that the caller may not use is reported as not found, in the same words as one
+that does not exist. Permission to use a name is checked before existence, so a refusal reveals
+nothing.
 
-Snapshots: the graph as of any commit.
-
-A snapshot stands on a layer of its own, made from the nearest line by undoing and
-doing what lies between. As many are kept as ``_MOST`` and ``_MOST_ROWS`` allow; the one
-that was used longest ago goes first, and is made again when it is asked for.
-
-A layer that takes much work is built part by part, under a name of its own; between parts, writers
-have their turn. What a crash leaves of it is removed when the graph is opened.
-
-Forks: from where an actor may make a branch of a certain name.
-
-Whether a name may be given is decided before it is looked at whether anything exists, so a
-refusal tells nothing of that.
+A snapshot is the graph as of one commit, on a layer of its own that is built from the nearest
+checkout. Large ones are built in parts, so that writers get their turn. ``_MOST`` and
+``_MOST_ROWS`` bound the snapshots that are kept; the least recently used one is dropped first.
 """
 
 from __future__ import annotations
@@ -47,54 +38,50 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{32}")
 _DIGITS: Final = re.compile(r"[0-9a-f]+")
 _MATCHES: Final = 5
 _LOOKED_AT: Final = 1000
-"""Commits with the same first digits among which one that may be seen is looked for."""
+"""How many commits with the same prefix are searched for visible ones."""
 
 
 def reader(access: Access) -> Permits | None:
-    """Which branches an actor may read; None where it may read all."""
+    """The branches that an actor may read; None means all."""
     return permitting(access, "Read")
 
 
 def permitting(access: Access, action: Action) -> Permits | None:
-    """On which branches an actor may do something; None where it may do everything."""
+    """The branches on which an actor may perform an action; None means all."""
     return None if access is OPEN else lambda branch: access.may(action, branch)
 
 
 def usable(access: Access, permits: Permits) -> Permits:
-    """Which branches exist for an actor, of those on which it is permitted to do something.
-
-    One that it may neither read nor change does not, whatever it is allowed to call there.
-    """
+    """The permitted branches that the actor may also read or change; the others stay hidden."""
     return lambda branch: (
         permits(branch) and (access.may("Read", branch) or access.may("Change", branch))
     )
 
 
 class RefResolver:
-    """What names stand for, as far as a caller may use it."""
+    """Resolves the names of branches and commits that a caller may use."""
 
     def __init__(
         self,
         graph: Graph,
         permits: Permits | None = None,
-        speaks: Permits | None = None,
-        tells: Permits | None = None,
+        exposes: Permits | None = None,
+        suggests: Permits | None = None,
     ) -> None:
-        """``permits`` tells which branches may be used; None where all may.
+        """``permits`` selects the branches that may be used; None means all.
 
-        ``speaks`` tells which let the commits be used that they contain, ``tells`` which of
-        those that may be used are named instead of one that there is not: the same and all,
-        unless said.
+        ``exposes`` selects the branches whose commits may be used (default: ``permits``).
+        ``suggests`` selects the branches that a "not found" message may name (default: all).
         """
         self._graph = graph
         self._permits = permits
-        self._speaks = speaks or permits
-        self._tells = tells
+        self._exposes = exposes or permits
+        self._suggests = suggests
 
     # --- branches --------------------------------------------------------------------------
 
     def branches(self) -> dict[str, Head]:
-        """The heads of the branches, by name."""
+        """Usable branches: name → head."""
         graph = self._graph
         heads = {MAIN: graph.log_head(MAIN), **graph.log.branches()}
         if self._permits is None:
@@ -102,45 +89,45 @@ class RefResolver:
         return {name: head for name, head in heads.items() if self._permits(name)}
 
     def has(self, branch: str) -> bool:
-        """Whether there is such a branch."""
+        """Whether a branch exists and may be used."""
         exists = branch == MAIN or self._graph.log.head(branch) is not None
         return exists and (self._permits is None or self._permits(branch))
 
     def check(self, branch: str) -> None:
-        """Refuse a branch that there is not."""
+        """Raise NotFoundError unless a branch exists and may be used."""
         if not self.has(branch):
-            raise self.unknown(branch)
+            raise self.not_found(branch)
 
-    def unknown(self, branch: str, more: str = "") -> NotFoundError:
-        """What is said of a branch that there is not."""
-        return unknown_branch(branch, self._told(), more)
+    def not_found(self, branch: str, more: str = "") -> NotFoundError:
+        """The error for a branch that does not exist."""
+        return unknown_branch(branch, self._suggestions(), more)
 
-    def _told(self) -> list[str]:
-        """The names that a message may offer."""
-        tells = self._tells
-        return [name for name in self.branches() if tells is None or tells(name)]
+    def _suggestions(self) -> list[str]:
+        """The names that a message may suggest."""
+        suggests = self._suggests
+        return [name for name in self.branches() if suggests is None or suggests(name)]
 
     def checkout(self, branch: str) -> Checkout:
-        """A branch, ready to be read and written."""
+        """The checkout of a branch."""
         if self._permits is None:
             return self._graph.line(branch)
         self.check(branch)
         try:
             return self._graph.line(branch)
-        except NotFoundError:  # it was deleted a moment ago
-            raise self.unknown(branch) from None
+        except NotFoundError:  # deleted by another caller
+            raise self.not_found(branch) from None
 
     # --- commits ---------------------------------------------------------------------------
 
     def commit(self, reference: str) -> Commit:
-        """A commit by its id, or by the beginning of it where that is unique."""
+        """A commit by its id, or by a unique prefix of it."""
         log = self._graph.log
         found = log.commit(reference) if _COMMIT.fullmatch(reference) else None
         if found is None and PREFIX <= len(reference) < 32 and _DIGITS.fullmatch(reference):
             matches = self.starting_with(reference, _MATCHES)
             if len(matches) > 1:
                 raise NotFoundError(
-                    f"{reference!r} is the beginning of several commits: {', '.join(matches)}; "
+                    f"{reference!r} is ambiguous; it matches the commits {', '.join(matches)}; "
                     "give more digits",
                     commit=reference,
                 )
@@ -150,46 +137,46 @@ class RefResolver:
         return found
 
     def starting_with(self, digits: str, limit: int) -> list[str]:
-        """The ids of the first few commits that begin so."""
+        """The ids of the first few usable commits with this prefix."""
         starting_with = self._graph.log.starting_with
-        if self._speaks is None:
+        if self._exposes is None:
             return starting_with(digits, limit)
         known = map(self._graph.ancestry.commit, starting_with(digits, _LOOKED_AT))
         return [each.id for each in islice(filter(self.sees, known), limit)]
 
     def sees(self, commit: Commit) -> bool:
-        """Whether a branch that may be used speaks for a commit."""
-        speaks = self._speaks
-        return speaks is None or any(map(speaks, self._graph.containment.branches_of(commit)))
+        """Whether any exposing branch contains a commit."""
+        exposes = self._exposes
+        return exposes is None or any(map(exposes, self._graph.containment.branches_of(commit)))
 
     def branches_of(self, commit: Commit) -> Iterator[str]:
-        """The branches that speak for a commit and may be used, the likeliest first."""
-        spoken = self._graph.containment.branches_of(commit)
-        return (each for each in spoken if self._speaks is None or self._speaks(each))
+        """The exposing branches that contain a commit, the likeliest first."""
+        containing = self._graph.containment.branches_of(commit)
+        return (each for each in containing if self._exposes is None or self._exposes(each))
 
     def descent(self) -> Descent | None:
-        """Tells of many commits, newest first, which may be seen; None where all may."""
-        if self._speaks is None:
+        """Decides for many commits, newest first, which are visible; None means all are."""
+        if self._exposes is None:
             return None
-        return Descent(self._graph.log, self._graph.ancestry, self._speaks)
+        return Descent(self._graph.log, self._graph.ancestry, self._exposes)
 
     # --- either ----------------------------------------------------------------------------
 
     def resolve(self, reference: str) -> Head:
-        """Where a branch is, or the commit that a text names."""
+        """The head of a branch, or the commit with this id or prefix."""
         if self.has(reference):
             return self._graph.log_head(reference)
         try:
             commit = self.commit(reference)
         except NotFoundError:
-            raise unknown_reference(reference, self._told()) from None
+            raise unknown_reference(reference, self._suggestions()) from None
         return Head(commit.id, commit.seq, commit.schema)
 
 
 AT_ONCE: Final = 1_000
-"""Statements that are undone or done in one part."""
+"""Statements that are undone or redone in one transaction."""
 _ACTOR: Final = "/snapshots"
-"""In whose name the writer's lock is taken, so that actors and snapshots take turns."""
+"""The actor that takes the writer's lock, so that writers and snapshots alternate."""
 _MOST: Final = 64
 _MOST_ROWS: Final = 2_000_000
 
@@ -213,10 +200,9 @@ def _make(graph: Graph, name: str, commit: Commit) -> Checkout:
 
 
 def build_distant(graph: Graph, commit: Commit) -> None:
-    """Build the layer of a commit that is far from all lines in use, if it is; without the lock.
+    """Build the layer of a commit that is far from all open checkouts, outside the lock.
 
-    Whoever takes the lock next finds it built, or builds it there: when the node index was
-    replaced meanwhile.
+    If the node index is replaced in the meantime, the next holder of the lock builds it instead.
     """
     if graph.file.in_memory or graph.file.frozen:
         return
@@ -239,7 +225,7 @@ def _build(graph: Graph, name: str, head: Head) -> None:
     file = graph.file
     nodes = NodeIndex(file, UNFINISHED + name)
     with graph.writing(_ACTOR):
-        if not _is_distant(graph, name, head):  # somebody else has built it
+        if not _is_distant(graph, name, head):  # another thread has built it
             return
         base, path = graph.nodes.path_to(head)
         with file.turns.exclusive(), file.transaction():
@@ -261,7 +247,7 @@ def _build(graph: Graph, name: str, head: Head) -> None:
 
 
 def _do_part(graph: Graph, nodes: NodeIndex, parts: Iterator[int]) -> bool:
-    """Do one part in a transaction of its own; whether there may be more."""
+    """Do one part in its own transaction; return whether there may be more."""
     with graph.writing(_ACTOR):
         if not nodes.known:
             return False
@@ -276,7 +262,7 @@ def _do_part(graph: Graph, nodes: NodeIndex, parts: Iterator[int]) -> bool:
 
 
 def _finish(graph: Graph, nodes: NodeIndex, name: str, head: Head) -> None:
-    """Give a layer that is built its name."""
+    """Publish a finished layer under its name."""
     file = graph.file
     built = NodeIndex(file, name)
     built.follow(nodes.schema)
@@ -287,7 +273,7 @@ def _finish(graph: Graph, nodes: NodeIndex, name: str, head: Head) -> None:
 
 
 def make_room(graph: Graph, most: int, most_rows: int, *, dry_run: bool = False) -> list[str]:
-    """Drop snapshots until no more are left than that; which ones were dropped."""
+    """Drop the oldest snapshots beyond the limits; return the dropped ones."""
     layers = graph.file.layers
     names = layers.oldest([name for name in layers.refs if name.startswith(SNAPSHOT)])
     with graph.file.writer() as db:
@@ -301,7 +287,7 @@ def make_room(graph: Graph, most: int, most_rows: int, *, dry_run: bool = False)
 
 
 def forkable(graph: Graph, access: Access, name: str) -> RefResolver:
-    """What a branch may begin at; refused where the name may not be given at all."""
+    """The refs from which an actor may fork a branch of this name, if it may use the name."""
     if access is OPEN:
         return RefResolver(graph)
 
@@ -310,15 +296,15 @@ def forkable(graph: Graph, access: Access, name: str) -> RefResolver:
 
     at_commits = access.may("BranchCreate", "", name)
 
-    def speaks(branch: str) -> bool:
+    def exposes(branch: str) -> bool:
         return at_commits and access.may("Read", branch)
 
-    # Whether a branch that can't be read exists would show in a name that is taken.
-    named = access.may("Read", name)
-    if not named or (
+    # Without read access, a "name is taken" error would reveal that the branch exists.
+    readable = access.may("Read", name)
+    if not readable or (
         not at_commits and not any(map(permits, {MAIN: None, **graph.log.branches()}))
     ):
         raise ForbiddenError(
-            f"you may not make a branch {name[:100]!r}; choose another name", branch=name[:100]
+            f"you may not create branch {name[:100]!r}; choose another name", branch=name[:100]
         )
-    return RefResolver(graph, permits, speaks)
+    return RefResolver(graph, permits, exposes)

@@ -1,15 +1,12 @@
-"""Hindsight: what one actor sees of commits, as if what it may not see had never been.
+"""The history of a graph as one actor sees it, without the hidden parts.
 
-A commit that did nothing which the actor sees is left out: where one is asked for by its id or
-as the head of a branch, the newest before it that is seen answers. The ids of heads are told
-all the same, because writes are compared with them. Counts are of statements that are seen, and
-places in the log, which would tell how much there is beside, are not told.
+Commits that changed nothing visible are left out; a request for one gets the newest visible
+commit before it. The id of a branch's head is always shown, because writes are compared with it.
+Counts cover visible statements only, and positions in the log are not shown, since they would
+reveal how much is hidden.
 
-Glimpse: what a lens leaves of the statements of commits, and of changes folded from them.
-
-Edge ends: what edges join, also those that are gone.
-
-An edge's id is made from its ends, so these are the same wherever and whenever it exists.
+``CommitFilter`` applies a schema filter to the statements of commits; ``EdgeEndFinder`` finds the
+two ends of an edge, also of a deleted one (an edge's id is derived from its ends).
 """
 
 from __future__ import annotations
@@ -38,22 +35,22 @@ from trails.model.visibility import ENDS, SchemaFilter
 from trails.views.nodes.index import NodeIndex
 
 NOWHERE: Final = ("",)
-"""Ends of an edge that cannot be found; nobody knows what it joins, so nobody sees it."""
+"""The ends of an edge that were not found; such an edge is hidden from everyone."""
 _MAX_EDGES: Final = 100_000
 
 
 class EdgeEndFinder:
-    """Finds the ends of the edges of one graph, and remembers those that it had to look up."""
+    """Finds and caches the ends of the edges of one graph."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._predicates = {graph.names.term(end).encode(): end for end in ENDS}
         self._nodes = graph.names.nodes.encode()
         self._learned: set[str] = set()
-        """Commits whose edges were all remembered once."""
+        """Commits whose edges were all cached once."""
 
     def of(self, handle: str, known: Mapping[str, tuple[object, object]] | None = None) -> Ends:
-        """The handles of what an edge joins; ``known`` may have them, before and after."""
+        """The handles of an edge's ends; ``known`` has its changed values (before, after)."""
         remembered = self._graph.edge_ends
         found = remembered.get(handle)
         if found is None:
@@ -73,7 +70,7 @@ class EdgeEndFinder:
         remembered[handle] = ends
 
     def among(self, statements: Iterable[tuple[bytes, bytes | None]]) -> Ends | None:
-        """The ends that an edge has in some of its statements (predicate, object), if both are."""
+        """The ends of an edge from its statements (predicate, object), if both are present."""
         found = {
             self._predicates[predicate]: target.removeprefix(self._nodes).decode()
             for predicate, target in statements
@@ -82,7 +79,7 @@ class EdgeEndFinder:
         return tuple(found[end] for end in ENDS) if len(found) == len(ENDS) else None
 
     def _indexed(self, handle: str) -> Ends | None:
-        """From a branch on which the edge is now."""
+        """Look for the edge on any open branch."""
 
         def read(nodes: NodeIndex) -> NodeState | None:
             with nodes.file.reader() as db:
@@ -90,19 +87,19 @@ class EdgeEndFinder:
             return None if stored is None else stored.state
 
         for checkout in self._graph.lines.values():
-            with suppress(NotFoundError):  # it was deleted a moment ago
+            with suppress(NotFoundError):  # deleted by another caller
                 state = self._graph.reading_nodes(checkout, read)
                 if state is not None and all(end in state.values for end in ENDS):
                     return tuple(str(state.values[end]) for end in ENDS)
         return None
 
     def _logged(self, handle: str) -> Ends | None:
-        """From the commit that made or deleted it, small ones first: one of both is enough."""
+        """Look for the edge in a commit that created or deleted it, smallest commit first."""
         graph = self._graph
         with graph.file.reader() as db:
             places = graph.file.commits_of(db, handle)
         commits = [commit for commit in map(graph.log.at, places) if commit is not None]
-        # What is remembered may have been forgotten for others since, so all are read if need be.
+        # The cache may have been cleared since, so commits that were read once come last.
         for commit in sorted(commits, key=lambda each: (each.id in self._learned, _size(each))):
             self._learned.add(commit.id)
             found = self._learn(commit, handle)
@@ -111,14 +108,14 @@ class EdgeEndFinder:
         return None
 
     def _learn(self, commit: Commit, wanted: str) -> Ends | None:
-        """Remember the ends of all edges that a commit made or deleted; those of one are given.
+        """Cache the ends of all edges that a commit created or deleted; return those of one.
 
-        Whoever asks for one edge of a commit is likely to ask for the others.
+        A caller that needs one edge of a commit is likely to need the others.
         """
         found = None
         with self._graph.folding.statements(commit) as parts:
             for part in parts:
-                lines = filter(self._tells_end, part)
+                lines = filter(self._is_end, part)
                 for subject, some in groupby(map(_split, lines), itemgetter(0)):
                     ends = self.among((predicate, target) for _, predicate, target in some)
                     handle = subject.removeprefix(self._nodes).decode()
@@ -127,7 +124,7 @@ class EdgeEndFinder:
                         found = ends if handle == wanted else found
         return found
 
-    def _tells_end(self, line: bytes) -> bool:
+    def _is_end(self, line: bytes) -> bool:
         return line.split(b" ", 2)[1].strip(b"<>") in self._predicates
 
 
@@ -151,7 +148,7 @@ _NODE: Final = methodcaller("group", 1, 2)
 
 
 class CommitFilter:
-    """Looks at changes through the lens of one schema."""
+    """Filters the changes of commits by what is visible of one schema."""
 
     def __init__(self, graph: Graph, schema_filter: SchemaFilter) -> None:
         self._graph = graph
@@ -162,7 +159,7 @@ class CommitFilter:
             b"<" + re.escape(self._nodes) + rb"(([^/>]+)/[^>]*)> <([^>]*)> (?:<([^>]*)>)?"
         ).match
         self.schema = schema_filter.schema
-        """The types that are left."""
+        """The visible types."""
         self._tables = {
             each.name: self._table(schema_filter.schema, each.name)
             for each in schema_filter.schema.types
@@ -179,7 +176,7 @@ class CommitFilter:
     # --- statements ----------------------------------------------------------------------
 
     def count(self, commit: Commit) -> tuple[int, int]:
-        """How many statements a commit added and removed, of those that are seen."""
+        """How many visible statements a commit added and removed."""
         found = self._known(commit)
         if found is None:
             with self._graph.folding.statements(commit) as (removed, added):
@@ -197,25 +194,25 @@ class CommitFilter:
         known[commit.id, self._schema_filter.schema.digest] = counts
 
     def shows(self, commit: Commit) -> bool:
-        """Whether a commit has any statement that is seen."""
+        """Whether a commit changed any visible statement."""
         counted = self._known(commit)
         if counted is not None:
             return any(counted)
         with self._graph.folding.statements(commit) as parts:
             shown = any(True for part in parts for _ in self._visible(part))
         if not shown:
-            self._remember(commit, (0, 0))  # or it would be read to its end again and again
+            self._remember(commit, (0, 0))  # so that it is not read in full again
         return shown
 
     def touches(self, commit: Commit, handle: str) -> bool:
-        """Whether a commit did something to a node that is seen."""
+        """Whether a commit changed something visible of a node."""
         start = b"<" + self._nodes + handle.encode() + b"> "
         with self._graph.folding.statements(commit) as parts:
             lines = (line for part in parts for line in part if line.startswith(start))
             return any(True for _ in self._visible(lines))
 
     def _visible(self, lines: Iterable[bytes]) -> Iterator[bytes]:
-        """Those statements that are seen. What a commit says of one node is in one place."""
+        """The visible statements; those of one node are adjacent in a commit."""
         tables, partial = self._tables, self._schema_filter.partial_edges
         for (handle, type_name), found in groupby(filter(None, map(self._line, lines)), _NODE):
             name = type_name.decode()
@@ -243,7 +240,7 @@ class CommitFilter:
     # --- nodes ---------------------------------------------------------------------------
 
     def sees(self, handle: str, net: NodeNet | None = None) -> bool:
-        """Whether a node exists at all; ``net`` may tell the ends of an edge."""
+        """Whether a node is visible; ``net`` may have the ends of an edge."""
         name = handle.partition("/")[0]
         if name not in self._tables:
             return False
@@ -253,9 +250,9 @@ class CommitFilter:
         return all(map(self._schema_filter.knows, ends))
 
     def filter(self, net: Net) -> Net:
-        """Changes per node and field without what is hidden.
+        """Changes per node and field without the hidden ones.
 
-        Nodes of types that this schema has never had are another's to judge.
+        Nodes of types that this schema does not have are kept; another schema's filter decides.
         """
         shown: Net = {}
         for handle, node in net.items():
@@ -301,7 +298,7 @@ _MERGED: Final = re.compile(r"merge (.+) into (.+)")
 
 
 class VisibleHistory:
-    """The past of one graph as one actor sees it."""
+    """The commits of one graph as one actor sees them."""
 
     def __init__(
         self,
@@ -310,7 +307,7 @@ class VisibleHistory:
         refs: RefResolver,
         branches: tuple[str, ...] | None = None,
     ) -> None:
-        """``branches``: where sight is decided, if not on those that contain each commit."""
+        """``branches`` decide what is visible; by default, those that contain each commit."""
         self._graph = graph
         self._access = access
         self._refs = refs
@@ -318,17 +315,17 @@ class VisibleHistory:
         self._commit_filters: dict[tuple[str, tuple[str, ...]], CommitFilter | None] = {}
 
     def along(self, *branches: str) -> VisibleHistory:
-        """The same for commits that are all behind these branches."""
+        """The same history, for commits that all of these branches contain."""
         return VisibleHistory(self._graph, self._access, self._refs, branches)
 
     def branches(self) -> dict[str, Head]:
-        """The heads of the branches that are seen."""
+        """Visible branches: name → head."""
         return self._refs.branches()
 
-    # --- whether something is seen -----------------------------------------------------------
+    # --- visibility ---------------------------------------------------------------------------
 
     def _commit_filter(self, commit: str, schema: str | None = None) -> CommitFilter | None:
-        """How the state at a commit is seen; None where nothing of it is hidden."""
+        """The filter for the state at a commit; None if nothing is hidden."""
         declared = self._graph.compiled(schema or self._graph.schema_at(commit)).schema
         branches = self._deciding(commit, declared)
         key = declared.digest, branches
@@ -342,7 +339,7 @@ class VisibleHistory:
         return self._commit_filters[key]
 
     def _deciding(self, commit: str, declared: Schema) -> tuple[str, ...]:
-        """The branches that decide; one is enough where everything is seen on it."""
+        """The branches that decide; a single one if it shows everything."""
         if self._branches is not None or commit == GENESIS:
             return self._branches or ()
         found: list[str] = []
@@ -353,7 +350,7 @@ class VisibleHistory:
         return tuple(found)
 
     def _types(self, commit: Commit, at: str) -> Schema:
-        """The types at a commit, or before it, as they are seen where it is."""
+        """The types at commit ``at``, as visible on the branches of ``commit``."""
         digest = self._graph.schema_at(at)
         commit_filter = self._commit_filter(commit.id, digest)
         return (
@@ -361,7 +358,7 @@ class VisibleHistory:
         )
 
     def shows(self, commit: Commit) -> bool:
-        """Whether a commit did anything that is seen."""
+        """Whether a commit changed anything visible."""
         commit_filter = self._commit_filter(commit.id)
         if (
             commit_filter.shows(commit)
@@ -376,7 +373,7 @@ class VisibleHistory:
         )
 
     def newest(self, identifier: str) -> str:
-        """A commit if it is seen, else the newest before it that is; nothing where none is."""
+        """The commit itself if visible, else the newest visible one before it, or GENESIS."""
         while identifier != GENESIS:
             commit = self._graph.ancestry.commit(identifier)
             if self.shows(commit):
@@ -385,24 +382,24 @@ class VisibleHistory:
         return GENESIS
 
     def only_shown(self, commits: Iterable[Commit]) -> list[Commit]:
-        """Those commits that are seen."""
+        """The visible ones of these commits."""
         return [commit for commit in commits if self.shows(commit)]
 
     def touches(self, commit: Commit, handle: str) -> bool:
-        """Whether a commit did anything to a node that is seen."""
+        """Whether a commit changed something visible of a node."""
         commit_filter = self._commit_filter(commit.id)
         return commit_filter is None or commit_filter.touches(commit, handle)
 
-    # --- what is told of it --------------------------------------------------------------------
+    # --- descriptions -------------------------------------------------------------------------
 
-    def told(self, commit: Commit) -> Commit:
-        """A commit that is seen, as far as it is; what it follows are those that are seen."""
+    def describe(self, commit: Commit) -> Commit:
+        """The visible part of a visible commit; its parents are the nearest visible ones."""
         parents = dict.fromkeys(map(self.newest, commit.parents))
         kept = tuple(each for each in parents if each != GENESIS)
-        return msgspec.structs.replace(self.made(commit), parents=kept)
+        return msgspec.structs.replace(self.describe_own(commit), parents=kept)
 
-    def made(self, commit: Commit) -> Commit:
-        """A commit that the actor made itself, and whose place it therefore knows."""
+    def describe_own(self, commit: Commit) -> Commit:
+        """The visible part of a commit that the actor made, with its true parents."""
         branch, message = self._branch(commit), self._message(commit)
         shown = msgspec.structs.replace(commit.public(), seq=0, branch=branch, message=message)
         commit_filter = self._commit_filter(commit.id)
@@ -419,11 +416,11 @@ class VisibleHistory:
         )
 
     def _branch(self, commit: Commit) -> str:
-        """The branch that a commit was made on, if that may be told."""
+        """The branch that a commit was made on, if the actor may read it."""
         return commit.branch if self._access.may("Read", commit.branch) else ""
 
     def _message(self, commit: Commit) -> str:
-        """The message; where Trails wrote one of types or branches, of those that are seen."""
+        """The message; a generated one names only visible types and branches."""
         before = commit.first_parent
         if commit.actor == ACTOR and commit.schema != self._graph.schema_at(before):
             return told_change(self._types(commit, before), self._types(commit, commit.id))
@@ -433,14 +430,14 @@ class VisibleHistory:
         return "merge"
 
     def changes(self, commit: Commit) -> Net:
-        """What a commit did, as far as it is seen."""
+        """The visible changes of a commit."""
         commit_filter = self._commit_filter(commit.id)
         types = None if commit_filter is None else commit_filter.schema.by_name
         net = net_changes(self._graph, Path((), (commit,)), types)
         return net if commit_filter is None else commit_filter.filter(net)
 
     def between(self, start: str, end: str) -> Net:
-        """What turns one state into another, as far as both are seen."""
+        """The changes between two states that are visible in both."""
         net = net_between(self._graph, start, end)
         for commit in (start, end):
             commit_filter = self._commit_filter(commit) if commit != GENESIS else None

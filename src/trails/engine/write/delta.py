@@ -1,11 +1,8 @@
-"""The statements that a write removes and adds, on their way into the log and main's store.
+"""The statements that a write removes and adds, on their way into the log and the views.
 
-They go into the log's payload as they come. Where they turn out to be many, they are also
-loaded beside main's store while the rest of the write is still being checked.
-
-Bring the views to a commit that the log has.
-
-The commit is a fact by then: what fails here is a view that lags.
+``WriteDelta`` streams them into the log's payload. If there are many, it also loads them next to
+main's store while the rest of the write is still being checked. ``land`` brings the views of the
+branch to a commit; the log already has it, so an error there only means that a view lags behind.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from trails.views.terms import Terms
 
 
 class WriteDelta:
-    """What one write removes and adds."""
+    """The statements of one write."""
 
     def __init__(self, graph: Graph, checkout: Checkout) -> None:
         self._graph = graph
@@ -33,16 +30,16 @@ class WriteDelta:
         self._former: Terms | None = None
         self._unstaged: list[tuple[bytes, bytes, int]] = []
         self.staged: StagedLoad | None = None
-        """The load beside main's store, where there is one."""
+        """The load next to main's store, if any."""
 
     def change_types(self, former: Terms) -> None:
-        """The branch has other types now; what it held before was written with these."""
+        """Note that the schema changed; ``former`` reads the values from before."""
         self._former = former
 
     def write(
         self, changes: Iterable[tuple[NodeState | None, NodeState | None]]
     ) -> tuple[bytes, bytes, int]:
-        """Take the statements between states: (removed, added, how many)."""
+        """Add the difference between states; return (removed, added, count)."""
         removed: list[str] = []
         added: list[str] = []
         for before, after in changes:
@@ -60,11 +57,11 @@ class WriteDelta:
         return gone, come, len(removed) + len(added)
 
     def stream(self, changes: Iterable[tuple[NodeState | None, NodeState | None]]) -> None:
-        """Take the statements between states, of which many more may follow."""
+        """Add the difference between states, of which many more may follow."""
         self._stage(*self.write(changes))
 
     def write_raw(self, removed: bytes, added: bytes, counts: tuple[int, int]) -> None:
-        """Take statements as they are."""
+        """Add raw statements."""
         payload = self._writer()
         payload.removed.write(removed, counts[0])
         payload.added.write(added, counts[1])
@@ -75,7 +72,7 @@ class WriteDelta:
         return self._payload
 
     def _stage(self, removed: bytes, added: bytes, count: int) -> None:
-        """Load a commit that turns out to be large while the rest of it is being checked."""
+        """Start to load a large commit while the rest of it is being checked."""
         if self.staged is None:
             self._unstaged.append((removed, added, count))
             if sum(each[2] for each in self._unstaged) <= BULK:
@@ -91,17 +88,17 @@ class WriteDelta:
         self.staged.feed(removed, added)
 
     def seal(self) -> Payload:
-        """The payload for the log; nothing is added any more."""
+        """Close the delta and return the payload for the log."""
         return self._writer().seal()
 
     def finish_load(self, payload: Payload) -> None:
-        """Wait until all of it is loaded, where it is; nobody sees it yet."""
+        """Wait for the load, if any; readers do not see it yet."""
         if self.staged is not None:
             self._graph.file.put_waiting()  # while the rest of the statements is being loaded
             self._graph.stores.finish(self.staged, payload)
 
     def discard(self) -> None:
-        """Forget everything."""
+        """Drop the payload and the load."""
         if self._payload is not None:
             self._payload.discard()
         if self.staged is not None:
@@ -122,20 +119,20 @@ def land(
     except StorageError as error:
         graph.file.rollback()
         try:
-            graph.catch_up()  # the cause may have passed, and only opening again shows it
+            graph.catch_up()  # the cause may be gone; only reopening shows it
         except StorageError:
             raise _landed(error, commit) from error
     finally:
         graph.file.rollback()
         if staged is not None:
-            staged.discard()  # nothing is left of it once it was swapped in
+            staged.discard()  # a no-op after the swap
     step("after_apply")
 
 
 def _landed(error: StorageError, commit: Commit) -> StorageError:
-    """The log has the commit; a view could not follow yet."""
+    """The error for a commit that is in the log and missing in a view."""
     return type(error)(
-        f"commit {commit.id} is written and safe, but a view could not follow it: "
-        f"{error.message}. Views catch up by themselves when they can; do not repeat the write",
+        f"commit {commit.id} was written, but a view could not be updated: {error.message}. "
+        "Views catch up automatically; do not repeat the write",
         commit=commit.id,
     )

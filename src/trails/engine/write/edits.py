@@ -1,8 +1,8 @@
-"""Change one node of a write: put it, or remove it and see to what refers to it.
+"""Change the nodes of a write: one by one, streamed in chunks, or to given states.
 
-Change many nodes of a write, streamed: memory does not grow with their number.
-
-Bring nodes of a write into states that were made elsewhere: from statements, by a merge.
+Every function works on the ``PendingNodes`` of an open write or draft. ``put`` and ``remove``
+change one node, ``put_all`` and ``remove_all`` stream many in constant memory, and
+``apply_states``, ``check_states`` and ``put_states`` take states from statements or a merge.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def put(
 ) -> NodeState | None:
     """Create or change one node now; violations of its own rules raise at once.
 
-    ``alone``: nothing else follows that could mend what other nodes' rules find, so a
-    refusal tells that as well.
+    With ``alone``, no later change could repair a rule between nodes, so a refusal lists
+    violations of those rules as well.
     """
     nodes.check_type(change.type)
     visible = nodes.visible
@@ -46,7 +46,7 @@ def put(
 
 
 def remove(nodes: PendingNodes, handle: str, *, cascade: bool) -> None:
-    """Delete a node; what points at it is dealt with, or refused when the write ends."""
+    """Delete a node; with ``cascade`` release its references, else the write's end refuses them."""
     pending = [handle]
     while pending:
         current = pending.pop()
@@ -61,7 +61,7 @@ def remove(nodes: PendingNodes, handle: str, *, cascade: bool) -> None:
 
 
 def _release(nodes: PendingNodes, gone: NodeState) -> Iterator[str]:
-    """Empty the references to a deleted node; yield the nodes that can't live without."""
+    """Clear the references to a deleted node; yield the nodes that require theirs."""
     for holder, field in list(nodes.rules.inbound(gone)):
         stored = nodes.index.find(nodes.db, holder)
         if stored is None:
@@ -74,7 +74,7 @@ def _release(nodes: PendingNodes, gone: NodeState) -> Iterator[str]:
 
 
 def _without(state: NodeState, field: PredicateDescriptor, handle: str) -> NodeState | None:
-    """The node with one reference dropped; None when it can't stand without it."""
+    """The node without one reference; None if the reference is required."""
     values = dict(state.values)
     if field.many:
         left = tuple(each for each in values.get(field.name, ()) if each != handle)  # type: ignore[attr-defined]
@@ -91,10 +91,10 @@ def _without(state: NodeState, field: PredicateDescriptor, handle: str) -> NodeS
 
 
 MAX_ERRORS: Final = 1000
-"""With so many violations there is no point in looking for more."""
+"""A batch stops after this many violations."""
 
 Done = Callable[[Put, NodeState], None]
-"""Told of each node that was put, with the state that its actor sees."""
+"""Called for each node that was put, with the state visible to the actor."""
 
 
 def put_all(
@@ -103,9 +103,9 @@ def put_all(
     done: Done,
     found: list[FieldError] | None = None,
 ) -> int:
-    """Create or change many nodes: each at most once in a write; how many there were.
+    """Create or change many nodes, each at most once in a write; return their number.
 
-    Violations are raised, or added to ``found`` by a caller who goes on and then judges.
+    Violations are raised, or collected in ``found`` if the caller raises them later.
     """
     errors: list[FieldError] = [] if found is None else found
     count = 0
@@ -124,10 +124,10 @@ def put_all(
 
 def _put_chunk(nodes: PendingNodes, chunk: list[Put], errors: list[FieldError], done: Done) -> None:
     puts = _settled(nodes, chunk, errors, done)
-    # Also what is refused goes into the index, with those of its values that are valid:
-    # the rules between nodes are then told of every node, and all is rolled back.
+    # Refused nodes go into the index too, with their valid values: the rules between nodes
+    # then check every node, and everything is rolled back.
     nodes.rules.weigh(nodes.index.put_all(nodes.seq, puts))
-    nodes.news.add_puts(puts)
+    nodes.changes.add_puts(puts)
     changes = [(None if put.before is None else put.before.state, put.after) for put in puts]
     if not errors:
         nodes.delta.stream(changes)
@@ -138,7 +138,7 @@ def _put_chunk(nodes: PendingNodes, chunk: list[Put], errors: list[FieldError], 
 def _settled(
     nodes: PendingNodes, chunk: list[Put], errors: list[FieldError], done: Done
 ) -> list[Replacement]:
-    """What the nodes of a chunk shall be, of those that can be put and are not so already."""
+    """The replacements for those nodes of a chunk that are valid and would change."""
     types, guard = nodes.visible, nodes.guard
     if guard is not None:
         for name in dict.fromkeys(change.type for change in chunk):
@@ -174,7 +174,7 @@ def _settled(
 
 
 def remove_all(nodes: PendingNodes, handles: Iterable[str]) -> int:
-    """Delete many nodes; none of them was or will be put in this write."""
+    """Delete many nodes, none of which is put in the same write."""
     count = 0
     stream = iter(handles)
     while chunk := list(islice(stream, CHUNK)):
@@ -185,7 +185,7 @@ def remove_all(nodes: PendingNodes, handles: Iterable[str]) -> int:
         puts = [Replacement(stored, handle, None) for handle, stored in there.items()]
         nodes.index.put_all(nodes.seq, puts)
         nodes.delta.stream((stored.state, None) for stored in there.values())
-        nodes.news.add_puts(puts)
+        nodes.changes.add_puts(puts)
         for stored in there.values():
             nodes.rules.watch(stored.state, None)
         count += len(there)
@@ -193,7 +193,7 @@ def remove_all(nodes: PendingNodes, handles: Iterable[str]) -> int:
 
 
 States = Mapping[str, NodeState | None]
-"""Nodes by handle as they shall be; None for those that shall not be."""
+"""Handle → wanted state; None deletes the node."""
 
 
 def apply_states(
@@ -204,9 +204,9 @@ def apply_states(
     validate: bool,
     alone: bool,
 ) -> None:
-    """Put nodes into given states, as the actor sees them (from RDF statements).
+    """Bring nodes into given visible states (from RDF statements).
 
-    ``validate`` checks them, beside the violations that were found in the statements.
+    ``validate`` checks them and adds to the ``errors`` found in the statements.
     """
     visible = nodes.visible
     for handle, state in states.items():
@@ -226,8 +226,8 @@ def apply_states(
         raise ValidationError(errors)
 
 
-def judge(nodes: PendingNodes, states: States) -> list[RuleError]:
-    """Put nodes into states, and say what is wrong with them and between them."""
+def check_states(nodes: PendingNodes, states: States) -> list[RuleError]:
+    """Bring nodes into states; return violations of their own rules and of those between nodes."""
     checkout, found = nodes.checkout, list[RuleError]()
     stored = nodes.index.find_all(nodes.db, list(states))
     for at, (handle, state) in enumerate(states.items()):
@@ -245,7 +245,7 @@ def judge(nodes: PendingNodes, states: States) -> list[RuleError]:
 
 
 def put_states(nodes: PendingNodes, states: States) -> None:
-    """Put nodes into states that were judged before; the write's end judges them again."""
+    """Bring nodes into states that were checked before; the write's end checks them again."""
     handles = iter(states)
     while some := list(islice(handles, CHUNK)):
         nodes.go_on()
@@ -262,13 +262,13 @@ class Changeable(Protocol):
     nodes: PendingNodes
 
     def change_schema(self, schema: Schema) -> None:
-        """Go on with other types."""
+        """Switch to other types."""
 
 
 def change_types(write: Changeable, states: States, schema: Schema) -> None:
-    """Give a branch other types, which may be unable to read what some of its nodes hold.
+    """Give a branch other types, under which some stored values can't be read.
 
-    ``states`` has every node that loses something so.
+    ``states`` has every node that loses a value.
     """
     nodes, gone = write.nodes, list[NodeState]()
     handles = iter(states)
@@ -287,16 +287,16 @@ def change_types(write: Changeable, states: States, schema: Schema) -> None:
             else:
                 nodes.store(stored, handle, NodeState(before.type, before.id, kept))
     write.change_schema(schema)
-    # The rules that came with the types have not seen these go.
+    # The rules of the new types were not notified of these deletions.
     for before in gone:
         if before.type in schema.by_name:
             nodes.rules.watch(before, None)
 
 
 def bypass(nodes: PendingNodes, removed: bytes, added: bytes, counts: tuple[int, int]) -> None:
-    """Log these statements as they are, whatever state they lead to."""
+    """Log statements without validation."""
     nodes.delta.write_raw(removed, added, counts)
-    nodes.news.add_touched(nodes.touches)
-    nodes.news.add_everything()
-    nodes.touches.clear()
+    nodes.changes.add_edits(nodes.edits)
+    nodes.changes.add_everything()
+    nodes.edits.clear()
     nodes.rules.forget()

@@ -1,16 +1,14 @@
-"""Mutate by typed operations: create, update, upsert, delete, in order, in one write.
+"""Mutate a graph by typed operations or by SPARQL Update, in one write.
 
-The form of a typed operation: which keys it has, and what may stand in them.
+Typed operations (create, update, upsert, delete) are read and applied in order; all mistakes in
+their form are reported at once.
 
-Mutate by SPARQL Update.
-
-**The race.** The effect of an update text depends on the state that it is computed on,
-and computing may take seconds, so it is done before the writer's lock is taken. Under the
-lock the head is compared with the head before computing: if it moved, the effect is
-thrown away and computed again. After a few rounds it is computed under the lock, so a
-busy graph delays a caller but never turns it away. A head is shown to readers only after
-the views have reached it, so an effect can be of a newer state than the head that was
-read, which the comparison notices, never of an older one.
+**The race.** The effect of an update text depends on the state it is computed on, and computing
+can take seconds, so it happens before the writer's lock is taken. Under the lock the head is
+compared with the head before computing: if it moved, the effect is dropped and computed again.
+After a few rounds it is computed under the lock, so a busy graph delays a caller but never rejects
+it. Readers see a head only after the views have reached it, so an effect can be of a newer state
+than the head that was read, which the comparison notices, but never of an older one.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ class TypedOperation(msgspec.Struct, frozen=True):
     reference: str | None
     """For the others: the id or IRI of the node."""
     named: str
-    """Which of the two it was."""
+    """Which key gave it: ``id`` or ``iri``."""
     cascade: bool
 
 
@@ -114,9 +112,9 @@ def _reference(
     elif not isinstance(given, str) or not given:
         _wrong(errors, where, "datatype", "is not a text", given)
     elif not _encodable(given):
-        _wrong(errors, where, "datatype", "has half a character in it", given)
+        _wrong(errors, where, "datatype", "contains a lone surrogate (half of a character)", given)
     elif "id" in operation and "iri" in operation:
-        _wrong(errors, where, "max_count", "stands beside 'id'; give one", given)
+        _wrong(errors, where, "max_count", "can't be combined with 'id'; give one of them", given)
     elif op == "create" and (why := id_problem(normal_id(given))):
         _wrong(errors, where, "datatype", f"can't be an id: {why}", given)
     else:
@@ -135,7 +133,7 @@ def _encodable(text: str) -> bool:
 def _misplaced(key: str, op: Op, descriptor: TypeDescriptor | None) -> str:
     """What to do with a key that an operation does not have."""
     if op != "delete" and descriptor is not None and key in descriptor.by_name:
-        return "it is a field, so put it into data"
+        return "it is a field; put it into data"
     return suggest(key, _KEYS[op])
 
 
@@ -194,7 +192,7 @@ class _Run:
         self._there = there
         self._schema = Schema()
         self._errors: list[FieldError] = []
-        self._touched: dict[str, int] = {}
+        self._edits: dict[str, int] = {}
         """Which operation last touched a node, and failing that an edge at it."""
         self._ends: dict[str, int] = {}
         self.applied: list[Applied] = []
@@ -296,7 +294,7 @@ class _Run:
         return found
 
     def _touch(self, state: NodeState, at: int) -> None:
-        self._touched[state.handle] = at
+        self._edits[state.handle] = at
         if self._schema.by_name[state.type].edge is not None:
             for side in ("source", "target"):
                 self._ends[str(state.values.get(side))] = at
@@ -305,13 +303,13 @@ class _Run:
         self._errors.append(FieldError(path, code, message, showable(value)))
 
     def place(self, error: FieldError) -> FieldError:
-        """Name the operation that a rule between nodes speaks of."""
+        """Name the operation that a violation between nodes belongs to."""
         if error.field.startswith("operations"):
             return error
         at = None
         if isinstance(error, RuleError):
             breaker = error.nodes[-1]
-            at = self._touched.get(breaker, self._ends.get(breaker))
+            at = self._edits.get(breaker, self._ends.get(breaker))
         path = "operations" if at is None else f"operations[{at}]"
         joint = "." if error.message.startswith(error.field) else ": "
         return msgspec.structs.replace(
@@ -339,8 +337,8 @@ def mutate_sparql(
             nodes = opened.write.nodes
             if nodes.changed:
                 raise QueryError(
-                    "an update sees what is committed, and this transaction has changes that are "
-                    "not; update before the first change"
+                    "a SPARQL update sees committed data only, and this transaction has "
+                    "uncommitted changes; run it before the first change"
                 )
             if not opened.replayed:
                 if not locked and graph.log_head(checkout.name).commit != at:

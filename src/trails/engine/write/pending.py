@@ -1,17 +1,12 @@
-"""The nodes of a branch as a write leaves them, before anybody else can see them.
+"""The nodes of a branch inside a write or a draft, before readers see them.
 
-They are in the node index's open transaction. Whoever reads here reads as the write's
-actor does, and what is not the actor's to change is refused here, whichever way it came.
+``PendingNodes`` reads the node index's open transaction as the write's actor sees it, and refuses
+every change that the actor may not make. ``NodeEdits`` has each changed node before and after the
+write, ``ChangeReport`` collects what the feed publishes if it has listeners.
 
-The nodes that a write touched one by one: as they were before it, and as they are now.
-
-What a write tells those who listen to the graph; without any, nothing is collected.
-
-A draft: what a write would make of a branch, worked out without the writer's lock.
-
-It reads a fixed state of the node index and keeps its changes in temporary tables. Nobody
-waits for it, and nobody sees anything of it. A write may take over its result if the branch
-is still where the draft found it.
+``DraftWrite`` works out a write without the writer's lock: it reads a fixed state of the node
+index and keeps its changes in temporary tables. A write takes over the result if the branch has
+not moved.
 """
 
 from __future__ import annotations
@@ -40,66 +35,66 @@ from trails.views.nodes.file import DraftFile
 from trails.views.nodes.index import DraftIndex, Replacement, Stored
 
 
-class Touched(msgspec.Struct):
-    """A node as it was before this write, and as it is now."""
+class NodeEdit(msgspec.Struct):
+    """One node before and after the write."""
 
     before: Stored | None
     after: NodeState | None
 
     @property
     def change(self) -> tuple[NodeState | None, NodeState | None]:
-        """Its values before, and now."""
+        """Its state before and after."""
         return None if self.before is None else self.before.state, self.after
 
 
-class Touches:
-    """Every node that was touched, once each, however often that was."""
+class NodeEdits:
+    """The nodes that a write changed one by one, each listed once."""
 
     def __init__(self) -> None:
-        self._touched: dict[str, Touched] = {}
+        self._edits: dict[str, NodeEdit] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._touched)
+        return bool(self._edits)
 
-    def note(self, handle: str, before: Stored | None, after: NodeState | None) -> Touched:
-        """Take down a change; what was before the write is what the first one says."""
-        touched = self._touched.get(handle)
-        if touched is None:
-            touched = self._touched[handle] = Touched(before, after)
-        touched.after = after
-        return touched
+    def note(self, handle: str, before: Stored | None, after: NodeState | None) -> NodeEdit:
+        """Record a change; the first one of a node has its state before the write."""
+        edit = self._edits.get(handle)
+        if edit is None:
+            edit = self._edits[handle] = NodeEdit(before, after)
+        edit.after = after
+        return edit
 
     def before(self, handle: str, now_there: NodeState | None) -> NodeState | None:
-        """A node as it was before this write."""
-        touched = self._touched.get(handle)
-        return now_there if touched is None else touched.change[0]
+        """The state of a node before this write."""
+        edit = self._edits.get(handle)
+        return now_there if edit is None else edit.change[0]
 
     def restored(self) -> list[Stored]:
-        """Those that are again as they were."""
+        """The nodes that have their old state again."""
         return [
             each.before
-            for each in self._touched.values()
+            for each in self._edits.values()
             if each.before is not None and each.before.state == each.after
         ]
 
     def changes(self) -> Iterator[tuple[NodeState | None, NodeState | None]]:
-        """Each node's values before, and now."""
-        return (each.change for each in self._touched.values())
+        """The state of each node before and after."""
+        return (each.change for each in self._edits.values())
 
     def differences(self) -> Iterator[tuple[str, NodeState | None, NodeState | None]]:
-        """The handles of those that are not as they were, with their values before, and now."""
-        for handle, each in self._touched.items():
+        """Handle, old and new state of each node that differs."""
+        for handle, each in self._edits.items():
             before, after = each.change
             if before != after:
                 yield handle, before, after
 
     def clear(self) -> None:
-        """Forget them all."""
-        self._touched.clear()
+        """Forget all nodes."""
+        self._edits.clear()
 
 
 class ChangeReport:
-    """What readers of a branch will see differently."""
+    """Collects the changes of one write for the graph's feed."""
 
     def __init__(self, graph: Graph, checkout: Checkout) -> None:
         self._graph = graph
@@ -108,10 +103,10 @@ class ChangeReport:
         self._collector = (
             ChangeCollector(traced=feed.traced(checkout.name)) if feed.listened else None
         )
-        """None where nobody listened in time."""
+        """None if the feed had no listener when the write began."""
 
     def add_puts(self, puts: Sequence[Replacement]) -> None:
-        """These nodes were put or deleted."""
+        """Add nodes that were put or deleted."""
         if self._collector is not None:
             states = (
                 (put.handle, None if put.before is None else put.before.state, put.after)
@@ -119,38 +114,35 @@ class ChangeReport:
             )
             self._collector.compare(self._checkout.schema, states)
 
-    def add_touched(self, touches: Touches) -> None:
-        """These nodes were touched one by one."""
+    def add_edits(self, edits: NodeEdits) -> None:
+        """Add nodes that were changed one by one."""
         if self._collector is not None:
-            self._collector.compare(self._checkout.schema, touches.differences())
+            self._collector.compare(self._checkout.schema, edits.differences())
 
     def add_everything(self) -> None:
-        """Any node may be seen differently."""
+        """Report that any node may have changed."""
         if self._collector is not None:
             self._collector.everything = True
 
-    def tell(self, touches: Touches, before: str, after: str) -> None:
-        """Hand everything to whoever listens now, these touched nodes included.
-
-        The write led from one commit to another.
-        """
+    def publish(self, edits: NodeEdits, before: str, after: str) -> None:
+        """Send the changes between two commits to the feed, including these edits."""
         graph, checkout = self._graph, self._checkout
         if not graph.feed.listened:
             return
         if self._collector is None:
             self._collector = ChangeCollector()
             self._collector.everything = True
-        self.add_touched(touches)
+        self.add_edits(edits)
         change = self._collector.change(checkout.name, checkout.schema)
         graph.feed.tell(graph.tracing.complete(change, checkout, before, after))
 
 
 CHUNK: Final = 2000
-"""How many nodes are taken at once, where they are many."""
+"""Nodes per chunk of a stream."""
 
 
 class PendingNodes:
-    """What one write reads and changes."""
+    """The nodes that one write reads and changes."""
 
     def __init__(
         self,
@@ -160,12 +152,12 @@ class PendingNodes:
         *,
         guard: WriteGuard | None,
         delta: WriteDelta,
-        news: ChangeReport,
+        changes: ChangeReport,
         go_on: Callable[[], None],
     ) -> None:
-        """``guard`` is None where the actor may see and change everything.
+        """``guard`` is None if the actor may see and change everything.
 
-        ``go_on`` is called between many changes; it raises where there shall be no more.
+        ``go_on`` is called between chunks; it raises to stop the write.
         """
         self.go_on = go_on
         self.checkout = checkout
@@ -173,32 +165,32 @@ class PendingNodes:
         self.db = db
         """The connection that sees this write's changes."""
         self.seq = seq
-        """The place in the log that the commit will have."""
+        """The sequence number that the commit will have."""
         self.delta = delta
-        self.news = news
-        self.touches = Touches()
+        self.changes = changes
+        self.edits = NodeEdits()
         self._broken = False
         self.use(guard)
 
     def use(self, guard: WriteGuard | None) -> None:
-        """Work with the types that the line has now."""
+        """Use the current types of the checkout."""
         self.guard = guard
         schema_filter = None if guard is None else guard.schema_filter
         self.rules = Rules(self.checkout.rules, self.index, self.db, schema_filter)
 
     @property
     def changed(self) -> bool:
-        """Whether a node was touched."""
-        return bool(self.touches)
+        """Whether any node was changed one by one."""
+        return bool(self.edits)
 
-    # --- whole or spoilt -----------------------------------------------------------------
+    # --- failed changes ------------------------------------------------------------------
 
     def spoil(self) -> None:
-        """Only a part of a change was made: this write can't be finished any more."""
+        """Mark a change as partly applied: the write can no longer be finished."""
         self._broken = True
 
     def check_whole(self) -> None:
-        """Refuse to go on after a failed change, of which a part may have been made."""
+        """Refuse to continue after a change that may be partly applied."""
         if self._broken:
             raise TransactionError(
                 "Transaction rolled back because a change in it failed; nothing was written. Retry."
@@ -208,7 +200,7 @@ class PendingNodes:
 
     @property
     def visible(self) -> CompiledSchema:
-        """The types as the actor sees them: what it puts is put in their terms."""
+        """The types visible to the actor; its puts are checked against them."""
         return self.checkout.compiled if self.guard is None else self.guard.visible
 
     @property
@@ -217,11 +209,11 @@ class PendingNodes:
         return self.guard is None or self.guard.reads_all
 
     def find(self, handle: str) -> Stored | None:
-        """One node, as the actor sees it."""
+        """The visible part of one node."""
         return self.shown(self.index.find(self.db, handle))
 
     def found(self, handles: Sequence[str]) -> Mapping[str, Stored]:
-        """Those of many nodes that exist, as the actor sees them."""
+        """Handle → visible part of each node that exists."""
         there = self.index.find_all(self.db, handles)
         if self.guard is None:
             return there
@@ -229,34 +221,34 @@ class PendingNodes:
         return {handle: stored for handle, stored in shown.items() if stored is not None}
 
     def exist(self, handles: Sequence[str]) -> Collection[str]:
-        """Those of some nodes that exist, as the actor sees them."""
+        """The handles of the nodes that exist for the actor."""
         return self.found(handles).keys()
 
     def states(self, type_name: str) -> Iterator[NodeState]:
-        """Every instance of exactly this type, as the actor sees them."""
+        """The visible part of every instance of exactly this type."""
         for stored in self.index.stored(self.db, (type_name,)):
             shown = self.shown(stored)
             if shown is not None:
                 yield shown.state
 
     def shown(self, stored: Stored | None) -> Stored | None:
-        """A node as the actor sees it; None where it does not."""
+        """The visible part of a node; None if it is hidden."""
         return stored if self.guard is None else self.guard.show(stored)
 
     # --- what the actor may change -------------------------------------------------------
 
     def completed(self, before: Stored | None, state: NodeState) -> NodeState:
-        """A node with those of its fields that the actor does not see."""
+        """A node with its hidden values added."""
         return state if self.guard is None else self.guard.complete(before, state)
 
     def check_type(self, type_name: str) -> None:
-        """Refuse nodes of a type that the actor may not change; then nothing here is written."""
+        """Refuse a type that the actor may not change; the whole write then fails."""
         if self.guard is not None:
             with self._spoiling():
                 self.guard.check_type(type_name)
 
     def check(self, before: NodeState | None, after: NodeState | None) -> None:
-        """Refuse what is not the actor's to change; then nothing here is written."""
+        """Refuse a change that the actor may not make; the whole write then fails."""
         if self.guard is not None:
             with self._spoiling():
                 self.guard.check(before, after)
@@ -272,19 +264,19 @@ class PendingNodes:
     # --- storing -------------------------------------------------------------------------
 
     def store(self, before: Stored | None, handle: str, after: NodeState | None) -> None:
-        """Put a node with all its fields into the index, if the actor may."""
+        """Put a node with all its fields into the index, if the actor may change it."""
         self.check(None if before is None else before.state, after)
         self._store(before, handle, after)
 
     def release(self, before: Stored, handle: str, after: NodeState) -> None:
-        """Put a node that only loses a reference that is seen, which nothing hidden can mind."""
+        """Put a node that only loses a visible reference; no hidden rule can depend on that."""
         self.check_type(before.state.type)
         self._store(before, handle, after)
 
     def _store(self, before: Stored | None, handle: str, after: NodeState | None) -> None:
-        touched = self.touches.note(handle, before, after)
-        # A node that was deleted and comes back in the same write is the same node.
-        nid = touched.before.nid if before is None and touched.before is not None else None
+        edit = self.edits.note(handle, before, after)
+        # A node that is deleted and created again in one write keeps its identity.
+        nid = edit.before.nid if before is None and edit.before is not None else None
         self.check_whole()
         try:
             large = self.index.put_all(self.seq, [Replacement(before, handle, after, nid)])
@@ -294,11 +286,11 @@ class PendingNodes:
         self.rules.watch(None if before is None else before.state, after)
         self.rules.weigh(large)
 
-    def write_touched(self) -> None:
-        """Give the net difference of every touched node to the delta."""
-        # What is as it was before keeps its place in history, as it does in the log.
-        self.index.restore(self.seq, self.touches.restored())
-        changes = self.touches.changes()
+    def write_edits(self) -> None:
+        """Write the net difference of every edited node to the delta."""
+        # A node with its old state keeps its place in history, as it does in the log.
+        self.index.restore(self.seq, self.edits.restored())
+        changes = self.edits.changes()
         while some := list(islice(changes, CHUNK)):
             self.delta.write(some)
 
@@ -307,7 +299,7 @@ class PendingNodes:
 def drafting(
     graph: Graph, checkout: Checkout, access: Access, call: CallRecord | None = None
 ) -> Iterator[DraftWrite]:
-    """Draft a write of a branch, as one actor may write it; not for graphs in memory."""
+    """Draft a write of one actor on a branch; not available for graphs in memory."""
     with graph.file.draft() as file:
         draft = DraftWrite(graph, file, checkout, access, call)
         try:
@@ -317,7 +309,7 @@ def drafting(
 
 
 class DraftWrite:
-    """A write that only says what it would do."""
+    """A write that is worked out and not committed."""
 
     def __init__(
         self,
@@ -332,9 +324,9 @@ class DraftWrite:
         self._access = access
         index = DraftIndex(file, checkout.name)
         self.checkout = self._copy(checkout, index)
-        """The branch that would be written, in the draft."""
+        """The draft's own checkout of the branch."""
         self.schema: Schema | None = None
-        """The types that the branch would get, where they are others."""
+        """The new types of the branch, if they change."""
         index.grow()
         self.nodes = PendingNodes(
             self.checkout,
@@ -342,12 +334,12 @@ class DraftWrite:
             graph.log.last_seq() + 1,
             guard=guard_of(access, checkout.name, self.checkout.compiled),
             delta=WriteDelta(graph, self.checkout),
-            news=ChangeReport(graph, self.checkout),
+            changes=ChangeReport(graph, self.checkout),
             go_on=partial(check_wanted, call),
         )
 
     def read(self, checkout: Checkout) -> Checkout:
-        """Another branch or snapshot, at the same moment."""
+        """Another branch or snapshot at the same point in time."""
         return self._copy(checkout, DraftIndex(self._file, checkout.name))
 
     def _copy(self, checkout: Checkout, index: DraftIndex) -> Checkout:
@@ -363,7 +355,7 @@ class DraftWrite:
         return found
 
     def change_schema(self, schema: Schema) -> None:
-        """Go on with these types; call it before any other change."""
+        """Switch to these types; call it before any other change."""
         self.checkout.nodes.adopt(schema)
         self.checkout.use(self._graph.compile(schema))
         self.nodes.use(guard_of(self._access, self.checkout.name, self.checkout.compiled))
@@ -371,5 +363,5 @@ class DraftWrite:
 
     @property
     def states(self) -> dict[str, NodeState | None]:
-        """The nodes that would change, as they would be."""
-        return {handle: after for handle, _, after in self.nodes.touches.differences()}
+        """Handle → new state of each node that would change."""
+        return {handle: after for handle, _, after in self.nodes.edits.differences()}

@@ -1,9 +1,7 @@
-"""A node that shall be put: check its values, find out which node it is, merge it.
+"""Put one node: check its values, find its identity, merge it with the stored state.
 
-What a change of one node means, before any other node is looked at. Pure but for
-the clock in new ids.
-
-Instances of node types on their way into a write: what saving one asks for, and leaves in it.
+Works on one node before any other node is read; pure except for the clock in new ids. The last
+part turns instances of node types into puts, and writes the stored state back into them.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ class Put(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct):
-    """A node that shall be put: its values, what is wrong with them, and which node it is."""
+    """A checked put: the node's values, their violations, and its identity."""
 
     label: str
     values: dict[str, object]
@@ -53,9 +51,9 @@ class Wanted(msgspec.Struct):
 def check_put(
     schema: Schema, validator: Validator, change: Put, prefix: str | None, exist: Exist
 ) -> Wanted:
-    """Validate one node's own values and find out which node it is.
+    """Validate one node's own values and determine its identity.
 
-    ``exist`` tells which nodes there are, for references by key.
+    ``exist`` looks up which nodes exist, for references by key.
     """
     if change.handle is not None:
         return Wanted(change.label or "", dict(change.values), [], change.id, change.handle)
@@ -78,14 +76,14 @@ def check_put(
 def settle_put(
     schema: Schema, change: Put, wanted: Wanted, before: Stored | None
 ) -> NodeState | None:
-    """The state that a node shall have, given what is there; None when it can't be put."""
+    """The new state of a node, given the stored one; None if it can't be put."""
     identifier, handle, values = wanted.id, wanted.handle, wanted.values
     if identifier is None or handle is None:
         return None
     if before is None:
         if change.mode == "update":
             raise NotFoundError(
-                f"{handle} does not exist any more; it was deleted after it was read",
+                f"{handle} no longer exists; it was deleted after it was read",
                 handle=handle,
             )
         return NodeState(change.type, identifier, values)
@@ -133,7 +131,7 @@ def _identify(
 
 
 def misnamed(schema: Schema, state: NodeState) -> Iterator[FieldError]:
-    """A node's IRI is derived from its key, an edge's from its ends."""
+    """Check that a node's id matches its key, and an edge's its ends."""
     descriptor, handle = schema.by_name[state.type], state.handle
     errors: list[FieldError] = []
     change = Put(state.type, state.values, state.id)
@@ -152,7 +150,7 @@ def misnamed(schema: Schema, state: NodeState) -> Iterator[FieldError]:
 
 
 def _batch_prefix(descriptor: TypeDescriptor, change: Put) -> str:
-    """How errors name a node among many."""
+    """The prefix that names a node in the errors of a batch."""
     if change.label is not None:
         return change.label
     key = descriptor.key
@@ -163,11 +161,11 @@ def _batch_prefix(descriptor: TypeDescriptor, change: Put) -> str:
 def _exists(descriptor: TypeDescriptor, change: Put, handle: str, wanted: Wanted) -> FieldError:
     if descriptor.edge is not None:
         field = "target"
-        what = "this edge exists already between the same two nodes"
+        what = "an edge between these two nodes already exists"
     else:
         field = descriptor.key.name if descriptor.key is not None else "id"
-        what = f"{handle} exists already"
-    advice = "update it, or upsert it"
+        what = f"{handle} already exists"
+    advice = "update or upsert it"
     if change.label is not None:
         advice = "load it with mode 'merge' to change it"
     path = wanted.label + field
@@ -180,7 +178,7 @@ def _merge(
     wanted: Mapping[str, object],
     descriptor: TypeDescriptor,
 ) -> dict[str, object]:
-    """What is stored, with only those fields replaced that the caller changed."""
+    """The stored values with only the fields replaced that the caller changed."""
     merged = dict(stored)
     for field in descriptor.fields:
         value = wanted.get(field.name)
@@ -198,7 +196,7 @@ def _changed_identity(
     after: Mapping[str, object],
     label: str,
 ) -> list[FieldError]:
-    """A key never changes, nor do the ends of an edge."""
+    """Violations by changed keys and changed ends of edges."""
     fixed: list[PredicateDescriptor] = [field for field in descriptor.fields if field.key]
     if descriptor.edge is not None:
         fixed += [descriptor.by_name["source"], descriptor.by_name["target"]]
@@ -217,7 +215,7 @@ def _changed_identity(
 
 
 def change_of(nodes: PendingNodes, node: object, *, upsert: bool) -> Put | None:
-    """What saving an instance asks for; None when none of its fields was ever looked at."""
+    """The put that saves an instance; None if its fields were never loaded."""
     descriptor = getattr(type(node), "__trails__", None)
     state = getattr(node, "__dict__", {}).get("_trails_state")
     if descriptor is None or state is None:
@@ -238,9 +236,9 @@ def change_of(nodes: PendingNodes, node: object, *, upsert: bool) -> Put | None:
 def _said(
     visible: TypeDescriptor, descriptor: TypeDescriptor, values: dict[str, object]
 ) -> dict[str, object]:
-    """The values of an instance without those that it has by itself and the branch has not.
+    """The values of an instance without defaults for fields that the branch does not have.
 
-    A branch has other types than are declared where some are hidden, or its data needs them.
+    A branch can differ from the declared types: parts can be hidden, or its data needs old ones.
     """
     return {
         name: value
@@ -252,7 +250,7 @@ def _said(
 def _kept(
     visible: TypeDescriptor, descriptor: TypeDescriptor, loaded: Mapping[str, object] | None
 ) -> dict[str, object]:
-    """What was loaded into fields that the branch has and the declared type has not."""
+    """Loaded values of fields that the branch has and the declared type does not."""
     return {
         name: value
         for name, value in (loaded or {}).items()
@@ -261,28 +259,28 @@ def _kept(
 
 
 def _own_default(field: PredicateDescriptor) -> object:
-    """What a new instance has in a field that nobody set."""
+    """The value of an unset field in a new instance."""
     many = field.many and isinstance(field.default, list | tuple)
     return list(field.default) if many else field.default  # type: ignore[call-overload]
 
 
 def remember(node: object, state: NodeState, outcome: WriteOutcome) -> None:
-    """Let an instance know what is stored of it, if its write lands."""
+    """Record in an instance what is stored, provided that its write succeeds."""
     known = state_of(node)  # type: ignore[arg-type]
     known.id, known.handle = state.id, state.handle
     known.remember(stored=True, values=state.values, outcome=outcome)
 
 
 def request_of(node: object, *, upsert: bool) -> list[object]:
-    """What saving an instance asks for, as an idempotency key sees it.
+    """The request to save an instance, as it counts for an idempotency key.
 
-    A program that tries again makes its new instances again; so the random id of one that was
+    A retrying program creates its new instances again, so the random id of an instance that was
     not read from the graph does not count.
     """
     descriptor = getattr(type(node), "__trails__", None)
     state = getattr(node, "__dict__", {}).get("_trails_state")
     if descriptor is None or state is None:
-        return []  # which saving it refuses
+        return []  # saving it is refused
     own = node.__dict__
     values = {name: value for name in descriptor.by_name if (value := own.get(name)) is not None}
     return [descriptor.name, None if state.ctx is None else state.id, values, upsert]

@@ -1,7 +1,6 @@
-"""Write RDF statements: find the nodes that they describe, and put these on the write path.
+"""Write RDF statements: find the nodes that they describe, and put those.
 
-Raw statements and SPARQL Updates both end here, as a delta of statements to remove and
-to add.
+Raw statements and SPARQL Updates both end here, as a delta of statements to remove and to add.
 """
 
 from __future__ import annotations
@@ -60,14 +59,14 @@ def apply_statements(
     try:
         apply_states(nodes, states, errors, validate=validate, alone=alone)
     except ValidationError:
-        nodes.spoil()  # the states are in: a transaction around this must not commit them
+        nodes.spoil()  # the states are stored: a surrounding transaction must not commit them
         raise
     if not validate:
         bypass(nodes, removed, added, (len(gone), len(come)))
 
 
 def _refuse_kinds(terms: Terms, outside: list[ox.Quad]) -> None:
-    """Statements whose field is right and whose value is not are violations of that field."""
+    """Report statements with a known field and a wrong value as violations of that field."""
     errors: list[FieldError] = []
     for quad in outside:
         handle = terms.handle_of(quad.subject)
@@ -89,7 +88,7 @@ def _check_classes(
     come: list[ox.Quad],
     states: Mapping[str, NodeState | None],
 ) -> None:
-    """A node has the classes of its type and its ancestors, all of them, while it exists."""
+    """Refuse to remove a class of a node that still exists."""
     for quad in gone:
         handle = terms.handle_of(quad.subject) or ""
         if quad.predicate.value == RDF_TYPE and states.get(handle) and quad not in come:
@@ -102,7 +101,7 @@ def _check_classes(
 def _crowded(
     schema: Schema, handle: str, before: NodeState | None, change: Change
 ) -> Iterator[FieldError]:
-    """Statements can give a field of one value several."""
+    """Violations by several values for a single-valued field."""
     values = {} if before is None else before.values
     for name, come in change.added.items():
         field = schema.by_name[handle.partition("/")[0]].by_name[name]
@@ -145,5 +144,5 @@ def _dump(store: ox.Store) -> bytes:
         for quad in store
         for part in (quad.subject, quad.object, quad.graph_name)
     ):
-        raise QueryError("blank nodes have no name to find them by again; use IRIs")
+        raise QueryError("blank nodes are not supported; use IRIs")
     return text

@@ -1,8 +1,8 @@
-"""A write: from the writer's lock to one commit, or to nothing.
+"""One write: from the writer's lock to one commit, or to nothing.
 
-A write that a block of code is open for.
-
-The idempotency key of one write: what came of an earlier try, and what to keep of this one.
+``Write`` validates, appends to the log, updates the views and publishes the change.
+``IdempotencyKey`` finds the outcome of an earlier attempt and keeps that of this one. ``Opening``
+and ``Opened`` are how callers hold a write open for a block of code.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from trails.model.writes import KeyedOutcome, RequestDigest, check_request, expi
 
 
 class IdempotencyKey:
-    """A key of an actor on a branch, and the request that it stands for."""
+    """A key of an actor on a branch, with the request that it identifies."""
 
     def __init__(self, graph: Graph, branch: str, actor: str, key: str) -> None:
         self._graph = graph
@@ -48,20 +48,20 @@ class IdempotencyKey:
         self._actor = actor
         self._key = key
         self.request = RequestDigest()
-        """What is asked for."""
+        """The digest of the request."""
         self.complete = True
-        """Whether all of that is known when the write begins, and not only when it ends."""
+        """Whether the whole request is known when the write begins, not only when it ends."""
 
     def find(self) -> KeyedOutcome | None:
-        """What came of the first try, whatever it asked for."""
+        """The outcome of the first attempt with this key, for any request."""
         return self._graph.log.keyed(self._branch, self._actor, self._key, now())
 
     def check(self, found: KeyedOutcome) -> None:
-        """Refuse a key that was used for another request."""
+        """Refuse a key that was used for a different request."""
         check_request(found, self.request.hex())
 
     def outcome(self, result: Mapping[str, object], commit: str | None = None) -> KeyedOutcome:
-        """What to keep of this try."""
+        """The outcome of this attempt."""
         return KeyedOutcome(
             self._branch,
             self._actor,
@@ -81,7 +81,7 @@ class Write:
     """One write in progress. Holds the writer's lock from ``begin`` to the end."""
 
     nodes: PendingNodes
-    """What is read and changed, once the write has begun."""
+    """The nodes of the write; available after ``begin``."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Write:
         key: IdempotencyKey | None = None,
         access: Access = OPEN,
     ) -> None:
-        """``call`` is what it is part of; nothing is written without ``access``."""
+        """``call`` is the request that the write belongs to."""
         if checkout.fixed:
             raise TransactionError(
                 "Snapshots are read-only; create a branch from commit "
@@ -117,14 +117,14 @@ class Write:
         )
         self.key = key
         self.result: Mapping[str, object] = {}
-        """What a retry with the same key answers beside the commit."""
+        """What a retry with the same key returns in addition to the commit."""
         self._former_schema: Schema | None = None
         self._expected = expected_head
         self._stack = ExitStack()
         self._delta = WriteDelta(graph, checkout)
         self.outcome = WriteOutcome()
         self.replayed: KeyedOutcome | None = None
-        """What came of the first write with this key; then nothing is written."""
+        """The outcome of an earlier write with this key; if set, nothing is written."""
 
     @property
     def checkout(self) -> Checkout:
@@ -152,7 +152,7 @@ class Write:
             )
             guard = self._guard()
             seq = graph.log.last_seq() + 1
-            self._news = ChangeReport(graph, checkout)
+            self._changes = ChangeReport(graph, checkout)
             graph.file.begin()
         except BaseException:
             self._stack.close()
@@ -164,31 +164,31 @@ class Write:
                 seq,
                 guard=guard,
                 delta=self._delta,
-                news=self._news,
+                changes=self._changes,
                 go_on=self._go_on,
             )
 
     def _go_on(self) -> None:
-        """Stop a write that nobody wants any more, or that keeps others waiting for too long."""
+        """Stop a write whose caller has left, or that blocks other writers for too long."""
         check_wanted(self._call)
         most = most_seconds(self._graph, self._call)
         if most and monotonic() - self._begun > most:
             raise LimitError(
-                f"this write kept others waiting for more than {most:g} s, which is the limit; "
-                "nothing was written. Split it, or raise "
+                f"this write blocked other writers for more than {most:g} s, the limit; nothing "
+                "was written. Split it, or raise "
                 f"'[graphs.{self._graph.name}.budgets] write_seconds' in trails.toml",
                 limit="write_seconds",
                 value=most,
             )
 
     def _guard(self) -> WriteGuard | None:
-        """What stands between the actor and the types that the line has now."""
+        """The guard of the actor for the current types."""
         return guard_of(self._access, self._checkout.name, self._checkout.compiled)
 
     def change_schema(self, schema: Schema) -> None:
-        """From this commit on the graph has these types; call it before any other change."""
+        """Change the types with this commit; call it before any other change."""
         checkout = self._checkout
-        self._news.add_everything()
+        self._changes.add_everything()
         self._former_schema = checkout.schema
         self._delta.change_types(checkout.terms)
         checkout.nodes.adopt(schema)
@@ -197,11 +197,11 @@ class Write:
         self.nodes.use(self._guard())
 
     def merge_of(self, commit: str) -> None:
-        """The commit will have a second parent."""
+        """Give the commit a second parent."""
         self._merged = commit
 
     def finish(self) -> Commit | None:
-        """Validate, append, apply; the commit, or None when nothing changed."""
+        """Validate, append, apply; return the commit, or None if nothing changed."""
         try:
             if self.replayed is not None:
                 return self._replay(self.replayed)
@@ -210,14 +210,14 @@ class Write:
             self.nodes.rules.settle(errors)
             if errors:
                 raise ValidationError(errors)  # noqa: TRY301
-            self.nodes.write_touched()
+            self.nodes.write_edits()
         except BaseException:
             self.abandon()
             raise
         return self._commit()
 
     def _replay(self, first: KeyedOutcome) -> Commit | None:
-        """End without a change; the commit of the first write with this key, if it made one."""
+        """End without a change; return the commit of the first write with this key, if any."""
         if self.key is not None:
             self.key.check(first)
         self._undo()
@@ -246,17 +246,17 @@ class Write:
         except BaseException:
             self.abandon()
             raise
-        # From here on the commit is a fact; what fails below is a view that lags.
+        # The commit is durable from here on; an error below only means that a view lags behind.
         self.outcome.landed = True
         with self._stack:
             land(graph, checkout, commit, payload, delta.staged)
             checkout.head = graph.log_head(checkout.name)
-        self._news.tell(self.nodes.touches, self._head.commit, commit.id)
+        self._changes.publish(self.nodes.edits, self._head.commit, commit.id)
         graph.on_step("before_acknowledge")
         return commit
 
     def abandon(self) -> None:
-        """Forget everything."""
+        """Roll back, unless the write has committed."""
         if self.outcome.landed is None:
             self.outcome.landed = False
             self._undo()
@@ -274,7 +274,7 @@ class Write:
 
 
 class OutdatedError(Exception):
-    """What was worked out before the lock does not fit any more; nothing is kept of the write."""
+    """The branch moved after the work outside the lock; the write is rolled back."""
 
 
 class Opened:
@@ -288,29 +288,29 @@ class Opened:
 
     @property
     def commit_id(self) -> str | None:
-        """The id of its commit, where it has one."""
+        """The id of its commit, if any."""
         return None if self.commit is None else self.commit.id
 
     @property
     def replayed(self) -> bool:
-        """Whether an idempotency key named an earlier write, so that nothing is written."""
+        """Whether the idempotency key matched an earlier write, so that nothing is written."""
         return self.write.replayed is not None
 
     @property
     def result(self) -> Mapping[str, object]:
-        """What the operation answers beside its commit; of a replay, what it answered first."""
+        """The result in addition to the commit; for a replay, the original one."""
         replayed = self.write.replayed
         return self.write.result if replayed is None else replayed.result
 
     def answer(self, result: Mapping[str, object]) -> None:
-        """Say what the operation answers, in JSON form, so that a retry answers the same."""
+        """Set the result in JSON form, which a retry returns again."""
         self.write.result = result
 
 
 class Opening(Protocol):
     """Takes the writer's lock on one branch, for one actor, with a message and a key.
 
-    The block's end commits, an error in it does not. ``request`` is what the key stands for.
+    The block commits at its end and rolls back on an error. The key identifies ``request``.
     """
 
     def __call__(self, *, request: object = None) -> AbstractContextManager[Opened]:
