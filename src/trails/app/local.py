@@ -38,7 +38,7 @@ from trails.app.sessions.graphs import (
     explain_absence,
     list_graphs,
 )
-from trails.app.sessions.session import GraphSession
+from trails.app.sessions.session import CommandSession
 from trails.app.settings import DATA_FOLDER, Settings, choose_graph, read_settings
 from trails.app.upkeep import (
     BACKUP,
@@ -155,7 +155,7 @@ class LocalOperations(LocalServer, LocalPolicies):
             opened as app,
             LocalGraphClient(app, choose_graph(graphs, graph), caller.actor) as client,
         ):
-            yield GraphSession(client)
+            yield CommandSession(client)
 
     def cleanup(
         self, folder: Path, graph: str | None, report: Tell, *, keep: int, dry_run: bool
@@ -274,16 +274,16 @@ def _address(owner: OwnerAddress) -> ServerAddress:
     return ServerAddress(name, path=Path(owner.http), key=owner.key)
 
 
-def _remote(address: ServerAddress, graph: str | None) -> GraphSession:
+def _remote(address: ServerAddress, graph: str | None) -> CommandSession:
     connection = ServerConnection(address)
     graphs = list_graphs(connection)
     if graphs is None:
         if graph is None:
             raise NotFoundError(f"{address.name} does not list its graphs; name one with --graph")
-        return GraphSession(RemoteGraphClient(connection, graph, None))
+        return CommandSession(RemoteGraphClient(connection, graph, None))
     if graph is None and not graphs:
         raise NotFoundError(f"{address.name} serves no graphs; see its log or run 'trails doctor'")
     name = choose_graph(graphs, None) if graph is None else graph
     if name not in graphs:
         explain_absence(connection, name)
-    return GraphSession(RemoteGraphClient(connection, name, graphs[name]))
+    return CommandSession(RemoteGraphClient(connection, name, graphs[name]))

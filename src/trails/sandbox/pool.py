@@ -31,7 +31,7 @@ from trails.sandbox.processes import DeathError, LateError, WorkerSpawner
 from trails.sandbox.results import Effect, Result, check_nesting
 from trails.sandbox.scratch import Scratch
 from trails.sandbox.wire import Job, Task, WorkerReply
-from trails.sandbox.workers import BackgroundTasks, CommitSource, Step, WorkerGroup
+from trails.sandbox.workers import BackgroundTasks, BorrowedWorker, CommitSource, WorkerGroup
 
 _logger: Final = logging.getLogger("trails")
 _MANY: Final = 1 << 30
@@ -160,7 +160,7 @@ class Sandbox:
         prefixes: Mapping[str, str],
         base_iri: str | None,
         limits: Limits,
-    ) -> tuple[WorkerReply, Step]:
+    ) -> tuple[WorkerReply, BorrowedWorker]:
         job = self._job(task, text, prefixes, base_iri, limits)
         self._check_time(caller)
         with (
@@ -179,7 +179,7 @@ class Sandbox:
         job: Job,
         caller: str | None,
         limits: Limits,
-    ) -> tuple[WorkerReply, Step]:
+    ) -> tuple[WorkerReply, BorrowedWorker]:
         """Run a job; use a new worker if an idle one ended before it read the job."""
         try:
             return self._try(group, source, job, caller, limits, new=False)
@@ -197,7 +197,7 @@ class Sandbox:
         limits: Limits,
         *,
         new: bool,
-    ) -> tuple[WorkerReply, Step]:
+    ) -> tuple[WorkerReply, BorrowedWorker]:
         spending = contextlib.nullcontext() if caller is None else self.spending(caller)
         with group.borrow(source, limits.patience, caller or "", new=new) as step, spending:
             return _do(step, job, limits), step
@@ -333,7 +333,7 @@ class Sandbox:
         self._scratch.close()
 
 
-def _do(step: Step, job: Job, limits: Limits) -> WorkerReply:
+def _do(step: BorrowedWorker, job: Job, limits: Limits) -> WorkerReply:
     """Run a job; deltas are applied first."""
     if step.deltas:
         job = msgspec.structs.replace(job, deltas=step.deltas)

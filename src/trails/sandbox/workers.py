@@ -117,7 +117,7 @@ class BackgroundTasks:
                 self._thread = None
 
 
-class Step(msgspec.Struct, frozen=True):
+class BorrowedWorker(msgspec.Struct, frozen=True):
     """A borrowed worker, and the deltas that bring it to the head."""
 
     worker: WorkerHandle
@@ -169,7 +169,7 @@ class WorkerGroup:
     @contextlib.contextmanager
     def borrow(
         self, source: CommitSource | None, patience: float, caller: str = "", *, new: bool = False
-    ) -> Iterator[Step]:
+    ) -> Iterator[BorrowedWorker]:
         """Lend an idle or new worker for one call; it is killed if the call fails."""
         self._enter(patience, caller)
         worker: WorkerHandle | None = None
@@ -283,7 +283,7 @@ class WorkerGroup:
                 return None
             return self._idle.pop()
 
-    def _step(self, source: CommitSource | None, caller: str, *, new: bool) -> Step:
+    def _step(self, source: CommitSource | None, caller: str, *, new: bool) -> BorrowedWorker:
         """Return a worker with the deltas that bring it to the head."""
         while not new and (worker := self._pick(caller)) is not None:
             self._keep_spare()
@@ -299,13 +299,13 @@ class WorkerGroup:
             self._discard(worker)
         raise BusyError("this branch changes faster than a reader can follow; retry")
 
-    def _catch_up(self, worker: WorkerHandle, source: CommitSource | None) -> Step | None:
+    def _catch_up(self, worker: WorkerHandle, source: CommitSource | None) -> BorrowedWorker | None:
         """Return the deltas that bring a worker to the head; None if it should be replaced."""
         if source is None:
-            return Step(worker, worker.position)
+            return BorrowedWorker(worker, worker.position)
         head = source.head()
         if worker.position == head:
-            return Step(worker, head)
+            return BorrowedWorker(worker, head)
         for _ in range(_BLINKS):  # a checkpoint may be ahead of the head for a moment
             if head.seq >= worker.position.seq:
                 break
@@ -317,7 +317,7 @@ class WorkerGroup:
         if found is None:
             return None
         deltas = tuple((delta.removed, delta.added) for delta in found)
-        return None if _bytes_of(deltas) > _MAX_FED else Step(worker, head, deltas)
+        return None if _bytes_of(deltas) > _MAX_FED else BorrowedWorker(worker, head, deltas)
 
     def _start_worker(self, source: CommitSource | None) -> WorkerHandle:
         """Start a worker; a follower starts at the position of the base."""

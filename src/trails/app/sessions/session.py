@@ -82,7 +82,7 @@ class _Queries(msgspec.Struct):
     queries: list[StoredQuery]
 
 
-class GraphSession:
+class CommandSession:
     """The work on one graph, on behalf of the user of this machine."""
 
     def __init__(self, client: GraphClient) -> None:

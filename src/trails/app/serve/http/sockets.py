@@ -17,7 +17,7 @@ _BACKLOG: Final = 2048
 
 
 def find_address(host: str) -> str:
-    """The address that a host stands for; SettingsError where there is none."""
+    """The address of a host; SettingsError where there is none."""
     name = host.removeprefix("[").removesuffix("]")
     try:
         found = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM) if name else []
