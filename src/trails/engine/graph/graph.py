@@ -320,8 +320,10 @@ class Graph:
     def prepare(self, checkout: Checkout, *, settled: bool = True) -> None:
         """Make a checkout ready to be written, or moved; called with the writer's lock."""
         self.check_writable()
-        if not all(view.ready for view in self.views):
-            self.catch_up()
+        for view in self.views:
+            if not view.ready:
+                self.catch_up()
+                break
         if self._checkouts.get(checkout.name) is not checkout:
             raise _gone(checkout)
         self.bring_line(checkout)

@@ -54,6 +54,8 @@ class Stores:
     """Opens, follows and closes the stores of checkouts."""
 
     name = "quads view"
+    ready = True
+    """Each store is repaired when it is followed."""
 
     def __init__(
         self,
@@ -165,11 +167,6 @@ class Stores:
         return found
 
     # --- following ---------------------------------------------------------------------
-
-    @property
-    def ready(self) -> bool:
-        """Always: each store is mended when it is followed."""
-        return True
 
     def check(self) -> None:
         """Nothing is to be done for all stores together."""
