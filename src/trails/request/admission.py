@@ -1,16 +1,11 @@
-"""Admission: whether an actor may begin another call, by what it has under way and did lately.
+"""Admission: whether an actor may begin another call, by its calls under way and lately.
 
-Asked once it is known that the actor may make the call at all, so that what an actor can't
-see costs it nothing and tells it nothing. A large body is the exception: parsing it costs much,
-so its sender is admitted before that, and the call that is found in it is not counted again.
-One for each graph, and one account for each
-name, whatever credentials it comes with. All accounts together have a limit, too: a graph that
-can't keep up refuses calls at once instead of letting them wait without end.
+Asked after authorization, so that what an actor can't see costs it nothing and reveals nothing.
+A large body is the exception: parsing it is expensive, so its sender is admitted before that
+(``Reservation``), and the call in the body is not counted again. There is one Admission for each
+graph, one account for each actor's name, and a limit for all accounts together.
 
-Safe in threads without a lock, which would take longer than all the rest: calls under way are
-the items of a list, and adding or taking one is a single step.
-
-What a kernel is told about the project it serves.
+Thread-safe without a lock: calls under way are items of a list, and adding one is one step.
 """
 
 from __future__ import annotations
@@ -34,7 +29,7 @@ from trails.request.failures import failure_of
 _SOON: Final = 1
 """Seconds after which a call that is under way may have ended."""
 _FEW: Final = 1024
-"""Accounts that are kept without looking for those that nobody uses."""
+"""Accounts that are kept before unused ones are looked for."""
 
 
 class Budget(msgspec.Struct, frozen=True):
@@ -77,7 +72,7 @@ class Account:
 class AdmissionSlot:
     """The place of a call that goes on after its answer: of a file that is sent, of a thread.
 
-    Given back once: when told so or, at the latest, when nobody has it any more.
+    Given back once: on ``release`` or, at the latest, when it is garbage collected.
     """
 
     __slots__ = ("_account",)
@@ -93,7 +88,7 @@ class AdmissionSlot:
             account.end()
 
     def __del__(self) -> None:
-        """Whoever had it is gone: a stream, for example, that nobody began to read."""
+        """Its holder is gone: for example a stream that was never read."""
         self.release()
 
 
@@ -210,9 +205,9 @@ class Admission:
         return self._accounts.setdefault(name, Account(self._all))
 
     def _sweep(self) -> None:
-        """Let go of accounts that nobody uses; seldom, so that it costs next to nothing.
+        """Drop unused accounts; seldom, so that it costs next to nothing.
 
-        Whoever has just got one of them counts in it alone, which lasts for one call.
+        A call that has just got one of them counts in it alone, until it ends.
         """
         self._accounts = {name: each for name, each in tuple(self._accounts.items()) if each}
         self._crowd = max(_FEW, 2 * len(self._accounts))

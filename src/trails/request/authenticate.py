@@ -19,9 +19,9 @@ from trails.model.capabilities import SCOPES, Scope
 from trails.model.results import Failure
 
 STATIC: Final = "static"
-"""The credential of whoever presents the token that the process was started with."""
+"""The credential of a caller with the token that the process was started with."""
 WANTED: Final = "wanted"
-"""The credential of whoever presents the token that a front wants, where else none is asked for."""
+"""The credential of a caller with the token that a front wants, where else none is required."""
 _ALL: Final = frozenset(SCOPES)
 _OPEN: Final[frozenset[Scope]] = frozenset({"runtime"})
 """What may be used without a credential."""
@@ -107,7 +107,7 @@ class Authenticator:
         return found
 
     def recognise(self, header: bytes | None) -> Actor | None:
-        """Who is known at once: whoever was here before, or anybody where nothing is asked for."""
+        """The caller, if known at once: seen before, or any where no credential is required."""
         if not self.required:
             return self._anybody
         recent = None if header is None else self._recent.get(header)

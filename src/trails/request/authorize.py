@@ -1,10 +1,9 @@
-"""Who may use what: one answer, for listing and for using alike.
+"""Who may use what: the same answer for listing and for using.
 
-An Authority, one a kernel, is asked about everything that has a gate: tools, records,
-resources, stored queries. First comes the policy, and what it denies is answered as what
-does not exist; then the scope of the credential, which is told.
-
-Entries as a sight shows them: a tool speaks of no type or field that its caller can't see.
+A kernel asks its Authorizer about everything that has a gate: tools, records, resources, stored
+queries. The policy comes first, and what it denies is answered as unknown; then the scope of the
+credential, whose refusal names the missing scope. A tool is shown without the types and fields
+that its caller can't see.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class Authorizer:
 
 
 def lists_graphs(judge: Judge, actor: Actor) -> bool:
-    """Whether an actor may be told which graphs a server has."""
+    """Whether an actor may list the graphs of a server."""
     return actor == OPERATOR or judge.allows(actor, "GraphList", SERVER)
 
 

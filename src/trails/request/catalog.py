@@ -66,11 +66,11 @@ class Catalog:
         self._digests: dict[Entry, str] = {}
 
     def find(self, name: str) -> Entry | None:
-        """What a name stands for; dots may be spelled as underscores."""
+        """The entry of a name; dots may be spelled as underscores."""
         return self.entries.get(name) or self._portable.get(name)
 
     def repeatable(self) -> list[str]:
-        """Names, in every spelling, of what may be called again when nobody knows what came of it.
+        """Names, in every spelling, of tools that may be called again when the outcome is unknown.
 
         For processes that pass calls on, not for their clients: it is the same for all actors.
         """
@@ -133,7 +133,7 @@ class _Maker:
             yield from map(self._query, self._queries.values())
 
     def _is_hidden(self, scope: str) -> bool:
-        """Nobody builds on a production server by hand."""
+        """Development tools are not offered in production."""
         return scope == "dev" and self._desk.options.env == "production"
 
     def _capability(self, capability: Capability) -> Entry:

@@ -173,7 +173,7 @@ class Dispatch:
                 failure = failure_of(error, name)
         except Exception as mishap:  # noqa: BLE001 - a call is always answered
             failure = failure_of(mishap, name)
-        # The disk that refuses the activity is what the caller is told of already, or a detail.
+        # A disk that refuses the activity is in the failure already, or is a detail.
         with suppress(StorageError):
             self._end(request, failure.code, failure.message)
         return failure

@@ -23,7 +23,7 @@ Place = Literal["loop", "inline", "thread"]
 
 
 class Entry(msgspec.Struct, frozen=True, eq=False):
-    """What a name stands for."""
+    """What a name in the catalog means."""
 
     tool: Tool
     kind: str

@@ -38,7 +38,7 @@ _logger: Final = logging.getLogger("trails")
 
 
 def failure_of(error: BaseException, name: str) -> Failure:
-    """What a caller of a tool is told of an error."""
+    """The failure that a caller gets for an error."""
     if isinstance(error, ValidationError):
         return invalid(error, Repaired(suggest_each(error.fields)))
     if isinstance(error, (ReadOnlyError, StorageFullError)):
@@ -73,14 +73,14 @@ MASKED: Final = "masked"
 
 def unmask(activity: Activity) -> Activity:
     """An activity as its own actor may know it: what was masked was unknown."""
-    told = unknown_tool(activity.name)
-    if activity.outcome not in {MASKED, told.code}:
+    unknown = unknown_tool(activity.name)
+    if activity.outcome not in {MASKED, unknown.code}:
         return activity
-    return msgspec.structs.replace(activity, outcome=told.code, detail=told.message)
+    return msgspec.structs.replace(activity, outcome=unknown.code, detail=unknown.message)
 
 
 def invalid(error: ValidationError, repaired: Repaired) -> Failure:
-    """What a caller is told of broken rules: all of them, and how to mend what can be."""
+    """The failure for broken rules: all of them, with corrections where there are any."""
     shown = error.fields[:_MOST_FIELDS]
     fields = [_field(each, at, repaired) for at, each in enumerate(shown)]
     data: dict[str, object] = {**plain_data({**error.data, "fields": ()}), "fields": fields}

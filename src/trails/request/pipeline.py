@@ -1,7 +1,7 @@
 """The path of a request: authenticate, resolve, authorize, admit, dispatch, shape.
 
     authenticate  ``authenticate``: credential → Actor; before this, in the front or the stream
-    resolve       ``catalog`` or a URI: a name → what it stands for
+    resolve       ``catalog`` or a URI: a name → an entry or an address
     authorize     ``authorize``: the policy (what it denies is unknown), then the scope
     admit         ``admission``: limits of the actor and of the graph
     dispatch      ``dispatch`` for calls, ``resources.reader`` for reads: arguments, then work
@@ -91,11 +91,11 @@ class Kernel:
         return self._pin().tools(actor)
 
     def repeatable(self) -> list[str]:
-        """Names of tools that may be called again when nobody knows what came of a call."""
+        """Names of tools that may be called again when the outcome of a call is unknown."""
         return self._pin().repeatable()
 
     def schema_of(self, name: str) -> Mapping[str, object] | None:
-        """What a tool takes, whoever may use it; None where there is none. Told to nobody."""
+        """The input schema of a tool, for any caller; None where there is none. Never shown."""
         entry = self._pin().find(name)
         return None if entry is None else entry.tool.input_schema
 
@@ -182,9 +182,9 @@ class Kernel:
 
     async def _masked(self, actor: Actor, name: str) -> Failure:
         """The answer to what a policy denies: that it is unknown. The activity has the truth."""
-        call, told = _unknown_call(actor, name), unknown_tool(name)
-        self._service.graph.activities.refuse(call, MASKED, "denied by policy", told=told.code)
-        return told
+        call, unknown = _unknown_call(actor, name), unknown_tool(name)
+        self._service.graph.activities.refuse(call, MASKED, "denied by policy", told=unknown.code)
+        return unknown
 
     def _refused(self, call: CallRecord, failure: Failure) -> Failure:
         code = failure.code
@@ -227,7 +227,7 @@ class Kernel:
         return self._watches.watch(actor, uris)
 
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Be told, on the event loop, when the lists may have changed; returns what ends that."""
+        """Call ``changed`` on the loop when the lists may have changed; returns how to stop."""
         return listen_to_lists(self._service, self._authority, changed)
 
     def under_way(self) -> Counter[str]:

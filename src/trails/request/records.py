@@ -64,10 +64,10 @@ def _merge(desk: ToolContext, ctx: GraphContext, **given: object) -> object:
     request = merge_request(**given)  # type: ignore[arg-type]
     result = _versions(desk, ctx).merge(request)
     if result.conflicts and not request.dry_run:
-        told = "; ".join(f"{each.id}: {each.message}" for each in result.conflicts[:20])
+        listed = "; ".join(f"{each.id}: {each.message}" for each in result.conflicts[:20])
         raise ConflictError(
             f"{count(len(result.conflicts), 'conflict')}, nothing was written; settle each with a "
-            f"resolution, or resolve them on a branch: {told}",
+            f"resolution, or resolve them on a branch: {listed}",
             **msgspec.to_builtins(result),
         )
     return result

@@ -1,10 +1,8 @@
-"""Repair: the nearest legal value for a wrong one, and the call that would have been right.
+"""Suggest the nearest legal value for a wrong argument, and the call that would have passed.
 
-Pure. Nothing is guessed that loses what the caller said: a text is never cut, a value
-never dropped, a reference never turned to another record. Corrected arguments are given only
-when they pass the very check that refused the first ones: when every violation could be repaired.
-
-Mend a request whose arguments were refused: ``repair`` with a look into the graph.
+Never loses what the caller said: no text is cut, no value dropped, no reference changed to another
+record. Corrected arguments are given only if they pass the check that refused the first ones.
+``repair`` is pure; ``mend`` adds a look into the graph of a request.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""Rights: what one actor may do on one graph, as its judge decides.
+"""What one actor may do on one graph: its rights, and the gates that ask for them.
 
-The engine asks them as its Access, listing and calling as gates: there is no other place
-where an actor meets a policy.
-
-Gates: what a policy is asked before something is used.
-
-An entry has one gate, and whoever lists it and whoever calls it ask the same one.
+ActorAccess is the only place where an actor meets a policy: the engine uses it as its Access, and
+lists and calls ask it about gates. An entry has one gate, which listing and calling share.
 """
 
 from __future__ import annotations
@@ -221,7 +217,7 @@ class ActorAccess:
         return everywhere or any(self._passes_on(gate, each) for each in self._differing(branches))
 
     def _usable(self, branches: frozenset[str]) -> frozenset[str]:
-        """Those that exist for the actor, beside main: a list must not tell of the others."""
+        """Those that exist for the actor, beside main: a list must not reveal the others."""
         alike = self._judge.alike(self.actor, branches)
         exists = {
             each: self.may("Read", each) or self.may("Change", each)
@@ -230,10 +226,10 @@ class ActorAccess:
         return frozenset({MAIN, *(each for each in branches if exists[alike[each]])})
 
     def _differing(self, branches: frozenset[str]) -> Collection[str]:
-        """One branch of each kind that policies can tell apart, with each set of types."""
+        """One branch of each kind that policies distinguish, with each set of types."""
         alike = self._judge.alike(self.actor, branches)
         found: dict[tuple[str, str], str] = {}
-        # Those that stand for others first: about them most has been asked already.
+        # Representatives first: most decisions about them are cached already.
         for branch in (*dict.fromkeys(alike.values()), *branches):
             schema = self._branches.schema_of(branch)
             if schema is not None:
@@ -244,7 +240,7 @@ class ActorAccess:
         return self._judge.allows_somewhere(self.actor, need.action, need.resource, branches)
 
     def passer(self, gate: Gate) -> Callable[[str], bool]:
-        """Tells on which branches the actor is let through a gate."""
+        """A test of whether the actor may pass a gate on a branch."""
         return lambda branch: self._passes_on(gate, branch)
 
     def _passes_on(self, gate: Gate, branch: str) -> bool:
@@ -278,7 +274,7 @@ class ActorAccess:
     def declared(self, registry: Registry) -> Registry | Declared:
         """What the actor sees of the declarations: of what is seen on any branch.
 
-        Who may read nothing is told so where it reads; what it may invoke is shown as it is.
+        An actor that may read nothing is refused when it reads; what it may invoke is shown whole.
         """
         (number, names), known = self._branches.look(), self._declared
         if known is None or known[:2] != (registry, number):
@@ -309,7 +305,7 @@ class ActorAccess:
 
 
 def rights_of(ctx: GraphContext) -> ActorAccess | None:
-    """The rights of whoever a context is for; None where nothing is denied."""
+    """The rights of a context's actor; None where nothing is denied."""
     return ctx.access if isinstance(ctx.access, ActorAccess) else None
 
 

@@ -33,7 +33,7 @@ class _Work:
         self.future: Future[object] = Future()
 
     def do(self) -> None:
-        """Do it, unless nobody wants it any more."""
+        """Do it, unless it was cancelled."""
         if not self.future.set_running_or_notify_cancel():
             return
         try:
@@ -119,9 +119,9 @@ class Threads:
         *arguments: object,
         dropped: Callable[[], None] | None = None,
     ) -> T:
-        """Do some work for an actor; ``dropped`` is told when it was cancelled before it began.
+        """Do some work for an actor; ``dropped`` is called if it was cancelled before it began.
 
-        A thread can't be stopped: if nobody waits for it any more, its place is taken all the same
+        A thread can't be stopped: after a cancellation its place stays taken
         until it ends by itself.
         """
         begun = _Work(actor, partial(copy_context().run, work, *arguments))

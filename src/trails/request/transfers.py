@@ -1,11 +1,8 @@
 """Transfers: what REST and the command line offer beside tools and resources.
 
-Whole records, and whole files in and out. Each is an entry as a tool is, so it goes down the
-same path: authorize, check the arguments, dispatch, leave an activity.
-
-Whole files in and out: what a load and an export take, and what they do with streams.
-
-Streams between the event loop and the engine: taken to disk, or made in a thread.
+Whole records, and whole files in and out. Each is an entry like a tool, so it takes the same path:
+authorize, admit, dispatch, leave an activity. A load is spooled to disk before anything is locked;
+an export is made block by block in a thread.
 """
 
 from __future__ import annotations
@@ -78,7 +75,7 @@ def _write(file: IO[bytes], data: bytearray) -> None:
 
 
 async def stream(blocks: Generator[bytes, None, None]) -> AsyncGenerator[bytes, None]:
-    """Blocks that are made in a thread of their own, until nobody reads on."""
+    """Blocks that are made in a thread of their own, until the reader stops."""
     loop = asyncio.get_running_loop()
     thread = ThreadPoolExecutor(1, "trails-export")
     try:
@@ -208,7 +205,7 @@ class Transfers:
     ) -> Outcome:
         """Load what is sent in one commit, or not at all; ``coding`` is gzip, zstd or empty.
 
-        It is taken to disk before anything is locked: nobody waits for a slow sender.
+        It is spooled to disk before anything is locked, so a slow sender delays no one else.
         """
         spooled = Spooled(self._spooled, actor, self._most_spooled)
         entry = _given(
@@ -222,7 +219,7 @@ class Transfers:
     async def export(
         self, actor: Actor, arguments: Mapping[str, object]
     ) -> AsyncGenerator[bytes, None] | Failure:
-        """A branch or snapshot as a file, in blocks; what is wrong is told before the first."""
+        """A branch or snapshot as a file, in blocks; errors are reported before the first."""
         opened: list[Blocks] = []
         entry = _given(self._export, opened=opened)
         outcome = await self._perform(actor, entry, arguments)
@@ -268,7 +265,7 @@ class Spooled:
 async def _held(
     slot: AdmissionSlot, blocks: AsyncGenerator[bytes, None]
 ) -> AsyncGenerator[bytes, None]:
-    """Blocks of a call that goes on until the last of them, or until nobody reads on."""
+    """Blocks of a call that goes on until the last of them, or until the reader stops."""
     try:
         async with aclosing(blocks):
             async for block in blocks:

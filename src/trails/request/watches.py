@@ -1,15 +1,11 @@
-"""Watches: who is to be told when a type's instances, or one of them, change.
+"""Watches: notify subscribers when instances of a type, or one of them, change.
 
-Writers leave what changed in a note a branch, which stays small however much they
-write, and wake the event loop once. There, rounds carry the notes to those who watch;
-a round costs what its watchers cost, in steps between which others have their turn,
-and the next one waits the longer the more it told. Each watcher has a set of URIs that
-are due, never more than it watches: a slow one hears of all changes, once each.
+Writers add each change to the pending changes of its branch, whose size is bounded, and wake the
+event loop once. Rounds on the loop then notify the watchers, in steps of 64 between which other
+work runs; the more a round notified, the longer the next one waits. Each watcher has a set of URIs
+that are due, so a slow one learns of every change, once.
 
-News: changes of one branch that nobody was told of yet, put together.
-
-Whoever does not see everything is told of what it sees, and by that alone: changes of types,
-fields and nodes that are hidden from it are not heard, however many they are.
+An actor that does not see everything is notified only of changes that it sees.
 """
 
 from __future__ import annotations
@@ -59,7 +55,7 @@ class PendingChanges:
         self.turns: set[tuple[str | None, str | None]] = set()
         """Schemas that followed on each other."""
         self._vague = False
-        """Whether nobody asked what exactly changed: rights are decided since a moment ago."""
+        """Whether the change keys are missing, because policies came into force only now."""
         self._seen: dict[tuple[int, str], tuple[SchemaFilter, list[ChangeKey]]] = {}
 
     def add(self, change: BranchChange) -> None:
@@ -85,7 +81,7 @@ class PendingChanges:
     def shows(
         self, lens: SchemaFilter, schema: Schema, type_name: str, segment: str | None
     ) -> bool:
-        """Whether somebody who looks through a lens sees a change of a type, or of one node."""
+        """Whether a schema filter shows a change of a type, or of one node."""
         if self._vague:
             return True
         key = id(lens), type_name
@@ -111,9 +107,9 @@ MAX_IN_ALL: Final = 500_000
 """URIs that all watches of a graph may have together."""
 
 _STEP: Final = 64
-"""So many URIs are told in a row before others have their turn."""
+"""URIs that are notified in a row before other work runs."""
 _PAUSE: Final = 0.0004
-"""Seconds of rest for each one told: telling takes a small share of the loop's time."""
+"""Seconds of rest for each notification, so that they take a small share of the loop's time."""
 _LONGEST_PAUSE: Final = 0.5
 
 
@@ -148,9 +144,9 @@ class Watches:
         self._lock = threading.Lock()
         self._notes: dict[str, PendingChanges] = {}
         self._awake = False
-        """Whether a round is under way or due, so that nobody needs to wake the loop."""
+        """Whether a round is under way or due, so that the loop need not be woken."""
         self._telling: Iterator[tuple[Watcher, str]] = iter(())
-        self._told = 0
+        self._notified = 0
         self._rest_until = 0.0
 
     # --- opening and closing -----------------------------------------------------------
@@ -186,14 +182,14 @@ class Watches:
         if self._loop is not None and not self._loop.is_closed() and self._watchers:
             raise RuntimeError("the watches of a graph live on one event loop")
         for watcher in list(self._watchers):
-            watcher.close()  # nobody can be told on a loop that has ended
+            watcher.close()  # a loop that has ended can notify no one
         self._loop, self._rest_until = loop, 0.0
         with self._lock:
             self._notes.clear()
             self._awake = False
 
     def add(self, watcher: Watcher, uri: str) -> WatchTarget | Failure:
-        """Let a watcher be told of a URI."""
+        """Notify a watcher of changes at a URI."""
         found = self._resolve(watcher.actor, uri)
         if isinstance(found, Failure):
             return found
@@ -237,7 +233,7 @@ class Watches:
     # --- from writers to the loop --------------------------------------------------------
 
     def _asks(self, branch: str) -> bool:
-        """Whether somebody watches a branch who may not see everything on it."""
+        """Whether a branch may have watchers that do not see everything on it."""
         return branch in self._topics and self._authority.decides
 
     def _note(self, change: BranchChange) -> None:
@@ -254,7 +250,7 @@ class Watches:
             self._awake = True
         try:
             self._loop.call_soon_threadsafe(self._begin_round)
-        except RuntimeError:  # the loop has ended, and with it everybody who could be told
+        except RuntimeError:  # the loop has ended, and its watchers with it
             self._awake = False
 
     # --- rounds ----------------------------------------------------------------------------
@@ -271,28 +267,28 @@ class Watches:
             notes, self._notes = self._notes, {}
             self._awake = bool(notes)
         if notes:
-            self._telling, self._told = self._audible(notes), 0
+            self._telling, self._notified = self._audible(notes), 0
             self._go_on()
 
     def _go_on(self) -> None:
-        """Tell some; then let others have their turn before going on."""
+        """Notify some watchers; then let other work run before going on."""
         loop = asyncio.get_running_loop()
-        told = 0
+        notified = 0
         for watcher, uri in islice(self._telling, _STEP):
             try:
-                watcher.tell(uri)
-            except Exception:  # noqa: BLE001 - one who fails keeps nobody else from being told
-                _log.exception("a watcher failed when it was told")
-            told += 1
-        self._told += told
-        if told == _STEP:
+                watcher.notify(uri)
+            except Exception:  # noqa: BLE001 - one that fails must not keep others from being notified
+                _log.exception("a watcher failed when it was notified")
+            notified += 1
+        self._notified += notified
+        if notified == _STEP:
             loop.call_soon(self._go_on)
         else:
-            self._rest_until = loop.time() + min(self._told * _PAUSE, _LONGEST_PAUSE)
+            self._rest_until = loop.time() + min(self._notified * _PAUSE, _LONGEST_PAUSE)
             loop.call_soon(self._begin_round)
 
     def _audible(self, notes: dict[str, PendingChanges]) -> Iterator[tuple[Watcher, str]]:
-        """Who is told of what: those whose URIs a change is about, if they see it."""
+        """Who is notified of what: watchers of a changed URI that see the change."""
         for branch, note in notes.items():
             for watcher, uri in self._due(branch, note):
                 if self._may_hear(watcher, uri, note):
@@ -432,7 +428,7 @@ class Watcher:
     def take(self) -> Sequence[str]:
         """The URIs that changed since they were last taken, as they were subscribed.
 
-        Their order tells nothing of what else changed, as the one in which they came could.
+        Sorted: the order in which they came could reveal what else changed.
         """
         due = sorted(self._due)
         self._due.clear()
@@ -442,7 +438,7 @@ class Watcher:
         """What a URI watches."""
         return self._targets.get(uri)
 
-    def tell(self, uri: str) -> None:
+    def notify(self, uri: str) -> None:
         """A URI changed; called in the rounds of the watches."""
         if uri in self._targets:
             first = not self._due

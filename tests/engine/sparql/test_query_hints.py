@@ -227,7 +227,7 @@ def test_both_notices_are_told(app):
         ("SELECT ?t { ?t a Task }", "; Task is written :Task"),
         ("SELECT ?t { ?t ex:y ?x }", "begin with PREFIX ex: <…>"),
         ("SELECT ?t { ?t :title ?x } LIMIT x", "expected one of HAVING"),
-        ("INSERT DATA { <x:y> a :Task }", "write with graph_mutate"),
+        ("INSERT DATA { <x:y> a :Task }", "use graph_mutate"),
     ],
 )
 def test_a_refusal_says_what_to_write(app, text, told):

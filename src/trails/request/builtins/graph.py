@@ -1,9 +1,4 @@
-"""``schema_get``: the types of a graph, with their fields and constraints.
-
-``graph_snapshot``: what a graph holds, on a branch or at a past commit.
-
-``graph_health``: whether the graph serves.
-"""
+"""Built-ins about the graph itself: ``schema_get``, ``graph_snapshot`` and ``graph_health``."""
 
 from __future__ import annotations
 

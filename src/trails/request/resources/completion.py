@@ -38,7 +38,7 @@ class Typed(msgspec.Struct, frozen=True):
 
 
 class CompletionSource(msgspec.Struct, frozen=True):
-    """What there is, for whoever types."""
+    """Everything that a value can be completed to, for one actor."""
 
     seen: RefResolver
     offered: ResourceList

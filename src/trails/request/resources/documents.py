@@ -92,7 +92,7 @@ def _branches(service: GraphService, ctx: GraphContext, place: ReadPoint) -> obj
 
 
 def _latest(service: GraphService, ctx: GraphContext, place: ReadPoint) -> object:
-    """Who did what; who may not administer the graph is told of its own calls."""
+    """Who did what; an actor without the right to administer sees its own calls."""
     del place
     graph, access = service.graph, ctx.access
     if access is OPEN or access.may("Admin", MAIN):

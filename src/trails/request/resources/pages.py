@@ -1,10 +1,8 @@
 """Pages of instances: a list address becomes a selection, and rows become ``{iri, label}``.
 
-Lists: be told, on the event loop, when what is listed may have changed.
-
-Tools follow from the registry. Types follow from the schema of ``main``, which takes over
-what was registered a moment later. For those whose rights are decided, both follow from the
-policies and from which branches there are.
+Also notifies, on the event loop, when the lists of tools or types may have changed. Tools follow
+from the registry, types from the schema of ``main``. Where policies decide, both also depend on
+the policies and on the branches that exist.
 """
 
 from __future__ import annotations
@@ -215,7 +213,7 @@ _READ: Final[Mapping[str, Callable[[str], object]]] = {
 
 
 _PATIENCE: Final = 1.0
-"""Seconds between two looks at the policies, which nobody tells of."""
+"""Seconds between two looks at the policies, whose changes are not announced."""
 
 
 def listen_to_lists(
@@ -229,7 +227,7 @@ def listen_to_lists(
             what.types is not None or (what.branch != MAIN and authority.is_open)
         ):
             return
-        with suppress(RuntimeError):  # the loop has ended, and with it whoever listened
+        with suppress(RuntimeError):  # the loop has ended, and its listeners with it
             loop.call_soon_threadsafe(changed)
 
     looking = _Looking(loop, authority, changed)

@@ -257,7 +257,7 @@ def _check_type(schema: Schema, name: str) -> None:
     if name not in schema.by_name:
         hint = suggest(name, schema.by_name) if schema.by_name else NO_TYPES
         raise NotFoundError(
-            f"there is no type {shorten(name)} (trails://kg/types tells about all); {hint}",
+            f"there is no type {shorten(name)} (trails://kg/types lists all); {hint}",
             type=name[:100],
         )
 

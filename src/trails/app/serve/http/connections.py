@@ -29,7 +29,7 @@ from trails.app.serve.http.responses import Headers, write_refusal
 from trails.app.serve.relay.links import Listener
 from trails.app.serve.relay.socket_folders import is_same_user
 from trails.model.actors import Actor
-from trails.model.scope_keys import ACTOR, LISTENER
+from trails.request.scope_keys import ACTOR, LISTENER
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _UNCOUNTED: Final = 4 << 10
@@ -106,7 +106,7 @@ class BoundedProtocol(asyncio.Protocol):
     # --- the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin, or refuse somebody else."""
+        """Begin, or refuse another user."""
         self.transport = transport
         self.loop = asyncio.get_running_loop()  # asking each time is a system call
         self.flow = FlowControl(transport)
@@ -128,7 +128,7 @@ class BoundedProtocol(asyncio.Protocol):
         self._scheme = "https" if entrance.policy.bind.tls else "http"
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell whoever works on a request."""
+        """Inform the running request."""
         cast(set[object], self.server_state.connections).discard(self)
         self._arrivals.change(self._address, -self._held)
         self._held = 0
@@ -259,7 +259,7 @@ class BoundedProtocol(asyncio.Protocol):
         }
 
     def can_drain(self, unread: int | None) -> bool:
-        """Whether the rest of a body that nobody wants is short enough to be read."""
+        """Whether the rest of an unwanted body is short enough to be read."""
         return unread is not None and unread <= self._limits.drain
 
     def on_response_complete(self) -> None:

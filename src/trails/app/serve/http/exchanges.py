@@ -1,13 +1,9 @@
 """One request and its answer: what an ASGI application sees of a connection.
 
-A body is usually there when the application asks for it, and an answer that says its length
-usually follows its head at once: the one is handed over without waiting, the other is written
-in one piece.
-
-What is under way on the connections of a server: answers that are sent, bodies that arrive.
-
-It ends with the credential that it was asked for with. That is looked at from outside, once a
-second, so a request costs none of it.
+A body has usually arrived when the application asks for it, and an answer with a length usually
+follows its head at once: the one is handed over without waiting, the other written in one piece.
+``Underway`` lists the answers and bodies in transit; a look from outside, once a second, ends
+those whose credential is no longer valid.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ from uvicorn.server import ServerState
 from trails.app.serve.http.parser import RequestHead
 from trails.app.serve.http.responses import write_refusal
 from trails.model.actors import Actor
-from trails.model.scope_keys import ACTOR
+from trails.request.scope_keys import ACTOR
 
 ENDED: Final = write_refusal(
     401,
@@ -76,7 +72,7 @@ class Underway:
 
 
 def break_off(transport: asyncio.Transport) -> None:
-    """End a connection so that nobody can take what was sent for all of it.
+    """End a connection so that what was sent can't be taken for all of it.
 
     What waits to be sent is dropped, here and in the system.
     """
@@ -112,7 +108,7 @@ class ExchangeConnection(Protocol):
         """Read on."""
 
     def can_drain(self, unread: int | None) -> bool:
-        """Whether so much of a body, or an unknown rest, can be read although nobody wants it."""
+        """Whether so much of a body, or an unknown rest, can be read and dropped."""
 
     def on_response_complete(self) -> None:
         """Go on with the next request, or end."""
@@ -153,12 +149,12 @@ class Exchange:
         self._unread = head.length
         """Bytes of the body that are still to come; None if that is not known."""
         self.waits_to_continue = head.expects
-        """Whether the client sends its body when it is told to."""
+        """Whether the client waits for leave to send its body."""
         self._body: bytes | bytearray = b""
         self._expected = True
         """Whether more of the body is to come."""
         self._arrived = False
-        """Whether there is something that the application was not told yet."""
+        """Whether there is something that the application does not know yet."""
         self._news: asyncio.Event | None = None
         self.started = False
         self.complete = False
@@ -206,7 +202,7 @@ class Exchange:
         self.wake()
 
     def wake(self) -> None:
-        """Tell the application that there is something new."""
+        """Wake the application: there is something new."""
         self._arrived = True
         if self._news is not None:
             self._news.set()
@@ -327,7 +323,7 @@ class Exchange:
             self._finish()
 
     def _write_promised(self, body: bytes, *, last: bool) -> None:
-        """Write a part of a body whose length was told."""
+        """Write a part of a body whose length was declared."""
         transport = self._connection.transport
         self._left -= len(body)
         if self._left < 0 or (last and self._left):
@@ -340,7 +336,7 @@ class Exchange:
 
     def _finish(self) -> None:
         self.complete = True
-        self._body = b""  # nobody takes it any more, and the connection may stay for long
+        self._body = b""  # it is not needed any more, and the connection may stay open for long
         self.wake()
         self._connection.on_response_complete()
 

@@ -38,10 +38,10 @@ from trails.model.actors import MISPLACED, OPERATOR, Actor
 from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import LargeBodies
 from trails.model.results import Failure, describe_outage
-from trails.model.scope_keys import ACTOR, CHALLENGE, LISTENER, MAX_BODY, PRESENTED
 from trails.request.authenticate import Authenticator
 from trails.request.authorize import lists_graphs
 from trails.request.pipeline import Kernel
+from trails.request.scope_keys import ACTOR, CHALLENGE, LISTENER, MAX_BODY, PRESENTED
 from trails.surfaces.mcp.http import McpApp
 from trails.surfaces.rest.routes import build_app
 
@@ -163,14 +163,14 @@ class HttpInterface:
             await self._route(scope, receive, send)
 
     def _check_size(self, scope: Scope, head: RequestHead) -> JsonReply | None:
-        """Refuse a body that is told to be too large; one that turns out to be is refused later."""
+        """Refuse a body whose declared length is too large."""
         if head.length <= self._max_body or _parts(scope)[3:] == [_LOAD]:
             return None
         message = f"the body is too large; at most {self._max_body:,} bytes are read here"
         return JsonReply(413, error_body("too_large", message))
 
     def _describe(self, scope: Scope) -> JsonReply | None:
-        """Tell where tokens come from, to those who have none yet."""
+        """Describe where tokens come from, for clients that have none yet."""
         found = self._challenges.metadata(scope["path"])
         return None if found is None or scope["method"] not in _READING else JsonReply(200, found)
 
@@ -238,8 +238,8 @@ class HttpInterface:
             return
         found = self._graphs.get(name)
         if isinstance(found, Failure):
-            told = describe_outage(name, found, scope[ACTOR])
-            await JsonReply(503, error_body(told.code, told.message)).send(send)
+            outage = describe_outage(name, found, scope[ACTOR])
+            await JsonReply(503, error_body(outage.code, outage.message)).send(send)
             return
         message = f"there is no graph {name[:100]!r}"
         await JsonReply(404, error_body("not_found", message)).send(send)
@@ -255,7 +255,7 @@ def _check_host(policy: HostPolicy, scope: Scope, head: RequestHead) -> JsonRepl
 
 
 def _answer_preflight(policy: HostPolicy, scope: Scope) -> JsonReply | None:
-    """Tell a browser what a page may do."""
+    """Answer a browser's preflight: what a page may do."""
     if not is_preflight(scope["method"], scope["headers"]):
         return None
     return JsonReply(204, b"", preflight_headers(policy, scope["headers"]))

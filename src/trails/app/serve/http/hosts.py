@@ -1,23 +1,12 @@
-"""Which Host and Origin an HTTP request may have: the guard against rebound names.
+"""Which Host and Origin an HTTP request may have: the defence against DNS rebinding.
 
 A web page can make a browser send requests to this machine, under a name that its author
-controls. So a request is answered only if it asks for a name that this server has, and, when
-a browser says on whose behalf it asks, that page may use the server. The policy follows from
-where a server listens; there is no other way to make one, and none that lets everything pass.
+controls. So a request is answered only if its Host is a name of this server and its Origin, if
+there is one, is allowed. The policy follows from where a server listens and travels as its
+``Bind``; no policy lets everything pass.
 
-Several fronts may stand before one owner, each with its own policy: it travels as the
-``Bind`` that it was made from.
-
-What Host and Origin headers say: names with ports, read strictly, written in one way.
-
-Pure. A name is compared in the form that browsers send: lower case, without the last dot,
-other scripts as Punycode; addresses as the standard library writes them. What is no name and
-no address is None, never a guess.
-
-Web pages that may read answers: those whose origins the settings name, and no others.
-
-No cookies and no wildcards: a page sends its token itself. A preflight is answered before
-anybody is asked for credentials, because a browser sends none with it.
+Names are compared as browsers send them: lower case, without the last dot, in Punycode. Pages may
+read answers only from origins that the settings list; there are no cookies and no wildcards.
 """
 
 from __future__ import annotations
@@ -154,7 +143,7 @@ class Bind(msgspec.Struct, frozen=True, omit_defaults=True):
     browser_origins: tuple[str, ...] = ()
     tls: bool = False
     credentials: bool = False
-    """Whether nobody is answered without one."""
+    """Whether every request needs one."""
 
 
 class Objection(msgspec.Struct, frozen=True):
@@ -202,21 +191,21 @@ class HostPolicy:
 
     @property
     def warnings(self) -> list[str]:
-        """What whoever started the server should know."""
-        told = []
+        """What the operator who started the server should know."""
+        notes = []
         if not self.loopback and not self._names:
-            told.append(
+            notes.append(
                 "any Host is answered, because [server] public_hosts is empty: list there the "
                 "names under which clients reach this server"
             )
         if not self.loopback and not self.bind.tls:
-            told.append(
+            notes.append(
                 "others reach this server without TLS, so tokens travel in the clear unless a "
                 "proxy encrypts them: set [server] tls_certificate and tls_key"
             )
         if self.bind.public_hosts and not self._names:
-            told.append("[server] public_hosts counts for nothing without credentials")
-        return told
+            notes.append("[server] public_hosts counts for nothing without credentials")
+        return notes
 
     def refuse(
         self, hosts: Sequence[bytes], origins: Sequence[bytes], version: str = "1.1"
@@ -268,8 +257,8 @@ def _remember(judge: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
 
 def _exposed(host: str) -> str:
     return (
-        f"can't listen on {host!r}: anybody who reaches that address could read and write, because "
-        "no access control is configured. Make a token first with 'trails token new', set "
+        f"can't listen on {host!r}: anyone who reaches that address could read and write, because "
+        "no access control is configured. Create a token first with 'trails token new', set "
         "TRAILS_MCP_TOKEN or [auth.oauth], or listen on 127.0.0.1, ::1 or localhost"
     )
 
@@ -278,8 +267,9 @@ def _public_host(text: str) -> HostPort:
     found = parse_authority(to_ascii(text))
     if found is None:
         raise SettingsError(
-            f"[server] public_hosts has {text!r}, which is no host; write 'kg.example.org' for any "
-            "port, or 'kg.example.org:8443', without scheme, path or wildcard"
+            f"[server] public_hosts has {text!r}, which is not a valid host; write "
+            "'kg.example.org' for any port, or 'kg.example.org:8443', without scheme, path or "
+            "wildcard"
         )
     return found
 
@@ -289,8 +279,9 @@ def _browser_origin(text: str) -> Origin:
     found = parse_origin(scheme + between + to_ascii(rest))
     if found is None:
         raise SettingsError(
-            f"[server] browser_origins has {text!r}, which is no origin; write scheme, host and "
-            "port of the page, as in 'https://app.example.org', without path or wildcard"
+            f"[server] browser_origins has {text!r}, which is not a valid origin; write "
+            "scheme, host and port of the page, as in 'https://app.example.org', without path or "
+            "wildcard"
         )
     return found
 
@@ -312,7 +303,7 @@ _ORIGIN: Final = b"origin"
 
 
 def shared_headers(policy: HostPolicy, headers: Headers) -> Headers:
-    """What tells a browser whether a page may read the answer."""
+    """The headers by which a browser knows whether a page may read the answer."""
     if not policy.shares:
         return ()
     origin = _find(headers, _ORIGIN)

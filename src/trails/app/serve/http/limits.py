@@ -1,10 +1,8 @@
-"""How much of a server's time and memory one client may take before it is known.
+"""How much time and memory of a server one client may take.
 
-How much memory requests may take, for each sender and in all.
-
-A body counts from the moment that its length is known, or that a part of it comes, until its
-request is answered. Loads are not counted: they go to disk as they come. Before it is known who
-sends a request, what has come of it counts for the address that it comes from.
+Memory is counted for each sender and in all. A body counts from the moment that its length is
+known, or that a part of it arrives, until its request is answered; before authentication it counts
+for the address that it comes from. Loads are not counted, because they are spooled to disk.
 """
 
 from __future__ import annotations
@@ -45,9 +43,9 @@ class ClientLimits(msgspec.Struct, frozen=True):
     """Bytes of requests whose sender is not known yet, for each address."""
     unknown_in_all: int = 128 << 20
     stall: float = 60.0
-    """Seconds in which somebody who is being answered takes nothing."""
+    """Seconds for which a client may read nothing of its answer."""
     drain: int = 256 << 10
-    """Bytes of a body that nobody wants, which are read so that the connection can go on."""
+    """Bytes of an unwanted body that are read so that the connection can go on."""
     linger: float = 2.0
     """Seconds in which what is still sent is read, so that an answer is not lost with it."""
     linger_most: float = 30.0

@@ -62,7 +62,7 @@ class OperatorInterface:
             try:
                 loop.call_soon_threadsafe(lines.put_nowait, encoded)
             except RuntimeError:
-                return  # the loop has ended, and nobody listens
+                return  # the loop has ended, and its clients with it
 
         def work() -> None:
             try:

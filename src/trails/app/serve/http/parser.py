@@ -1,7 +1,7 @@
 """HTTP/1.1 requests out of a stream of bytes (RFC 9112), read strictly.
 
 Where one request ends and the next begins is what a client, a proxy and this server must agree
-on; who makes them disagree can slip a request into somebody else's connection. So only one
+on; who makes them disagree can slip a request into another client's connection. So only one
 spelling of everything that frames a message is read, and anything else is refused with
 ``BadRequestError``, after which the parser is of no further use: the connection has to end.
 
@@ -83,7 +83,7 @@ class RequestHead(msgspec.Struct, frozen=True, gc=False):
     keep_alive: bool
     """Whether another request may follow on the connection."""
     expects: bool
-    """Whether the client waits to be told to send the body (``Expect: 100-continue``)."""
+    """Whether the client waits for leave to send the body (``Expect: 100-continue``)."""
 
 
 class RequestParser:

@@ -1,13 +1,8 @@
-"""Responses of the front itself, and the headers that every response has.
+"""Responses of the front itself, and what it reads from the headers of a request.
 
-What a front answers over HTTP when there is no owner that could.
-
-What the front looks at in the headers of a request, read in one pass.
-
-Tokens at places of an HTTP request that others keep: its address, and headers.
-
-A token of a project is known by its form. The one that came with a request is looked for by its
-text as well (of a project's, by its secret part), here and where the body is read.
+Every response has the ``SECURITY`` headers. ``RequestHead`` reads a request's headers in one pass
+and takes the credential out. Tokens in the address or in other headers are refused, because
+others may keep those: a project's token is recognised by its form, the presented one by its text.
 """
 
 from __future__ import annotations
@@ -22,7 +17,7 @@ import msgspec
 from starlette.types import Scope
 
 from trails.model.actors import BEGINNING, Secret, holds_token
-from trails.model.scope_keys import PRESENTED
+from trails.request.scope_keys import PRESENTED
 
 if TYPE_CHECKING:
     from starlette.types import Message, Send
@@ -37,7 +32,7 @@ SECURITY: Final[Headers] = (
 )
 """What is answered is data for programs: no browser shall run, frame, embed or guess at it."""
 _PRIVATE: Final = (b"cache-control", b"no-store")
-"""Answers depend on who asks; whoever answers may say that one does not."""
+"""Answers depend on the caller; a handler may set another value."""
 HSTS: Final = (b"strict-transport-security", b"max-age=31536000")
 _SERVER_ERROR: Final = -32000
 JSON: Final = (b"content-type", b"application/json")
@@ -114,7 +109,7 @@ def write_response(status: int, body: bytes, more: Headers = ()) -> bytes:
 
 
 def interrupted(request: bytes) -> bytes:
-    """The answer to a request whose owner ended: nobody knows what came of it.
+    """The answer to a request whose owner ended: its outcome is unknown.
 
     What only reads can be sent again.
     """
@@ -126,8 +121,8 @@ def interrupted(request: bytes) -> bytes:
         return _answer(503, request, "interrupted", message)
     message = (
         "the process that served this project ended during this request, so its outcome is "
-        "unknown: it may or may not have taken effect. Find out before you send it again: the "
-        "newest commits tell"
+        "unknown: it may or may not have taken effect. Check the newest commits before you "
+        "repeat it"
     )
     return _answer(502, request, "interrupted", message)
 
@@ -161,7 +156,7 @@ _CODING: Final = b"transfer-encoding"
 class RequestHead:
     """The headers that decide whether a request is answered, and to whom.
 
-    The credential is taken out of the scope: nobody else sees it.
+    The credential is taken out of the scope, so no one else sees it.
     """
 
     __slots__ = ("_authorizations", "doubtful", "hosts", "is_chunked", "length", "origins")
@@ -178,12 +173,12 @@ class RequestHead:
             scope["headers"] = headers = [each for each in headers if each[0] != AUTHORIZATION]
         length = found.get(_LENGTH, b"")
         self.length = int(length) if length.isdigit() else 0
-        """How long the body is said to be; 0 where that is not told."""
+        """The declared length of the body; 0 where there is none."""
         self.is_chunked = _CODING in found
         target = raw_path(scope) + scope["query_string"]
         said = b"\n".join(found.values() if once else [value for _, value in headers])
         self.doubtful = BEGINNING in target or b"%" in target or BEGINNING in said
-        """Whether a token may stand where none belongs."""
+        """Whether there may be a token outside the Authorization header."""
 
     @property
     def authorization(self) -> bytes | None:
@@ -216,7 +211,7 @@ def presented_in(authorization: bytes) -> Secret:
 
 
 def has_misplaced_token(scope: Scope) -> bool:
-    """Whether a token stands anywhere else, bodies apart, once the credential is taken out."""
+    """Whether there is a token elsewhere in the head, once the credential is taken out."""
     query: bytes = scope["query_string"]
     given = [value for _, value in scope["headers"]]
     if b"%" in query:

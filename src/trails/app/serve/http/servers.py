@@ -29,7 +29,7 @@ _TICKS: Final = 10
 
 
 class Port(msgspec.Struct, frozen=True):
-    """A socket that listens; one without an entrance is told it by each connection."""
+    """A socket that listens; one without an entrance gets it from each connection."""
 
     sock: socket.socket
     entrance: Listener | None = None
@@ -37,7 +37,7 @@ class Port(msgspec.Struct, frozen=True):
 
 
 class HttpServer(Server):
-    """A server that ends when it is told to, and leaves signals to the program."""
+    """A server that ends on ``stop``, and leaves signals to the program."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class HttpServer(Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End; whoever has not taken its answer by then is cut off."""
+        """End; clients that have not read their answers by then are cut off."""
         await super().shutdown(sockets)
         for connection in list(self.server_state.connections):
             connection.transport.abort()

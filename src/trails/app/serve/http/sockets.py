@@ -17,7 +17,7 @@ _BACKLOG: Final = 2048
 
 
 def find_address(host: str) -> str:
-    """The address that a host stands for; SettingsError where there is none."""
+    """The address of a host; SettingsError where there is none."""
     name = host.removeprefix("[").removesuffix("]")
     try:
         found = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM) if name else []
@@ -25,8 +25,8 @@ def find_address(host: str) -> str:
         found = []
     if not found:
         raise SettingsError(
-            f"can't listen on {host!r}: it is no address of this machine, and no name of one; use "
-            "127.0.0.1, ::1, localhost or an address that others reach"
+            f"can't listen on {host!r}: it is not an address or name of this machine; use "
+            "127.0.0.1, ::1, localhost or a network address of this machine"
         )
     return str(found[0][4][0])
 

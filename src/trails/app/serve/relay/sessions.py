@@ -236,7 +236,9 @@ class RelaySessions:
             return
         found = self._graphs.get(hello.graph)
         if found is None:
-            message = f"there is no graph {hello.graph!r}; there is {', '.join(self._graphs)}"
+            message = (
+                f"there is no graph {hello.graph!r}; this project has {', '.join(self._graphs)}"
+            )
             found = Failure("semantic", "not_found", message)
         if isinstance(found, Failure):
             await connection.send(Welcome(found.code, found.message, found.data))
