@@ -191,7 +191,7 @@ def test_it_is_rebuilt(repo: Repo) -> None:
 def test_it_catches_up_when_it_refused_a_commit(repo: Repo) -> None:
     """The commit is safe; the view has it as soon as it can."""
     counts_of(repo).refuses = True
-    with pytest.raises(StorageError, match="is written and safe, but a view could not follow"):
+    with pytest.raises(StorageError, match="was written, but a view could not be updated"):
         repo.put("main", "Item/c")
     counts_of(repo).refuses = False
     repo.put("main", "Item/d")

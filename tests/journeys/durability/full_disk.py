@@ -99,7 +99,7 @@ def node_index_refuses(project: Path) -> None:
     app, items = start(project)
     head = app.context().kg.head
     with full_at(app, "after_append"):
-        with pytest.raises(StorageFullError, match="written and safe") as caught:
+        with pytest.raises(StorageFullError, match="was written, but a view") as caught:
             put(app, "item-3", 99)
         assert_reads(app, items)
         assert values_of(app)["item-3"] == 3
@@ -117,7 +117,7 @@ def quads_view_refuses(project: Path) -> None:
     """The commit is safe, listing shows it, and SPARQL goes on from before it."""
     app, items = start(project)
     with full_at(app, "mid_apply"):
-        with pytest.raises(StorageFullError, match="written and safe"):
+        with pytest.raises(StorageFullError, match="was written, but a view"):
             put(app, "item-3", 99)
         for _ in range(3):
             assert_reads(app, {**items, "item-3": [99, "x" * 500, []]})
@@ -164,7 +164,7 @@ def bulk_load_fails_half_way(project: Path) -> None:
             limit(1)  # the load is done beside; what is left can't be written
 
     app.graph().on_step = on_step
-    with pytest.raises(StorageFullError, match="written and safe"):
+    with pytest.raises(StorageFullError, match="was written, but a view"):
         perform(app.context(), item_type, bulk(BULK, 2))
     items = fold(items, bulk(BULK, 2))
     limit(1)

@@ -66,9 +66,9 @@ def test_errors_are_what_they_were(client):
     [
         (b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nGone", "answered 404"),
         (b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n", "answered 302"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "broke"),
-        (b"", "broke"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n[", "broke"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "lost the connection"),
+        (b"", "lost the connection"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n[", "lost the connection"),
     ],
 )
 def test_what_is_no_answer_is_told(saying, said, told):
@@ -80,5 +80,5 @@ def test_what_is_no_answer_is_told(saying, said, told):
 def test_a_stream_that_breaks_off_is_not_taken_for_whole(saying):
     """Its reader is told."""
     start = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n"
-    with pytest.raises(UnreachableError, match="broke"):
+    with pytest.raises(UnreachableError, match="lost the connection"):
         list(saying(start).receive("/graphs/main/export", {}))

@@ -60,7 +60,7 @@ _caller: ContextVar[Actor] = ContextVar("trails_mcp_caller", default=LOCAL)
 
 
 class _Posted(NamedTuple):
-    """A body that was read: for the fast door, or as a message for the SDK."""
+    """A body that was read: for the fast path, or as a message for the SDK."""
 
     body: bytes
     ticket: Ticket | None
@@ -183,7 +183,7 @@ class McpApp:
         return _Posted(body, ticket, message)
 
     async def _answer(self, scope: Scope, posted: _Posted, receive: Receive, send: Send) -> None:
-        """Answer at the fast door, or let the SDK do it."""
+        """Answer on the fast path, or let the SDK do it."""
         actor, ticket = caller_of(scope), posted.ticket
         if self._fast is None or ticket is None or not self._fast.takes(ticket):
             await self._ask_sdk(scope, posted, receive, send)
