@@ -213,7 +213,7 @@ class NodeChange(msgspec.Struct, frozen=True):
     fields: tuple[FieldChange, ...]
 
 
-class CommitFilter(msgspec.Struct, frozen=True):
+class CommitQuery(msgspec.Struct, frozen=True):
     """Which commits to list; all by default."""
 
     branch: str | None = None

@@ -26,8 +26,8 @@ from trails.app.serve.http.sockets import bind_port
 from trails.app.serve.relay.links import Listener, Listeners
 from trails.model.actors import Actor, Secret
 from trails.model.results import Failure, Success
+from trails.model.scope_keys import ACTOR
 from trails.request.authenticate import Authenticator
-from trails.request.scope_keys import ACTOR
 
 SECONDS = 5.0
 """That it may take; the machine may add what it needs to wake up."""

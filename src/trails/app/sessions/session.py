@@ -19,8 +19,8 @@ from trails.model.history import (
     BranchInfo,
     BranchPage,
     CommitDetail,
-    CommitFilter,
     CommitPage,
+    CommitQuery,
     Difference,
     MergeRequest,
     MergeResult,
@@ -136,7 +136,7 @@ class CommandSession:
                 raise
             return msgspec.convert(error.data, MergeResult)
 
-    def commits(self, wanted: CommitFilter, *, after: str | None, limit: int) -> CommitPage:
+    def commits(self, wanted: CommitQuery, *, after: str | None, limit: int) -> CommitPage:
         """Return a page of commits, newest first."""
         given = {**msgspec.structs.asdict(wanted), "after": after, "limit": limit}
         if wanted.branch is None:

@@ -29,8 +29,8 @@ from trails.model.history import (
     BranchPage,
     Commit,
     CommitDetail,
-    CommitFilter,
     CommitPage,
+    CommitQuery,
     Difference,
     Head,
     MergeRequest,
@@ -332,7 +332,7 @@ class Versions:
         limit: int = 50,
     ) -> CommitPage:
         """A page of commits, newest first; ``branch=None`` lists those of all branches."""
-        wanted = CommitFilter(branch, actor, node)
+        wanted = CommitQuery(branch, actor, node)
         refs = self._readable()
         return list_commits(
             self._graph,

@@ -19,7 +19,7 @@ from trails.engine.graph.graph import Graph
 from trails.engine.visibility.refs import RefResolver
 from trails.engine.visibility.visible_history import VisibleHistory
 from trails.errors import NotFoundError, QueryError
-from trails.model.history import GENESIS, Commit, CommitDetail, CommitFilter, CommitPage, Difference
+from trails.model.history import GENESIS, Commit, CommitDetail, CommitPage, CommitQuery, Difference
 from trails.model.iris import HANDLE_PREFIX
 from trails.model.nodes import make_handle
 
@@ -31,7 +31,7 @@ _TOO_LARGE: Final = 2_000_000
 
 def list_commits(
     graph: Graph,
-    wanted: CommitFilter,
+    wanted: CommitQuery,
     *,
     after: str | None = None,
     limit: int = 50,
@@ -64,7 +64,7 @@ class _Walk:
         self,
         graph: Graph,
         refs: RefResolver,
-        wanted: CommitFilter,
+        wanted: CommitQuery,
         frontier: list[str] | None,
         visible_history: VisibleHistory | None,
     ) -> None:

@@ -19,7 +19,7 @@ from trails.errors import QueryError
 from trails.model.history import (
     Commit,
     CommitDetail,
-    CommitFilter,
+    CommitQuery,
     Difference,
     FieldChange,
     MergeRequest,
@@ -368,7 +368,7 @@ def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
         with Reporting(as_json=as_json) as report:
             if everything and branch is not None:
                 raise QueryError("--all and --branch are mutually exclusive; give one of them")
-            wanted = CommitFilter(None if everything else branch or "main", actor, node)
+            wanted = CommitQuery(None if everything else branch or "main", actor, node)
             with operations.open(
                 place_of(project, server), graph, report.tell, declared=False
             ) as session:

@@ -22,8 +22,8 @@ from trails.model.decisions import (
 from trails.model.history import (
     BranchInfo,
     CommitDetail,
-    CommitFilter,
     CommitPage,
+    CommitQuery,
     Difference,
     MergeRequest,
     MergeResult,
@@ -136,7 +136,7 @@ class Session(Protocol):
     def merge(self, request: MergeRequest) -> MergeResult:
         """Merge a branch or commit into a branch."""
 
-    def commits(self, wanted: CommitFilter, *, after: str | None, limit: int) -> CommitPage:
+    def commits(self, wanted: CommitQuery, *, after: str | None, limit: int) -> CommitPage:
         """A page of commits, newest first."""
 
     def commit(self, reference: str, *, limit: int) -> CommitDetail:

@@ -16,7 +16,7 @@ from starlette.types import Scope
 
 from trails.model.actors import LOCAL, MISPLACED, Actor, Secret, holds_token, may_hide
 from trails.model.results import Failure
-from trails.request.scope_keys import ACTOR
+from trails.model.scope_keys import ACTOR
 from trails.surfaces.mcp.bodies import BodyError, parse
 from trails.surfaces.mcp.server import Context
 from trails.surfaces.mcp.wire import LEGACY, encode

@@ -3,7 +3,7 @@
 A POST is answered with JSON, without a session. GET and DELETE exist only if sessions
 of older revisions are enabled, and the two paths of the HTTP+SSE transport only if that is.
 The front has checked Host, Origin and credentials; the caller is in ``scope[ACTOR]`` of
-``request.scope_keys``.
+``model.scope_keys``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from trails.model.actors import LOCAL, Actor, IsCurrent, Lasting
 from trails.model.fairness import LargeBodies, is_large
 from trails.model.results import Failure
-from trails.request.scope_keys import MAX_BODY, PRESENTED
+from trails.model.scope_keys import MAX_BODY, PRESENTED
 from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.bodies import (
     BodyError,

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from trails.model.fairness import LargeBodies, is_large
 from trails.model.results import Failure
-from trails.request.scope_keys import PRESENTED
+from trails.model.scope_keys import PRESENTED
 from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.bodies import (
     BodyError,

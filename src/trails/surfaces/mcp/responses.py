@@ -14,7 +14,7 @@ from mcp_types.jsonrpc import INVALID_REQUEST
 from starlette.types import Message, Scope, Send
 
 from trails.model.results import Failure
-from trails.request.scope_keys import CHALLENGE
+from trails.model.scope_keys import CHALLENGE
 from trails.surfaces.mcp.bodies import BodyError
 from trails.surfaces.mcp.failures import SCOPE, ErrorResult, map_failure
 from trails.surfaces.mcp.wire import DEFAULT_REVISION, encode, error_message

@@ -27,8 +27,8 @@ from mcp_types.jsonrpc import (
 from trails.model.actors import MISPLACED, Actor, Secret, end_stale, holds_token
 from trails.model.fairness import LargeBodies, is_large
 from trails.model.results import Failure
+from trails.model.scope_keys import MAX_BODY
 from trails.model.texts import JsonTooLargeError, scan_json
-from trails.request.scope_keys import MAX_BODY
 from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.bodies import parse, understand
 from trails.surfaces.mcp.callers import Callers, has_token, take_bearer

@@ -12,8 +12,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from trails.model.actors import MISPLACED, Secret, holds_token, may_hide
 from trails.model.fairness import LargeBodies, is_large
+from trails.model.scope_keys import PRESENTED
 from trails.model.texts import TOO_DEEP, JsonTooLargeError, describe_json_error, scan_json
-from trails.request.scope_keys import PRESENTED
 from trails.surfaces.rest.replies import JSON, Refused, refused
 from trails.surfaces.rest.routing import RestCall
 

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 
 from trails.model.fairness import LargeBodies
 from trails.model.results import Failure
-from trails.request.scope_keys import MAX_BODY
+from trails.model.scope_keys import MAX_BODY
 from trails.surfaces.rest import endpoints as calls
 from trails.surfaces.rest import endpoints as data
 from trails.surfaces.rest.endpoints import call_with_body, call_with_query, diff_branch

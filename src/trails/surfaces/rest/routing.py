@@ -20,7 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from trails.model.actors import LOCAL, Actor
 from trails.model.results import Failure, describe_outage
-from trails.request.scope_keys import ACTOR, CHALLENGE
+from trails.model.scope_keys import ACTOR, CHALLENGE
 from trails.surfaces.rest.backend import RestBackend
 from trails.surfaces.rest.replies import Refused, refuse, refused
 

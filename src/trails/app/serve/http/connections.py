@@ -29,7 +29,7 @@ from trails.app.serve.http.responses import Headers, write_refusal
 from trails.app.serve.relay.links import Listener
 from trails.app.serve.relay.socket_folders import is_same_user
 from trails.model.actors import Actor
-from trails.request.scope_keys import ACTOR, LISTENER
+from trails.model.scope_keys import ACTOR, LISTENER
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _UNCOUNTED: Final = 4 << 10

@@ -24,7 +24,7 @@ from uvicorn.server import ServerState
 from trails.app.serve.http.parser import RequestHead
 from trails.app.serve.http.responses import write_refusal
 from trails.model.actors import Actor
-from trails.request.scope_keys import ACTOR
+from trails.model.scope_keys import ACTOR
 
 ENDED: Final = write_refusal(
     401,

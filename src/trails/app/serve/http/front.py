@@ -38,10 +38,10 @@ from trails.model.actors import MISPLACED, OPERATOR, Actor
 from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import LargeBodies
 from trails.model.results import Failure, describe_outage
+from trails.model.scope_keys import ACTOR, CHALLENGE, LISTENER, MAX_BODY, PRESENTED
 from trails.request.authenticate import Authenticator
 from trails.request.authorize import lists_graphs
 from trails.request.pipeline import Kernel
-from trails.request.scope_keys import ACTOR, CHALLENGE, LISTENER, MAX_BODY, PRESENTED
 from trails.surfaces.mcp.http import McpApp
 from trails.surfaces.rest.routes import build_app
 

@@ -17,7 +17,7 @@ import msgspec
 from starlette.types import Scope
 
 from trails.model.actors import BEGINNING, Secret, holds_token
-from trails.request.scope_keys import PRESENTED
+from trails.model.scope_keys import PRESENTED
 
 if TYPE_CHECKING:
     from starlette.types import Message, Send
