@@ -20,7 +20,7 @@ from typing import Final, Protocol
 import msgspec
 import pyoxigraph as ox
 
-from trails.errors import BusyError, StorageError, UnavailableError
+from trails.errors import BusyError, StorageError, TrailsError, UnavailableError
 from trails.log.storage import full, says_full, storage_errors
 from trails.model.fairness import FairQueue
 from trails.model.history import Position
@@ -104,8 +104,10 @@ class BackgroundTasks:
                 task()
             except UnavailableError:
                 pass  # the sandbox was closed meanwhile
-            except Exception:
+            except (TrailsError, OSError) as error:  # a full disk, for instance
                 # Not fatal: a call that needs the worker starts it itself, and gets the error.
+                _logger.warning("A background task of the sandbox failed: %s", error)
+            except Exception:
                 _logger.exception("A background task of the sandbox failed.")
 
     def close(self) -> None:
