@@ -49,10 +49,16 @@ when { context.branch like "*/*" || context.target like "*/*" };
 permit(principal in Group::"agents", action == Action::"BranchMerge", resource in Graph::"main")
 when { context.target like "*/*" };
 """
-GROUPS: Final = {"ann": "agents", "mal": "agents", "eve": "agents", "nobody": "strangers"}
-"""Every actor; no policy knows the last one's group."""
-ACTORS: Final = {"loops": ("mal", "eve"), "snapshots": ("eve",), "pings": ("nobody", "nobody")}
-"""Who does it, where it is not the second one alone."""
+ACTORS: Final = {"loops": ("mal", "eve"), "pings": ("nobody", "nobody")}
+"""Who does it, where that is not an actor of its own, whose budgets nothing else has used."""
+GROUPS: Final = {
+    "ann": "agents",
+    "mal": "agents",
+    "eve": "agents",
+    "nobody": "strangers",
+    **{pattern: "agents" for pattern in PATTERNS if pattern not in ACTORS},
+}
+"""Every actor; no policy names the group of strangers."""
 NODES: Final = 300
 _WARM: Final = 1.0
 """Seconds that a pattern has before it is measured."""
@@ -75,7 +81,7 @@ def _compare(server: Served, victim: Victim, pattern: str, requests: int) -> Res
     quiet = victim.measure(requests)
     processes: list[subprocess.Popen[bytes]] = []
     with ExitStack() as stack:
-        for actor in ACTORS.get(pattern, ("mal",)):
+        for actor in ACTORS.get(pattern, (pattern,)):
             arguments = [pattern, str(server.port), server.tokens[actor]]
             command = [sys.executable, "-m", _CLIENTS, *arguments]
             processes.append(stack.enter_context(_stopped(command)))
