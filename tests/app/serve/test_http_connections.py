@@ -15,6 +15,7 @@ from tests.app.serve.http.fronts import PATIENCE, Front, read_all, read_answers
 from tests.app.serve.http_streams import Ours
 from tests.app.serve.test_exchanges import GET, LAST, Server, ask, body, length, says, start
 
+from trails.app.serve.http import connections
 from trails.app.serve.http.limits import ClientLimits
 
 OK = says(start(length(2)), body(b"ok"))
@@ -224,6 +225,27 @@ async def settle():
         await asyncio.sleep(0)
 
 
+def test_requests_sent_ahead_are_read_with_pauses(monkeypatch):
+    """So that one connection does not keep the event loop to itself."""
+    monkeypatch.setattr(connections, "_AHEAD", 1.0)
+    paths = []
+
+    async def app(scope, receive, send):
+        paths.append(scope["path"])
+        await OK(scope, receive, send)
+
+    async def talk(connection, transport):
+        connection.data_received(GET + b"GET /ahead HTTP/1.1\r\nhost: h\r\n\r\n")
+        for _ in range(20):
+            await settle()
+        assert paths == ["/"]
+        while len(paths) < 2:  # noqa: ASYNC110 - the connection calls the application
+            await asyncio.sleep(0.01)
+        assert paths == ["/", "/ahead"]
+
+    converse(app, talk)
+
+
 def test_somebody_who_sends_requests_ahead_waits():
     """Nothing more is read until those before are answered; then all of it is, in order."""
     go, paths = asyncio.Event(), []
@@ -245,8 +267,8 @@ def test_somebody_who_sends_requests_ahead_waits():
         await settle()
         assert paths == ["/"]
         go.set()
-        for _ in range(20):
-            await settle()
+        while len(paths) < 81:  # noqa: ASYNC110 - likewise
+            await asyncio.sleep(0.001)
         assert not transport.paused
         assert paths == ["/", *[f"/{each}" for each in range(80)]]
 

@@ -44,7 +44,7 @@ _HEAD_START: Final = 1.0
 """Seconds to answer the first session before HTTP is prepared."""
 _SHOWN: Final = 10
 """How many names a message lists."""
-_SWITCH: Final = 0.001
+_SWITCH: Final = 0.0002
 """Seconds after which a computing thread yields, so that the event loop does not wait long."""
 _KEY: Final = 32
 """Random bytes of an owner's key."""

@@ -32,6 +32,9 @@ from trails.model.actors import Actor
 from trails.model.scope_keys import ACTOR, LISTENER
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
+_AHEAD: Final = 0.001
+"""Seconds between two requests that a client sent without waiting for the first answer: one
+connection does not keep the event loop busy, which threads with writes wait for."""
 _UNCOUNTED: Final = 4 << 10
 """Bytes of a request that are too few to count."""
 _FULL: Final = (
@@ -273,8 +276,14 @@ class BoundedProtocol(asyncio.Protocol):
         self.flow.resume_reading()
         if self._stage is _PATIENCE:
             self._wait(_NOTHING, self._limits.idle)
-            self._read()
+            if self._parser.backlog:
+                self.loop.call_later(_AHEAD, self._read_ahead)
         self._count_held()
+
+    def _read_ahead(self) -> None:
+        """Read the next of the requests that were sent ahead, after others had their turn."""
+        if self._stage is _NOTHING and not self.transport.is_closing():
+            self._read()
 
     # --- its end
 
