@@ -32,9 +32,11 @@ from trails.model.actors import Actor
 from trails.model.scope_keys import ACTOR, LISTENER
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
-_AHEAD: Final = 0.001
-"""Seconds between two requests that a client sent without waiting for the first answer: one
-connection does not keep the event loop busy, which threads with writes wait for."""
+_AHEAD: Final = 8
+"""Requests sent without waiting for answers after which a connection pauses, so that it does not
+keep the event loop busy, for which threads that write would wait."""
+_PAUSE: Final = 0.008
+"""Seconds of such a pause."""
 _UNCOUNTED: Final = 4 << 10
 """Bytes of a request that are too few to count."""
 _FULL: Final = (
@@ -87,6 +89,8 @@ class BoundedProtocol(asyncio.Protocol):
         self._app = app
         self._arrivals = arrivals
         self._held = 0
+        self._ahead = 0
+        """Requests answered since the last pause while others were waiting behind them."""
         """Bytes that are counted there."""
         self.server_state = state
         self._clock = clock
@@ -276,8 +280,12 @@ class BoundedProtocol(asyncio.Protocol):
         self.flow.resume_reading()
         if self._stage is _PATIENCE:
             self._wait(_NOTHING, self._limits.idle)
-            if self._parser.backlog:
-                self.loop.call_later(_AHEAD, self._read_ahead)
+            self._ahead = self._ahead + 1 if self._parser.backlog else 0
+            if self._ahead < _AHEAD:
+                self._read()
+            else:
+                self._ahead = 0
+                self.loop.call_later(_PAUSE, self._read_ahead)
         self._count_held()
 
     def _read_ahead(self) -> None:
