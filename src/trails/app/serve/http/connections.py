@@ -89,9 +89,9 @@ class BoundedProtocol(asyncio.Protocol):
         self._app = app
         self._arrivals = arrivals
         self._held = 0
+        """Bytes that are counted there."""
         self._ahead = 0
         """Requests answered since the last pause while others were waiting behind them."""
-        """Bytes that are counted there."""
         self.server_state = state
         self._clock = clock
         self._limits = limits
