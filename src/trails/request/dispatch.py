@@ -22,14 +22,12 @@ from trails.engine.session.context import GraphContext, recording
 from trails.engine.session.costs import describe_cost
 from trails.engine.session.results import conformer, plain
 from trails.engine.session.service import GraphService
-from trails.engine.visibility.access import OPEN
 from trails.errors import FieldError, LimitError, NotFoundError, StorageError, ValidationError
 from trails.model.capabilities import Capability
 from trails.model.results import Failure, Outcome, Success
-from trails.request.entries import Request, activity_kind
+from trails.request.entries import OPEN_GATE, Request, activity_kind
 from trails.request.failures import failure_of, invalid, near_name
 from trails.request.repair import mend
-from trails.request.rights import OPEN_GATE
 from trails.request.threads import Threads
 
 T = TypeVar("T")
@@ -109,7 +107,7 @@ class Dispatch:
         permits: Permits | None = None
         if controls.fields:
             # Where a call can name no branch, its own work asks what it may do.
-            permits = None if rights is None else rights.passer(entry.gate)
+            permits = rights.permits(entry.gate)
             arguments = request.arguments
             given = arguments.get("branch"), arguments.get("snapshot")
             if given != (None, None):
@@ -120,7 +118,7 @@ class Dispatch:
             snapshot,
             registry=request.registry,
             call=call,
-            access=rights or OPEN,
+            access=rights,
             permits=permits,
         )
         if snapshot is not None and entry.gate.whole and not ctx.visibility.reads_all:

@@ -286,7 +286,9 @@ class Versions:
 
     def _visible_history(self, refs: RefResolver) -> VisibleHistory | None:
         """The history as the actor sees it; None if it sees everything."""
-        return None if self._access is OPEN else VisibleHistory(self._graph, self._access, refs)
+        return (
+            None if self._access.unrestricted else VisibleHistory(self._graph, self._access, refs)
+        )
 
     def create_branch(self, name: str, source: str = MAIN) -> BranchInfo:
         """Create a branch at another branch or at any commit."""

@@ -352,7 +352,7 @@ def _branches_of(graph: Graph, refs: RefResolver, checkout: Checkout) -> tuple[s
 
 def _into(access: Access, source: str) -> Permits | None:
     """The branches that an actor may merge into; ``source`` is empty for a commit."""
-    if access is OPEN:
+    if access.unrestricted:
         return None
     return lambda branch: (
         access.may("Read", branch)

@@ -95,7 +95,7 @@ class GraphService:
             else:
                 commit = refs.commit(snapshot)
                 checkout = snapshot_checkout(graph, commit)
-                branches = () if access is OPEN else tuple(refs.branches_of(commit))
+                branches = () if access.unrestricted else tuple(refs.branches_of(commit))
         return GraphContext(
             graph,
             registry or self.registry,

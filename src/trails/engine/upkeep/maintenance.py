@@ -16,7 +16,6 @@ import msgspec
 from trails.engine.graph.checkouts import SNAPSHOT
 from trails.engine.graph.graph import MAIN, Graph
 from trails.engine.session.context import GraphContext
-from trails.engine.visibility.access import OPEN
 from trails.engine.visibility.refs import RefResolver, make_room, reader
 from trails.log.storage import files_below
 from trails.model.names import branch_folder
@@ -152,7 +151,7 @@ def measure(graph: Graph, ctx: GraphContext) -> Statistics:
     """Count what is visible."""
     branches = RefResolver(graph, reader(ctx.access)).branches()
     # Independent of hidden branches, so that their existence is not revealed.
-    whole = ctx.visibility.reads_all and (ctx.access is OPEN or ctx.access.may("Admin", MAIN))
+    whole = ctx.visibility.reads_all and ctx.access.may("Admin", MAIN)
     by_type = ctx.kg.counts()
     topmost = [each.name for each in ctx.kg.schema.types if each.extends is None]
     return Statistics(

@@ -27,7 +27,7 @@ from trails.engine.graph.checkouts import (
     unknown_reference,
 )
 from trails.engine.graph.graph import MAIN, Graph
-from trails.engine.visibility.access import OPEN, Access
+from trails.engine.visibility.access import Access
 from trails.errors import ForbiddenError, NotFoundError
 from trails.model.capabilities import Action
 from trails.model.history import Commit, Head, Position
@@ -48,7 +48,7 @@ def reader(access: Access) -> Permits | None:
 
 def permitting(access: Access, action: Action) -> Permits | None:
     """The branches on which an actor may perform an action; None means all."""
-    return None if access is OPEN else lambda branch: access.may(action, branch)
+    return None if access.unrestricted else lambda branch: access.may(action, branch)
 
 
 def usable(access: Access, permits: Permits) -> Permits:
@@ -288,7 +288,7 @@ def make_room(graph: Graph, most: int, most_rows: int, *, dry_run: bool = False)
 
 def forkable(graph: Graph, access: Access, name: str) -> RefResolver:
     """The refs from which an actor may fork a branch of this name, if it may use the name."""
-    if access is OPEN:
+    if access.unrestricted:
         return RefResolver(graph)
 
     def permits(branch: str) -> bool:
