@@ -31,12 +31,20 @@ from trails.projections.tools import (
 from trails.registry.registry import Registry
 from trails.request.admission import KernelOptions
 from trails.request.answers import ANSWER, CHANGED, shape_object, shape_of
-from trails.request.authorize import Authorizer, refuse_scope, see
+from trails.request.authorize import Authorizer, refuse_scope
 from trails.request.builtins import BUILTINS, BY_NAME
 from trails.request.builtins.declare import Builtin, OwnShapes, ToolContext
 from trails.request.builtins.queries import exposed, run_stored
-from trails.request.entries import Entry, activity_kind
-from trails.request.rights import ActorAccess, Gate, of_capability, of_graph, of_queries, of_query
+from trails.request.entries import (
+    Entry,
+    Gate,
+    Rights,
+    activity_kind,
+    of_capability,
+    of_graph,
+    of_queries,
+    of_query,
+)
 
 _LISTS: Final = 1024
 """Lists that are remembered, one an actor."""
@@ -79,11 +87,11 @@ class Catalog:
     def tools(self, actor: Actor) -> ToolList:
         """The tools that an actor may use, in name order."""
         rights = self._authority.rights(actor)
-        key, version = (actor.scopes, 0) if rights is None else (rights, rights.arrangement)
-        return self._lists.get(key, version, lambda: self._list(actor, rights))
+        key = rights, actor.scopes
+        return self._lists.get(key, rights.arrangement, lambda: self._list(actor, rights))
 
-    def _list(self, actor: Actor, rights: ActorAccess | None) -> ToolList:
-        every = (see(rights, entry, self.registry) for entry in self.entries.values())
+    def _list(self, actor: Actor, rights: Rights) -> ToolList:
+        every = (rights.see(entry, self.registry) for entry in self.entries.values())
         shown = [
             entry
             for entry in every

@@ -31,8 +31,7 @@ from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import READER, Builtin, ToolContext, field
 from trails.request.builtins.writes import GRAPH_LOAD, load_file
 from trails.request.catalog import builtin_entry, builtin_gate
-from trails.request.entries import Entry
-from trails.request.rights import of_queries
+from trails.request.entries import Entry, of_queries
 from trails.request.threads import Threads
 
 _BLOCK: Final = 1 << 20

@@ -26,6 +26,7 @@ from trails.projections.json_schema import TypeLookup
 from trails.projections.tools import BRANCH, SNAPSHOT, project_query_input
 from trails.registry.registry import Registry
 from trails.request.answers import ANSWER, CHANGED, plain_rows, show_answer, show_change
+from trails.request.authorize import check_here, rights_of
 from trails.request.builtins.declare import (
     BOOLEAN,
     READER,
@@ -39,9 +40,8 @@ from trails.request.builtins.declare import (
     said,
     shown,
 )
-from trails.request.entries import activity_kind
+from trails.request.entries import activity_kind, of_query
 from trails.request.failures import near_name
-from trails.request.rights import check_here, of_query, rights_of
 
 
 def _query(
@@ -135,9 +135,9 @@ def exposed(registry: Registry) -> Mapping[str, StoredQuery]:
 
 def _admitted(ctx: GraphContext, known: Mapping[str, StoredQuery]) -> Mapping[str, StoredQuery]:
     """Those of some queries that exist for the caller."""
-    rights = rights_of(ctx)
-    if rights is None:
+    if ctx.access.unrestricted:
         return known
+    rights = rights_of(ctx)
     return {name: query for name, query in known.items() if rights.passes(of_query(query))}
 
 
