@@ -61,7 +61,7 @@ def test_branches_share_what_comes_of_their_schema():
     """The same types, the same reader, on every branch and in every load."""
     with App(Note) as app:
         app.versions().create_branch("b")
-        lines = [app.graph().line(name) for name in ("main", "b")]
+        lines = [app.graph().checkout(name) for name in ("main", "b")]
         assert lines[0].nodes.docs is lines[1].nodes.docs is docs_of(lines[0].schema)
         names = app.graph().names
         assert fast_lines(lines[0].schema, names) is fast_lines(lines[1].schema, names)

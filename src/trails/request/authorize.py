@@ -51,7 +51,7 @@ class Branches:
 
     def look(self) -> tuple[int, frozenset[str]]:
         """The branches that there are now; the number changes also with the types of one."""
-        arrangement, seen = self._graph.log.arrangement, self._seen
+        arrangement, seen = self._graph.log.branches_version, self._seen
         if seen[0] != arrangement:
             seen = self._seen = arrangement, frozenset({MAIN, *self._graph.log.branches()})
         return seen

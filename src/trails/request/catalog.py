@@ -21,7 +21,6 @@ from trails.model.capabilities import Capability, StoredQuery, Tool, ToolList
 from trails.model.iris import digest_of
 from trails.model.names import portable_name
 from trails.model.types import PredicateDescriptor
-from trails.projections.json_schema import project_fields
 from trails.projections.tools import (
     controls_of,
     project_capability,
@@ -187,7 +186,7 @@ def builtin_entry(builtin: Builtin, tool: ToolContext, gate: Gate) -> Entry:
             name=builtin.name,
             title=builtin.title,
             description=builtin.description,
-            input_schema=project_fields((*builtin.fields, *builtin.controls), shapes),
+            input_schema=builtin.input_schema(),
             output_schema=builtin.output,
             hints=builtin.hints,
             action=builtin.action,

@@ -97,7 +97,7 @@ class Dispatch:
         arguments = request.arguments
         branch = arguments.get("branch")
         return arguments.get("snapshot") is None and (
-            branch is None or (isinstance(branch, str) and self._service.graph.has_line(branch))
+            branch is None or (isinstance(branch, str) and self._service.graph.has_checkout(branch))
         )
 
     def _open(self, request: Request) -> GraphContext:
@@ -158,7 +158,7 @@ class Dispatch:
     def _end(self, request: Request, outcome: str, detail: str) -> None:
         """Leave an activity; of what needs no right at all, one for many."""
         if request.entry.gate == OPEN_GATE and not request.call.committed:
-            self._activities.refuse(request.call, outcome, detail, told=outcome)
+            self._activities.refuse(request.call, outcome, detail, answered=outcome)
         else:
             self._activities.end(request.call, outcome, detail)
 

@@ -183,12 +183,14 @@ class Kernel:
     async def _masked(self, actor: Actor, name: str) -> Failure:
         """The answer to what a policy denies: that it is unknown. The activity has the truth."""
         call, unknown = _unknown_call(actor, name), unknown_tool(name)
-        self._service.graph.activities.refuse(call, MASKED, "denied by policy", told=unknown.code)
+        self._service.graph.activities.refuse(
+            call, MASKED, "denied by policy", answered=unknown.code
+        )
         return unknown
 
     def _refused(self, call: CallRecord, failure: Failure) -> Failure:
         code = failure.code
-        self._service.graph.activities.refuse(call, code, failure.message, told=code)
+        self._service.graph.activities.refuse(call, code, failure.message, answered=code)
         return failure
 
     # --- resources -------------------------------------------------------------------

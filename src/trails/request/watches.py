@@ -60,12 +60,12 @@ class PendingChanges:
 
     def add(self, change: BranchChange) -> None:
         """Put another change to it."""
-        if change.turn is not None:
-            self.turns.add(change.turn)
-        if change.traces is None:
+        if change.schema_change is not None:
+            self.turns.add(change.schema_change)
+        if change.index is None:
             self._vague = True
         else:
-            self.traces.update(change.traces)
+            self.traces.update(change.index)
         if change.types is None:
             self.everything = True
             return

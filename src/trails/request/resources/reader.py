@@ -163,7 +163,7 @@ class Reader:
         activities = self._service.graph.activities
         with suppress(StorageError):  # then reading goes on, as long as there is something to read
             if isinstance(found, Failure) and found.kind in _REFUSED:
-                activities.refuse(call, found.code, shown, told=found.code, about=shown)
+                activities.refuse(call, found.code, shown, answered=found.code, about=shown)
             elif isinstance(found, Failure):
                 activities.end(call, found.code, shown)
             else:
@@ -247,7 +247,7 @@ def _is_open(graph: Graph, place: ReadPoint) -> bool:
     if place is HERE:
         return True
     name = place.branch if place.commit is None else SNAPSHOT + place.commit
-    return graph.has_line(name or MAIN)
+    return graph.has_checkout(name or MAIN)
 
 
 def _check_type(schema: Schema, name: str) -> None:
