@@ -153,7 +153,7 @@ def test_whoever_shows_no_credential_leaves_nothing(workshop, caplog):
     assert app.graph().activities.newest(10) == []
     assert (len(stored(app)), size_of(app)) == (known, before)
     assert not [each for each in caplog.records if each.name.startswith("trails")]
-    assert interface.entrance.authenticator._recent == {}
+    assert interface.listener.callers._recent == {}
 
 
 def test_whoever_looks_does_not_make_the_log_longer(workshop):
