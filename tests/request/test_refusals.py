@@ -12,10 +12,10 @@ from tests.worlds.surfaces import MODERN, ask_app, headers_of, message_of
 
 from trails import App
 from trails.app.access import access_of
-from trails.app.health import examine_served
 from trails.app.kernels import kernel_of
 from trails.app.serve.http.front import HttpInterface
 from trails.app.serve.http.hosts import HostPolicy
+from trails.app.upkeep import examine_served
 from trails.engine.graph import activities as refusals
 from trails.engine.graph.activities import (
     NAMES,
@@ -152,7 +152,7 @@ def test_whoever_shows_no_credential_leaves_nothing(workshop, caplog):
     assert app.graph().activities.newest(10) == []
     assert (len(stored(app)), size_of(app)) == (known, before)
     assert not [each for each in caplog.records if each.name.startswith("trails")]
-    assert interface.entrance.authenticator._recent == {}
+    assert interface.listener.callers._recent == {}
 
 
 def test_whoever_looks_does_not_make_the_log_longer(workshop):

@@ -26,7 +26,7 @@ from trails.engine.sparql.reach import reach_of, touches_hidden
 from trails.engine.visibility.access import Unrestricted
 from trails.engine.visibility.refs import RefResolver, reader
 from trails.model.actors import OPERATOR, Actor
-from trails.model.caches import LRUCache
+from trails.model.caches import BoundedCache, LRUCache
 from trails.model.capabilities import Action, Scope, StoredQuery, Tool
 from trails.model.decisions import ALLOW_ALL, SERVER, Judge, Resource
 from trails.model.results import Failure
@@ -332,7 +332,7 @@ class Authorizer:
         self._judge = judge
         self._branches = Branches(graph)
         self._full = FullAccess(self._branches)
-        self._known: tuple[Judge, dict[Actor, ActorAccess]] = judge.current, {}
+        self._known = judge.current, BoundedCache[Actor, ActorAccess](_ACTORS)
         """What the judge of now has decided about; replaced as a whole."""
 
     @property
@@ -359,8 +359,8 @@ class Authorizer:
         if judge is ALLOW_ALL or actor == OPERATOR:
             return self._full
         decider, known = self._known
-        if decider is not judge or len(known) > _ACTORS:
-            known = {}
+        if decider is not judge:
+            known = BoundedCache(_ACTORS)
             self._known = judge, known
         found = known.get(actor)
         if found is None:

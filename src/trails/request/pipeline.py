@@ -1,6 +1,6 @@
 """The path of a request: authenticate, resolve, authorize, admit, dispatch, shape.
 
-    authenticate  ``authenticate``: credential → Actor; before this, in the front or the stream
+    authenticate  ``authenticate``: credential → Actor or refusal, for each way in
     resolve       ``catalog`` or a URI: a name → an entry or an address
     authorize     ``authorize``: the policy (what it denies is unknown), then the scope
     admit         ``admission``: limits of the actor and of the graph
