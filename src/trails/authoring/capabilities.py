@@ -20,8 +20,7 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from trails.authoring.annotations import evaluate, read_value_type
-from trails.authoring.predicates import UNSET, Predicate, describe
+from trails.authoring.predicates import UNSET, Predicate, describe, evaluate, read_value_type
 from trails.errors import DeclarationError
 from trails.model.capabilities import (
     NO_EFFECTS,

@@ -269,7 +269,7 @@ _FIRST: Final = "main"
 """The most pairs of branches to ask about."""
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class BranchTest(msgspec.Struct, frozen=True):
     """What a name is compared with: texts, or a pattern."""
 
     texts: frozenset[str] = frozenset()
@@ -279,12 +279,12 @@ class Comparison(msgspec.Struct, frozen=True):
     scopes: bool = False
     """Whether the actor's scopes are among the texts."""
 
-    def for_actor(self, actor: Actor) -> Comparison:
+    def for_actor(self, actor: Actor) -> BranchTest:
         """Add the texts that depend on the actor."""
         if not self.name and not self.scopes:
             return self
         brought = {actor.name} if self.name else set()
-        return Comparison(self.texts | brought | (actor.scopes if self.scopes else frozenset()))
+        return BranchTest(self.texts | brought | (actor.scopes if self.scopes else frozenset()))
 
     def holds(self, name: str) -> bool:
         """Whether a name matches."""
@@ -300,8 +300,8 @@ class Comparison(msgspec.Struct, frozen=True):
 class Conditions(msgspec.Struct, frozen=True):
     """How policies use the two branches of a request."""
 
-    branch: frozenset[Comparison] = frozenset()
-    target: frozenset[Comparison] = frozenset()
+    branch: frozenset[BranchTest] = frozenset()
+    target: frozenset[BranchTest] = frozenset()
     same: bool = False
     """Whether the two branches are compared with each other."""
     opaque: bool = False
@@ -346,7 +346,7 @@ def _read(node: object) -> Conditions:
             return _tested(context_name(right), _texts(left))
         case pst.Like(base=base, pattern=pattern) if context_name(base):
             glob = tuple(each.value if isinstance(each, pst.Char) else None for each in pattern)
-            return _tested(context_name(base), Comparison(pattern=glob))
+            return _tested(context_name(base), BranchTest(pattern=glob))
         case pst.Var(name="context"):
             return OPAQUE
     return join_conditions(map(_read, children(node)))
@@ -363,33 +363,33 @@ def _compared(left: object, right: object) -> Conditions:
     return _read(left) | _read(right)
 
 
-def _tested(name: str | None, test: Comparison | None) -> Conditions:
+def _tested(name: str | None, test: BranchTest | None) -> Conditions:
     if test is None or name not in {"branch", "target"}:
         return OPAQUE
     tests = frozenset({test})
     return Conditions(branch=tests) if name == "branch" else Conditions(target=tests)
 
 
-def _text(node: object) -> Comparison | None:
+def _text(node: object) -> BranchTest | None:
     """Return a text that does not depend on the branches; None if it does."""
     match node:
         case pst.StringLit(value=text):
-            return Comparison(frozenset({text}))
+            return BranchTest(frozenset({text}))
         case pst.GetAttr(base=pst.Var(name="principal"), attr="name"):
-            return Comparison(name=True)
+            return BranchTest(name=True)
     return None
 
 
-def _texts(node: object) -> Comparison | None:
+def _texts(node: object) -> BranchTest | None:
     """Return a set of such texts."""
     match node:
         case pst.GetAttr(base=pst.Var(name="principal"), attr="scopes"):
-            return Comparison(scopes=True)
+            return BranchTest(scopes=True)
         case pst.Set(elements=elements):
             known = [each for each in map(_text, elements) if each is not None]
             if len(known) == len(elements):
                 texts = frozenset[str]().union(*(each.texts for each in known))
-                return Comparison(texts, name=any(each.name for each in known))
+                return BranchTest(texts, name=any(each.name for each in known))
     return None
 
 
@@ -436,14 +436,14 @@ def _forks(conditions: Conditions, branches: frozenset[str]) -> Sequence[Place] 
     return [(begin, target) for begin in begins for target in targets]
 
 
-def _kinds(tests: frozenset[Comparison], branches: frozenset[str]) -> list[str]:
+def _kinds(tests: frozenset[BranchTest], branches: frozenset[str]) -> list[str]:
     """Return one branch of each kind."""
     return [members[0] for members in _members(tests, branches).values()]
 
 
 @lru_cache(maxsize=32)
 def _members(
-    tests: frozenset[Comparison], branches: frozenset[str]
+    tests: frozenset[BranchTest], branches: frozenset[str]
 ) -> Mapping[tuple[bool, ...], list[str]]:
     """Group branches by the comparisons that they pass."""
     found: dict[tuple[bool, ...], list[str]] = {}
