@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from trails import App, Node, node_type, predicate
 from trails.engine.transfer.ndjson import fast_lines
-from trails.model.caches import LRUCache
+from trails.model.caches import BoundedCache, LRUCache
 from trails.views.nodes.rows import docs_of
 
 
@@ -41,6 +41,15 @@ def test_threads_get_the_same():
     assert len(set(map(id, found))) == 1
 
 
+def test_a_full_one_starts_again():
+    """A new key drops the others; a key that is there already does not."""
+    kept = BoundedCache(2)
+    kept["a"], kept["b"], kept["a"] = 1, 2, 3
+    assert kept == {"a": 3, "b": 2}
+    kept["c"] = 4
+    assert kept == {"c": 4}
+
+
 @node_type
 class Note(Node):
     """Something written down."""
@@ -52,7 +61,7 @@ def test_branches_share_what_comes_of_their_schema():
     """The same types, the same reader, on every branch and in every load."""
     with App(Note) as app:
         app.versions().create_branch("b")
-        lines = [app.graph().line(name) for name in ("main", "b")]
+        lines = [app.graph().checkout(name) for name in ("main", "b")]
         assert lines[0].nodes.docs is lines[1].nodes.docs is docs_of(lines[0].schema)
         names = app.graph().names
         assert fast_lines(lines[0].schema, names) is fast_lines(lines[1].schema, names)

@@ -11,8 +11,7 @@ from trails import App, Node, node_type, predicate
 from trails.model.names import portable_name
 from trails.model.results import Failure, FailureKind
 from trails.projections.resources import project_resources
-from trails.request.builtins import BUILTINS
-from trails.request.builtins.queries import BY_NAME
+from trails.request.builtins import BUILTINS, BY_NAME
 from trails.surfaces.mcp.failures import ErrorResult, map_failure
 from trails.surfaces.mcp.wire import MODERN
 from trails.surfaces.rest.replies import BY_CODE, BY_KIND, status_of

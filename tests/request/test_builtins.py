@@ -7,8 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from trails.model.actors import LOCAL
-from trails.request.builtins import BUILTINS
-from trails.request.builtins.queries import BY_NAME
+from trails.request.builtins import BUILTINS, BY_NAME
 
 READERS = {
     "branch_list",

@@ -29,8 +29,7 @@ from trails.model.types import PredicateDescriptor, ValueType
 from trails.projections.tools import project_capability
 from trails.registry.cell import collect
 from trails.registry.registry import Registry
-from trails.request.builtins import BUILTINS
-from trails.request.builtins.queries import BY_NAME
+from trails.request.builtins import BUILTINS, BY_NAME
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mcp"
 UPDATE = os.environ.get("TRAILS_UPDATE_MCP_SNAPSHOTS") == "1"

@@ -153,7 +153,7 @@ def test_whoever_shows_no_credential_leaves_nothing(workshop, caplog):
     assert app.graph().activities.newest(10) == []
     assert (len(stored(app)), size_of(app)) == (known, before)
     assert not [each for each in caplog.records if each.name.startswith("trails")]
-    assert interface.entrance.authenticator._recent == {}
+    assert interface.listener.callers._recent == {}
 
 
 def test_whoever_looks_does_not_make_the_log_longer(workshop):
@@ -229,7 +229,7 @@ def test_what_is_summed_up_is_written_by_itself(workshop, monkeypatch):
     activities = app.graph().activities
 
     def refuse():
-        activities.refuse(CallRecord("ann", "nope", "runtime"), "unknown", "x", told="unknown")
+        activities.refuse(CallRecord("ann", "nope", "runtime"), "unknown", "x", answered="unknown")
 
     for _ in range(5):
         refuse()
@@ -260,13 +260,17 @@ def test_a_full_disk_loses_no_count(tmp_path, monkeypatch):
     with App.open(folder) as app:
         log, activities = app.graph().log, Activities(app.graph().log)
         for _ in range(10):
-            activities.refuse(CallRecord("ann", "nope", "runtime"), "unknown", "x", told="unknown")
+            activities.refuse(
+                CallRecord("ann", "nope", "runtime"), "unknown", "x", answered="unknown"
+            )
         with monkeypatch.context() as patch:
             patch.setattr(log, "insert_activities", _refuse_to_write)
             with pytest.raises(StorageError):
                 activities.read()
         for _ in range(10):
-            activities.refuse(CallRecord("ann", "nope", "runtime"), "unknown", "x", told="unknown")
+            activities.refuse(
+                CallRecord("ann", "nope", "runtime"), "unknown", "x", answered="unknown"
+            )
         found = [each for _, each in activities.read()]
         activities.close()
     assert sorted(each.calls for each in found) == [1, 9, 10]

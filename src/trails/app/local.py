@@ -263,7 +263,7 @@ def _find_caller(folder: Path, settings: Settings) -> _Caller:
     if token is None:
         return _Caller(OPERATOR, unguarded)
     gate = access_of(folder, settings, os.environ)
-    found = asyncio.run(gate.authenticator.presented(token, OPERATOR.scopes))
+    found = asyncio.run(gate.authenticator.authenticate(token, OPERATOR.scopes))
     if isinstance(found, Failure):
         raise error_of(found)
     return _Caller(found, gate.configured)

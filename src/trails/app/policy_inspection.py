@@ -42,9 +42,10 @@ from trails.policies.explain import Question, advise, explain
 from trails.policies.judge import CedarJudge
 from trails.policies.vocabulary import SERVER, SERVER_ACTIONS, find_resource
 from trails.registry.registry import Declared, Registry
+from trails.request.authorize import ActorAccess, Branches
 from trails.request.builtins import BUILTINS
 from trails.request.catalog import builtin_gate
-from trails.request.rights import ActorAccess, Branches, Gate, of_capability, of_query
+from trails.request.entries import Gate, of_capability, of_query
 
 
 class GatedTool(msgspec.Struct, frozen=True):

@@ -39,6 +39,7 @@ from trails.log.storage import (
     NEW_LOG,
     SEGMENTS,
     SHRINKABLE,
+    bytes_of,
     connect,
     connect_read_only,
     create_private,
@@ -47,7 +48,7 @@ from trails.log.storage import (
     storage_errors,
     zstd,
 )
-from trails.log.tail import Tail
+from trails.log.tail import TAIL_FILE, Tail
 from trails.model.history import GENESIS, LOG_FORMAT, Activity, ActivityArchive, Commit, Head, Move
 from trails.model.iris import canonical
 from trails.model.types import Schema
@@ -211,7 +212,7 @@ class SqliteLog:
             self._db.close()
             raise
         self._heads = self._read_heads()
-        self._arrangement = 0
+        self._branches_version = 0
         self._last: Commit | None = None
         self._newest: int | None = None
         """The place of the newest commit; None when it has to be asked for."""
@@ -302,13 +303,13 @@ class SqliteLog:
         return dict(self._heads)
 
     @property
-    def arrangement(self) -> int:
+    def branches_version(self) -> int:
         """Changes when branches come, go, or get other types."""
-        return self._arrangement
+        return self._branches_version
 
     def _renew_heads(self) -> None:
         self._heads = self._read_heads()
-        self._arrangement += 1
+        self._branches_version += 1
 
     def commit(self, identifier: str) -> Commit | None:
         """A commit by id."""
@@ -568,6 +569,13 @@ class SqliteLog:
             list(check_archives(self._archives_folder, self.archives())) if self._archives else []
         )
 
+    def size(self) -> int:
+        """How many bytes of disk the log takes, with its tail and the archives."""
+        if self._folder is None:
+            return 0
+        patterns = f"{LOG_FILE}*", SEGMENTS, f"{TAIL_FILE}*", ARCHIVES_FOLDER
+        return bytes_of(path for each in patterns for path in self._folder.glob(each))
+
     def give_back_space(self) -> None:
         """Give what the file does not use back to the file system."""
         if self._folder is not None:
@@ -630,7 +638,7 @@ class SqliteLog:
             self._newest = commit.seq  # here, because an interrupt can follow the COMMIT
         self._heads[commit.branch] = Head(commit.id, commit.seq, commit.schema)
         if head is None or head.schema != commit.schema:
-            self._arrangement += 1
+            self._branches_version += 1
         self._last = commit
         if self._tail is not None:
             self._fill_tail(self._tail, commit.seq)

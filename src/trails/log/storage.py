@@ -12,7 +12,7 @@ import os
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -155,6 +155,19 @@ def files_below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
             except FileNotFoundError:
                 continue
             yield path, facts
+
+
+def bytes_of(paths: Iterable[Path]) -> int:
+    """The bytes of files and of all files below folders; hard links count once."""
+    sizes: dict[int, int] = {}
+    for path in paths:
+        for _, facts in files_below(path):
+            sizes[facts.st_ino] = facts.st_size
+        if path.is_file():
+            with suppress(FileNotFoundError):
+                facts = path.stat()
+                sizes[facts.st_ino] = facts.st_size
+    return sum(sizes.values())
 
 
 def storage_errors(

@@ -4,27 +4,284 @@ A kernel asks its Authorizer about everything that has a gate: tools, records, r
 queries. The policy comes first, and what it denies is answered as unknown; then the scope of the
 credential, whose refusal names the missing scope. A tool is shown without the types and fields
 that its caller can't see.
+
+The rights of an actor are an ``ActorAccess``, the only place where an actor meets a policy, or
+``FullAccess`` where nothing is denied. The engine uses both as its ``Access``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
 
-from trails.engine.graph.graph import Graph
+from trails.engine.graph.ancestry import Permits
+from trails.engine.graph.checkouts import unknown_commit
+from trails.engine.graph.graph import MAIN, Graph
 from trails.engine.session.arguments import checks_of
-from trails.engine.visibility.access import OPEN, Access
+from trails.engine.session.context import GraphContext
+from trails.engine.sparql.reach import reach_of, touches_hidden
+from trails.engine.visibility.access import Unrestricted
+from trails.engine.visibility.refs import RefResolver, reader
 from trails.model.actors import OPERATOR, Actor
-from trails.model.capabilities import Scope, StoredQuery, Tool
-from trails.model.decisions import ALLOW_ALL, SERVER, Judge
+from trails.model.caches import BoundedCache, LRUCache
+from trails.model.capabilities import Action, Scope, StoredQuery, Tool
+from trails.model.decisions import ALLOW_ALL, SERVER, Judge, Resource
 from trails.model.results import Failure
+from trails.model.types import Schema
+from trails.model.visibility import Visibility
 from trails.projections.tools import project_capability, project_query, with_params
-from trails.registry.registry import Declared, Registry
-from trails.request.entries import Entry
-from trails.request.rights import ActorAccess, Branches
+from trails.registry.registry import Declared, Registry, visible_declarations
+from trails.request.entries import OPEN_GATE, Entry, Gate, Need, Rights, of_graph
+
+_VISIBILITIES: Final = 256
+"""Visibilities that are cached for an actor: of branches, and of schemas of the past."""
+
+
+class Branches:
+    """The names of a graph's branches, with a number that changes when they do."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.spelled = graph.names
+        """How IRIs are spelled."""
+        self._seen: tuple[int, frozenset[str]] = (-1, frozenset())
+
+    def look(self) -> tuple[int, frozenset[str]]:
+        """The branches that there are now; the number changes also with the types of one."""
+        arrangement, seen = self._graph.log.branches_version, self._seen
+        if seen[0] != arrangement:
+            seen = self._seen = arrangement, frozenset({MAIN, *self._graph.log.branches()})
+        return seen
+
+    def schema_of(self, branch: str) -> Schema | None:
+        """The types of a branch, without opening it; None where there is no such branch."""
+        head = self._graph.log_head(MAIN) if branch == MAIN else self._graph.log.head(branch)
+        return None if head is None else self._graph.compiled(head.schema).schema
+
+
+class FullAccess(Unrestricted):
+    """The rights of an actor to whom nothing is denied."""
+
+    arrangement = 0
+
+    def __init__(self, branches: Branches) -> None:
+        self._branches = branches
+
+    def passes(self, gate: Gate) -> bool:
+        """Pass every gate."""
+        del gate
+        return True
+
+    def permits(self, gate: Gate) -> Permits | None:
+        """All branches."""
+        del gate
+        return None
+
+    def see(self, entry: Entry, registry: Registry) -> Entry:
+        """The whole entry."""
+        del registry
+        return entry
+
+    def gate(self, *actions: Action) -> Gate:
+        """No gate is closed."""
+        del actions
+        return OPEN_GATE
+
+    def declared(self, registry: Registry) -> Registry:
+        """All declarations."""
+        return registry
+
+    def schema(self, branch: str) -> Schema:
+        """All types of a branch."""
+        return self._branches.schema_of(branch) or Schema()
+
+
+class ActorAccess:
+    """The rights of one actor, as long as the judge's version is the same."""
+
+    unrestricted = False
+
+    def __init__(self, judge: Judge, actor: Actor, graph: str, branches: Branches) -> None:
+        self.actor = actor
+        self._judge = judge
+        self._resource = Resource("Graph", graph)
+        self._branches = branches
+        self._gates: tuple[int, dict[Gate, bool]] = (-1, {})
+        """Replaced as a whole when the branches change."""
+        self._declared: tuple[Registry, int, Registry | Declared] | None = None
+        self._seen: LRUCache[tuple[str, frozenset[str]], Visibility] = LRUCache(_VISIBILITIES)
+        self._last: tuple[tuple[str, frozenset[str]], Visibility] | None = None
+
+    # --- the engine's questions ----------------------------------------------------------
+
+    def may(self, action: Action, branch: str, target: str = "") -> bool:
+        """Whether an action on the graph is allowed on a branch."""
+        return self._judge.allows(self.actor, action, self._resource, branch, target)
+
+    def visibility(self, schema: Schema, branches: Iterable[str]) -> Visibility:
+        """What is seen of some types on a branch; of a snapshot, on any branch that has it."""
+        where = frozenset(branches)
+        key = schema.digest, where
+        found = self._last
+        if found is None or found[0] != key:
+            sight = self._seen.get(key, lambda: self._look(schema, where))
+            self._last = found = key, sight
+        return found[1]
+
+    def _look(self, schema: Schema, where: frozenset[str]) -> Visibility:
+        hidden: set[str] = set()
+        fixed: set[str] = set()
+        fields: dict[str, frozenset[str]] = {}
+        for each in schema.types:
+            resource = Resource("Type", each.name)
+            if not self._allows("Read", resource, where):
+                hidden.add(each.name)
+                continue
+            if not self._allows("Change", resource, where):
+                fixed.add(each.name)
+            gone = [
+                field.name
+                for field in each.fields
+                if not self._allows("Read", _field(each.name, field.name), where)
+            ]
+            if gone:
+                fields[each.name] = frozenset(gone)
+        return Visibility(frozenset(hidden), fields, frozenset(fixed))
+
+    def _allows(self, action: Action, resource: Resource, branches: Collection[str]) -> bool:
+        return self._judge.allows_somewhere(self.actor, action, resource, branches)
+
+    # --- the questions of lists and calls --------------------------------------------------
+
+    def passes(self, gate: Gate) -> bool:
+        """Whether some branch would let the actor through a gate."""
+        (number, names), (known_number, known) = self._branches.look(), self._gates
+        if number != known_number:
+            known = {}
+            self._gates = number, known
+        found = known.get(gate)
+        if found is None:
+            found = known[gate] = self._passes(gate, names)
+        return found
+
+    def see(self, entry: Entry, registry: Registry) -> Entry | None:
+        """An entry as the actor sees it; None if no branch would let the actor through its gate.
+
+        The one decision of lists and calls.
+        """
+        return (
+            see_entry(entry, registry, self.declared(registry)) if self.passes(entry.gate) else None
+        )
+
+    @property
+    def arrangement(self) -> int:
+        """All that lists depend on beside the actor and the registry."""
+        return self._branches.look()[0]
+
+    def _passes(self, gate: Gate, branches: frozenset[str]) -> bool:
+        if gate.branch is not None:
+            return self._passes_on(gate, gate.branch)
+        if gate.invokes:
+            branches = self._usable(branches)
+        if not all(self._somewhere(each, branches) for each in gate.needs):
+            return False
+        if gate.among is not None and not any(
+            self._somewhere(each, branches) for each in gate.among
+        ):
+            return False
+        everywhere = not gate.whole and not gate.text
+        return everywhere or any(self._passes_on(gate, each) for each in self._differing(branches))
+
+    def _usable(self, branches: frozenset[str]) -> frozenset[str]:
+        """Those that exist for the actor, beside main: a list must not reveal the others."""
+        alike = self._judge.alike(self.actor, branches)
+        exists = {
+            each: self.may("Read", each) or self.may("Change", each)
+            for each in dict.fromkeys(alike.values())
+        }
+        return frozenset({MAIN, *(each for each in branches if exists[alike[each]])})
+
+    def _differing(self, branches: frozenset[str]) -> Collection[str]:
+        """One branch of each kind that policies distinguish, with each set of types."""
+        alike = self._judge.alike(self.actor, branches)
+        found: dict[tuple[str, str], str] = {}
+        # Representatives first: most decisions about them are cached already.
+        for branch in (*dict.fromkeys(alike.values()), *branches):
+            schema = self._branches.schema_of(branch)
+            if schema is not None:
+                found.setdefault((alike[branch], schema.digest), branch)
+        return found.values()
+
+    def _somewhere(self, need: Need, branches: frozenset[str]) -> bool:
+        return self._judge.allows_somewhere(self.actor, need.action, need.resource, branches)
+
+    def permits(self, gate: Gate) -> Permits:
+        """The branches on which the actor may pass a gate."""
+        return lambda branch: self._passes_on(gate, branch)
+
+    def _passes_on(self, gate: Gate, branch: str) -> bool:
+        needs = gate.needs
+        if len(needs) == 1 and gate.among is None and not gate.whole and not gate.text:
+            return self.allows(needs[0], branch)
+        allowed = all(self.allows(each, branch) for each in gate.needs)
+        if allowed and gate.among is not None:
+            allowed = any(self.allows(each, branch) for each in gate.among)
+        if not allowed or not (gate.whole or gate.text):
+            return allowed
+        return self._sees_all(branch) or (not gate.whole and self._covers(gate, branch))
+
+    def _covers(self, gate: Gate, branch: str) -> bool:
+        """Whether a query touches nothing that is hidden, or would be refused as a whole."""
+        schema = self._branches.schema_of(branch)
+        if schema is None or not self.may("Read", branch):
+            return True
+        sight = self.visibility(schema, (branch,))
+        left = sight.restrict(schema).by_name
+        if any(each in schema.by_name and each not in left for each in gate.takes):
+            return False
+        query = StoredQuery("", "", gate.text)
+        return not touches_hidden(reach_of(query, schema, self._branches.spelled), sight, schema)
+
+    def _sees_all(self, branch: str) -> bool:
+        """Whether nothing on a branch is hidden."""
+        schema = self._branches.schema_of(branch)
+        return schema is not None and self.visibility(schema, (branch,)).reads_all
+
+    def declared(self, registry: Registry) -> Registry | Declared:
+        """What the actor sees of the declarations: of what is seen on any branch.
+
+        An actor that may read nothing is refused when it reads; what it may invoke is shown whole.
+        """
+        (number, names), known = self._branches.look(), self._declared
+        if known is None or known[:2] != (registry, number):
+            known = self._declared = registry, number, self._see_declared(registry, names)
+        return known[2]
+
+    def _see_declared(self, registry: Registry, branches: frozenset[str]) -> Registry | Declared:
+        if not self.passes(self.gate("Read")):
+            return registry
+        # Looked up once an arrangement of branches, so it is not remembered by all their names.
+        sight = self._look(registry.schema, branches)
+        return registry if sight.reads_all else visible_declarations(registry, sight)
+
+    def gate(self, *actions: Action) -> Gate:
+        """The gate of some actions on the graph."""
+        return of_graph(self._resource.id, actions)
+
+    def schema(self, branch: str) -> Schema:
+        """The types that the actor sees on a branch; none on one that it may not read."""
+        found = self._branches.schema_of(branch)
+        if found is None or not self.may("Read", branch):
+            return Schema()
+        return self.visibility(found, (branch,)).restrict(found)
+
+    def allows(self, need: Need, branch: str) -> bool:
+        """Whether what is needed is allowed on a branch."""
+        return self._judge.allows(self.actor, need.action, need.resource, branch)
+
 
 _kept: Final[WeakKeyDictionary[Declared, dict[Entry, Entry | None]]] = WeakKeyDictionary()
 
@@ -74,7 +331,8 @@ class Authorizer:
         self._graph = graph.name
         self._judge = judge
         self._branches = Branches(graph)
-        self._known: tuple[Judge, dict[Actor, ActorAccess]] = judge.current, {}
+        self._full = FullAccess(self._branches)
+        self._known = judge.current, BoundedCache[Actor, ActorAccess](_ACTORS)
         """What the judge of now has decided about; replaced as a whole."""
 
     @property
@@ -95,40 +353,24 @@ class Authorizer:
         """
         return self._known[0] is not ALLOW_ALL
 
-    def rights(self, actor: Actor) -> ActorAccess | None:
-        """An actor's rights; None where nothing is denied to it."""
+    def rights(self, actor: Actor) -> Rights:
+        """An actor's rights."""
         judge = self._judge.current
         if judge is ALLOW_ALL or actor == OPERATOR:
-            return None
+            return self._full
         decider, known = self._known
-        if decider is not judge or len(known) > _ACTORS:
-            known = {}
+        if decider is not judge:
+            known = BoundedCache(_ACTORS)
             self._known = judge, known
         found = known.get(actor)
         if found is None:
             found = known[actor] = ActorAccess(judge, actor, self._graph, self._branches)
         return found
 
-    def access(self, actor: Actor) -> Access:
-        """An actor's rights, as the engine asks for them."""
-        return self.rights(actor) or OPEN
-
 
 def lists_graphs(judge: Judge, actor: Actor) -> bool:
     """Whether an actor may list the graphs of a server."""
     return actor == OPERATOR or judge.allows(actor, "GraphList", SERVER)
-
-
-def see(rights: ActorAccess | None, entry: Entry, registry: Registry) -> Entry | None:
-    """What an entry is for an actor, if it exists for it: some branch would let it through.
-
-    The one decision of lists and calls.
-    """
-    if rights is None:
-        return entry
-    if not rights.passes(entry.gate):
-        return None
-    return see_entry(entry, registry, rights.declared(registry))
 
 
 def refuse_scope(actor: Actor, tool: Tool) -> Failure | None:
@@ -163,3 +405,24 @@ def _lacking(actor: Actor, scope: Scope, what: str, about: Mapping[str, object])
         f"{', '.join(held) or 'none'}; ask for one that has it",
         data,
     )
+
+
+def rights_of(ctx: GraphContext) -> Rights:
+    """The rights of a context's actor, where its access is restricted."""
+    return cast(Rights, ctx.access)
+
+
+def check_here(graph: Graph, ctx: GraphContext, gate: Gate) -> None:
+    """Refuse a place where the gate is closed, as one that does not exist."""
+    if ctx.access.unrestricted:
+        return
+    permits = rights_of(ctx).permits(gate)
+    if permits is None or any(map(permits, ctx.branches)):
+        return
+    if ctx.snapshot is not None:
+        raise unknown_commit(ctx.snapshot)
+    raise RefResolver(graph, permits, suggests=reader(ctx.access)).not_found(ctx.branch)
+
+
+def _field(type_name: str, field: str) -> Resource:
+    return Resource("Field", f"{type_name}.{field}")

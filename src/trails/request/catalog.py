@@ -16,12 +16,11 @@ from trails.engine.graph.graph import MAIN
 from trails.engine.session.arguments import Arguments, checks_of, named
 from trails.engine.session.service import GraphService
 from trails.model.actors import Actor
-from trails.model.caches import VersionedCache
+from trails.model.caches import BoundedCache, VersionedCache
 from trails.model.capabilities import Capability, StoredQuery, Tool, ToolList
 from trails.model.iris import digest_of
 from trails.model.names import portable_name
 from trails.model.types import PredicateDescriptor
-from trails.projections.json_schema import project_fields
 from trails.projections.tools import (
     controls_of,
     project_capability,
@@ -32,12 +31,20 @@ from trails.projections.tools import (
 from trails.registry.registry import Registry
 from trails.request.admission import KernelOptions
 from trails.request.answers import ANSWER, CHANGED, shape_object, shape_of
-from trails.request.authorize import Authorizer, refuse_scope, see
-from trails.request.builtins import BUILTINS
+from trails.request.authorize import Authorizer, refuse_scope
+from trails.request.builtins import BUILTINS, BY_NAME
 from trails.request.builtins.declare import Builtin, OwnShapes, ToolContext
-from trails.request.builtins.queries import BY_NAME, exposed, run_stored
-from trails.request.entries import Entry, activity_kind
-from trails.request.rights import ActorAccess, Gate, of_capability, of_graph, of_queries, of_query
+from trails.request.builtins.queries import exposed, run_stored
+from trails.request.entries import (
+    Entry,
+    Gate,
+    Rights,
+    activity_kind,
+    of_capability,
+    of_graph,
+    of_queries,
+    of_query,
+)
 
 _LISTS: Final = 1024
 """Lists that are remembered, one an actor."""
@@ -63,7 +70,7 @@ class Catalog:
         self.entries = {entry.tool.name: entry for entry in made}
         self._portable = {portable_name(name): entry for name, entry in self.entries.items()}
         self._lists: VersionedCache[Hashable, ToolList] = VersionedCache(_LISTS)
-        self._digests: dict[Entry, str] = {}
+        self._digests: BoundedCache[Entry, str] = BoundedCache(_DIGESTS)
 
     def find(self, name: str) -> Entry | None:
         """The entry of a name; dots may be spelled as underscores."""
@@ -80,11 +87,11 @@ class Catalog:
     def tools(self, actor: Actor) -> ToolList:
         """The tools that an actor may use, in name order."""
         rights = self._authority.rights(actor)
-        key, version = (actor.scopes, 0) if rights is None else (rights, rights.arrangement)
-        return self._lists.get(key, version, lambda: self._list(actor, rights))
+        key = rights, actor.scopes
+        return self._lists.get(key, rights.arrangement, lambda: self._list(actor, rights))
 
-    def _list(self, actor: Actor, rights: ActorAccess | None) -> ToolList:
-        every = (see(rights, entry, self.registry) for entry in self.entries.values())
+    def _list(self, actor: Actor, rights: Rights) -> ToolList:
+        every = (rights.see(entry, self.registry) for entry in self.entries.values())
         shown = [
             entry
             for entry in every
@@ -97,8 +104,6 @@ class Catalog:
         """Of a tool as it is shown; so lists differ where they show something else."""
         found = self._digests.get(entry)
         if found is None:
-            if len(self._digests) >= _DIGESTS:
-                self._digests.clear()
             found = self._digests[entry] = digest_of(entry.tool)
         return found
 
@@ -110,7 +115,7 @@ class _Maker:
         self._registry = registry
         self._checks = checks_of(registry)
         self._names = service.graph.names
-        self._desk = ToolContext(service, options)
+        self._context = ToolContext(service, options)
         self._queries = exposed(registry)
         mode, threshold = options.stored_query_mode, options.stored_query_threshold
         self.queries_by_name = mode == "meta" or (
@@ -119,22 +124,22 @@ class _Maker:
 
     def entries(self) -> Iterable[Entry]:
         registry = self._registry
-        graph = self._desk.service.graph.name
+        graph = self._context.service.graph.name
         for each in BUILTINS:
-            yield builtin_entry(each, self._desk, builtin_gate(each, graph))
+            yield builtin_entry(each, self._context, builtin_gate(each, graph))
         yield from map(self._capability, registry.capabilities.values())
         for meta in registry.metas.values():
             if meta.meta is not None and not self._is_hidden(meta.meta.scope):
                 yield self._capability(meta)
         if self.queries_by_name:
             gate = of_queries(self._queries.values(), graph)
-            yield from (builtin_entry(each, self._desk, gate) for each in BY_NAME)
+            yield from (builtin_entry(each, self._context, gate) for each in BY_NAME)
         else:
             yield from map(self._query, self._queries.values())
 
     def _is_hidden(self, scope: str) -> bool:
         """Development tools are not offered in production."""
-        return scope == "dev" and self._desk.options.env == "production"
+        return scope == "dev" and self._context.options.env == "production"
 
     def _capability(self, capability: Capability) -> Entry:
         waits = not inspect.iscoroutinefunction(capability.handler)
@@ -146,7 +151,7 @@ class _Maker:
             declared=self._registry,
             place="thread" if waits else "loop",
             handler=capability.handler,
-            gate=of_capability(capability, self._desk.service.graph.name, MAIN),
+            gate=of_capability(capability, self._context.service.graph.name, MAIN),
             shape=shape_of(capability.id, capability.descriptor.output_shape, self._names),
             source=capability,
             judged=capability if capability.descriptor.policy_required else None,
@@ -160,7 +165,7 @@ class _Maker:
             controls=_controls(query_controls(query)),
             declared=with_params(query, self._registry),
             place="thread",
-            handler=partial(run_stored, self._desk, query),
+            handler=partial(run_stored, self._context, query),
             gate=of_query(query),
             shape=shape_object(self._names),
             source=query,
@@ -173,7 +178,7 @@ def builtin_gate(builtin: Builtin, graph: str) -> Gate:
     return of_graph(graph, (*action, *builtin.also), whole=builtin.whole)
 
 
-def builtin_entry(builtin: Builtin, desk: ToolContext, gate: Gate) -> Entry:
+def builtin_entry(builtin: Builtin, tool: ToolContext, gate: Gate) -> Entry:
     """A built-in as an entry."""
     shapes = OwnShapes.of(*builtin.shapes)
     return Entry(
@@ -181,7 +186,7 @@ def builtin_entry(builtin: Builtin, desk: ToolContext, gate: Gate) -> Entry:
             name=builtin.name,
             title=builtin.title,
             description=builtin.description,
-            input_schema=project_fields((*builtin.fields, *builtin.controls), shapes),
+            input_schema=builtin.input_schema(),
             output_schema=builtin.output,
             hints=builtin.hints,
             action=builtin.action,
@@ -191,9 +196,9 @@ def builtin_entry(builtin: Builtin, desk: ToolContext, gate: Gate) -> Entry:
         controls=_controls(builtin.controls),
         declared=shapes,
         place=builtin.place,
-        handler=partial(builtin.run, desk),
+        handler=partial(builtin.run, tool),
         gate=gate,
-        shape=shape_object(desk.service.graph.names),
+        shape=shape_object(tool.service.graph.names),
     )
 
 

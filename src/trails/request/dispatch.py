@@ -22,14 +22,12 @@ from trails.engine.session.context import GraphContext, recording
 from trails.engine.session.costs import describe_cost
 from trails.engine.session.results import conformer, plain
 from trails.engine.session.service import GraphService
-from trails.engine.visibility.access import OPEN
 from trails.errors import FieldError, LimitError, NotFoundError, StorageError, ValidationError
 from trails.model.capabilities import Capability
 from trails.model.results import Failure, Outcome, Success
-from trails.request.entries import Request, activity_kind
+from trails.request.entries import OPEN_GATE, Request, activity_kind
 from trails.request.failures import failure_of, invalid, near_name
 from trails.request.repair import mend
-from trails.request.rights import OPEN_GATE
 from trails.request.threads import Threads
 
 T = TypeVar("T")
@@ -99,7 +97,7 @@ class Dispatch:
         arguments = request.arguments
         branch = arguments.get("branch")
         return arguments.get("snapshot") is None and (
-            branch is None or (isinstance(branch, str) and self._service.graph.has_line(branch))
+            branch is None or (isinstance(branch, str) and self._service.graph.has_checkout(branch))
         )
 
     def _open(self, request: Request) -> GraphContext:
@@ -109,7 +107,7 @@ class Dispatch:
         permits: Permits | None = None
         if controls.fields:
             # Where a call can name no branch, its own work asks what it may do.
-            permits = None if rights is None else rights.passer(entry.gate)
+            permits = rights.permits(entry.gate)
             arguments = request.arguments
             given = arguments.get("branch"), arguments.get("snapshot")
             if given != (None, None):
@@ -120,7 +118,7 @@ class Dispatch:
             snapshot,
             registry=request.registry,
             call=call,
-            access=rights or OPEN,
+            access=rights,
             permits=permits,
         )
         if snapshot is not None and entry.gate.whole and not ctx.visibility.reads_all:
@@ -160,7 +158,7 @@ class Dispatch:
     def _end(self, request: Request, outcome: str, detail: str) -> None:
         """Leave an activity; of what needs no right at all, one for many."""
         if request.entry.gate == OPEN_GATE and not request.call.committed:
-            self._activities.refuse(request.call, outcome, detail, told=outcome)
+            self._activities.refuse(request.call, outcome, detail, answered=outcome)
         else:
             self._activities.end(request.call, outcome, detail)
 

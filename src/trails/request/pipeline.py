@@ -1,6 +1,6 @@
 """The path of a request: authenticate, resolve, authorize, admit, dispatch, shape.
 
-    authenticate  ``authenticate``: credential → Actor; before this, in the front or the stream
+    authenticate  ``authenticate``: credential → Actor or refusal, for each way in
     resolve       ``catalog`` or a URI: a name → an entry or an address
     authorize     ``authorize``: the policy (what it denies is unknown), then the scope
     admit         ``admission``: limits of the actor and of the graph
@@ -29,7 +29,7 @@ from trails.model.uris import Completions, Content, ResourceList
 from trails.projections.documents import project_instructions
 from trails.registry.registry import Registry
 from trails.request.admission import Admission, KernelOptions, Reservation
-from trails.request.authorize import Authorizer, refuse_reading, refuse_scope, see
+from trails.request.authorize import Authorizer, refuse_reading, refuse_scope
 from trails.request.catalog import Catalog
 from trails.request.dispatch import Dispatch
 from trails.request.entries import Entry, Request
@@ -78,8 +78,8 @@ class Kernel:
 
     def instructions(self, actor: Actor) -> str:
         """For a model that has never seen this server: what it is and where to begin."""
-        rights = self._authority.rights(actor)
-        schema = self._service.registry.schema if rights is None else rights.schema(MAIN)
+        rights, every = self._authority.rights(actor), self._service.registry.schema
+        schema = every if rights.unrestricted else rights.schema(MAIN)
         graph = self._service.graph.name
         return project_instructions(
             self._options.project, graph, schema.types, self.tools(actor).tools
@@ -121,7 +121,7 @@ class Kernel:
         ``name`` is what the caller wrote, where that may be another spelling.
         """
         pinned, rights = registry or self._service.registry, self._authority.rights(actor)
-        seen = see(rights, entry, pinned)
+        seen = rights.see(entry, pinned)
         if seen is None:
             return self._masked(actor, name or entry.tool.name)
         tool = seen.tool
@@ -186,12 +186,14 @@ class Kernel:
     async def _masked(self, actor: Actor, name: str) -> Failure:
         """The answer to what a policy denies: that it is unknown. The activity has the truth."""
         call, unknown = _unknown_call(actor, name), unknown_tool(name)
-        self._service.graph.activities.refuse(call, MASKED, "denied by policy", told=unknown.code)
+        self._service.graph.activities.refuse(
+            call, MASKED, "denied by policy", answered=unknown.code
+        )
         return unknown
 
     def _refused(self, call: CallRecord, failure: Failure) -> Failure:
         code = failure.code
-        self._service.graph.activities.refuse(call, code, failure.message, told=code)
+        self._service.graph.activities.refuse(call, code, failure.message, answered=code)
         return failure
 
     # --- resources -------------------------------------------------------------------

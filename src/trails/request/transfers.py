@@ -27,12 +27,11 @@ from trails.model.actors import Actor, is_limited
 from trails.model.results import Failure, Outcome
 from trails.projections.tools import BRANCH, SNAPSHOT
 from trails.request.admission import Admission, AdmissionSlot, KernelOptions
+from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import READER, Builtin, ToolContext, field
 from trails.request.builtins.writes import GRAPH_LOAD, load_file
 from trails.request.catalog import builtin_entry, builtin_gate
-from trails.request.entries import Entry
-from trails.request.records import RECORDS
-from trails.request.rights import of_queries
+from trails.request.entries import Entry, of_queries
 from trails.request.threads import Threads
 
 _BLOCK: Final = 1 << 20
@@ -91,9 +90,9 @@ Blocks = Generator[bytes, None, None]
 
 
 def _export(
-    desk: ToolContext, ctx: GraphContext, *, opened: list[Blocks], format: str, type: list[str]
+    tool: ToolContext, ctx: GraphContext, *, opened: list[Blocks], format: str, type: list[str]
 ) -> object:
-    opened.append(desk.service.export(ctx, format, type))
+    opened.append(tool.service.export(ctx, format, type))
     return {}
 
 
@@ -115,7 +114,7 @@ EXPORT: Final = Builtin(
 
 
 async def _load(
-    desk: ToolContext,
+    tool: ToolContext,
     ctx: GraphContext,
     *,
     body: AsyncIterator[bytes],
@@ -123,17 +122,17 @@ async def _load(
     threads: Threads,
     **given: str | None,
 ) -> object:
-    file = await spool(body, suffix, desk.service.graph.temporary())
+    file = await spool(body, suffix, tool.service.graph.temporary())
     return await threads.run(
-        ctx.actor, _load_and_drop, desk, ctx, file, given, dropped=partial(drop, file)
+        ctx.actor, _load_and_drop, tool, ctx, file, given, dropped=partial(drop, file)
     )
 
 
 def _load_and_drop(
-    desk: ToolContext, ctx: GraphContext, file: Path, given: Mapping[str, str | None]
+    tool: ToolContext, ctx: GraphContext, file: Path, given: Mapping[str, str | None]
 ) -> object:
     try:
-        return load_file(desk, ctx, file, given)
+        return load_file(tool, ctx, file, given)
     finally:
         drop(file)
 
@@ -173,14 +172,17 @@ class Transfers:
         self._threads = threads
         self._spooled: Counter[str] = Counter()
         self._most_spooled = options.budget.spool
-        desk, graph = ToolContext(service, options), service.graph.name
+        tool, graph = ToolContext(service, options), service.graph.name
         self._perform = perform
         self._records = {
-            name: _replace(builtin_entry(each, desk, builtin_gate(each, graph)), largest=_LARGEST)
-            for name, each in RECORDS.items()
+            each.name: _replace(
+                builtin_entry(each.as_record(), tool, builtin_gate(each, graph)), largest=_LARGEST
+            )
+            for each in OPERATIONS
+            if each.routes
         }
-        self._load = builtin_entry(LOAD, desk, builtin_gate(LOAD, graph))
-        self._export = builtin_entry(EXPORT, desk, builtin_gate(EXPORT, graph))
+        self._load = builtin_entry(LOAD, tool, builtin_gate(LOAD, graph))
+        self._export = builtin_entry(EXPORT, tool, builtin_gate(EXPORT, graph))
 
     @property
     def uri(self) -> str:
@@ -188,7 +190,7 @@ class Transfers:
         return self._service.graph.names.base
 
     async def record(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
-        """What a built-in gives to programs; ``name`` is one of RECORDS."""
+        """What a built-in that has a route gives to programs."""
         entry = self._records[name]
         if entry.tool.action == "InvokeQuery":
             gate = of_queries(self._service.registry.queries.values(), self._service.graph.name)

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -34,8 +34,8 @@ from trails.model.types import Schema
 from trails.model.uris import HERE, InstanceAddress, ListAddress, ReadPoint, parse_address
 from trails.model.visibility import ChangeKey, SchemaFilter
 from trails.request.authorize import Authorizer
+from trails.request.entries import Rights
 from trails.request.resources.visible_resources import NO_TYPES
-from trails.request.rights import ActorAccess
 
 
 class PendingChanges:
@@ -60,12 +60,12 @@ class PendingChanges:
 
     def add(self, change: BranchChange) -> None:
         """Put another change to it."""
-        if change.turn is not None:
-            self.turns.add(change.turn)
-        if change.traces is None:
+        if change.schema_change is not None:
+            self.turns.add(change.schema_change)
+        if change.index is None:
             self._vague = True
         else:
-            self.traces.update(change.traces)
+            self.traces.update(change.index)
         if change.types is None:
             self.everything = True
             return
@@ -356,24 +356,19 @@ class Watches:
     def _unknown(self, actor: Actor, place: ReadPoint, target: WatchTarget) -> str | None:
         """Why there is nothing to watch for an actor; an instance may come later."""
         rights = self._authority.rights(actor)
-        seen = RefResolver(self._graph, None if rights is None else reader(rights))
+        seen = RefResolver(self._graph, reader(rights))
         if place is not HERE and not seen.has(target.branch):
             return seen.not_found(target.branch).message
-        known = self._types(rights, target.branch)
+        known = rights.schema(target.branch).by_name
         if target.type in known:
             return None
         hint = suggest(target.type, known) if known else NO_TYPES
         return f"there is no type {target.type[:100]!r}; {hint}"
 
-    def _types(self, rights: ActorAccess | None, branch: str) -> Collection[str]:
-        """The types of a branch that an actor sees."""
-        schema = self._schema(branch) if rights is None else rights.schema(branch)
-        return {} if schema is None else schema.by_name
-
     def _may_hear(self, watcher: Watcher, uri: str, note: PendingChanges) -> bool:
         """Whether a watcher may read what it watches, as policies are now, and sees the change."""
         rights, target = self._authority.rights(watcher.actor), watcher.target(uri)
-        if rights is None or target is None:
+        if rights.unrestricted or target is None:
             return True
         branch = target.branch
         if not rights.may("Read", branch):
@@ -392,7 +387,7 @@ class Watches:
         return note.shows(lens, schema, target.type, target.segment)
 
     def _sees_turn(
-        self, rights: ActorAccess, target: WatchTarget, before: str | None, after: str | None
+        self, rights: Rights, target: WatchTarget, before: str | None, after: str | None
     ) -> bool:
         """Whether other types are seen on a branch than before, or it came or went."""
         old, new = (

@@ -10,7 +10,7 @@ Unless it says otherwise, a method is called with the writer's lock. Knows nothi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Protocol, TypeVar
@@ -73,6 +73,14 @@ class Readable(Protocol):
         """Keep the files in place; needs no lock."""
 
 
+class Comparison(msgspec.Struct, frozen=True):
+    """What comparing a view with the log found."""
+
+    compared: str
+    """How much was compared, such as ``1,200 rows``."""
+    problems: Sequence[str] = ()
+
+
 R_contra = TypeVar("R_contra", bound=Ref, contravariant=True)
 
 
@@ -85,7 +93,7 @@ class View(Protocol[R_contra]):
 
     @property
     def ready(self) -> bool:
-        """Whether a branch can be followed by itself, and nothing has to be mended before."""
+        """Whether a branch can be followed by itself, without a call of ``check`` before."""
 
     def check(self) -> None:
         """Make it usable: rebuild what is damaged or belongs to another history."""
@@ -113,6 +121,27 @@ class View(Protocol[R_contra]):
 
     def rebuild(self, refs: Iterable[R_contra]) -> None:
         """Make it again from the log; ``refs`` opens the branches that may have files."""
+
+    def verify(
+        self, refs: Iterable[R_contra], folder: Path, progress: Callable[[str], None]
+    ) -> Comparison:
+        """Compare it with the log, folded anew in an empty folder or one of other views' folds.
+
+        ``refs`` are the branches that a view may hold, at their heads. Called without the lock,
+        which is to be held for moments only: others write meanwhile.
+        """
+
+    def size(self) -> int:
+        """How many bytes of disk it takes; a file that several branches share counts once."""
+
+    def is_open(self, ref: R_contra) -> bool:
+        """Whether files in the folder of a branch or snapshot are open. Needs no lock."""
+
+    def clean(self) -> int:
+        """Remove what no branch or snapshot needs, and release the space; how many rows."""
+
+    def compact(self) -> None:
+        """Rewrite the files in the least space, however long it takes."""
 
     def close(self) -> None:
         """Let go of all files; no lock is held."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -12,21 +13,31 @@ from tests.engine.history.repo import Repo
 
 from trails.engine.graph import open as opening
 from trails.engine.graph.graph import Graph
+from trails.engine.upkeep.doctor import examine
+from trails.engine.upkeep.maintenance import cleanup, measure, optimize
+from trails.engine.upkeep.verify import verify, verify_and_repair
 from trails.errors import StorageError, StorageFullError
 from trails.log.payloads import Payload
 from trails.model.history import GENESIS, Commit, Head, Position
 from trails.model.iris import RDF_TYPE
-from trails.views.base import History, Ref, Step, View
+from trails.views.base import Comparison, History, Ref, Step, View
 
 
 class TypeCounts:
-    """How many nodes of each type a branch has; in memory, made again at each opening."""
+    """How many nodes of each type a branch has; in memory, made again at each opening.
+
+    A real one would keep files; the bytes that it reports are those of its counts.
+    """
 
     name = "type counts"
     ready = True
 
-    def __init__(self, history: History) -> None:
+    def __init__(
+        self, history: History, writing: Callable[[], AbstractContextManager[None]]
+    ) -> None:
         self._history = history
+        self._writing = writing
+        self.upkeep: list[str] = []
         self.counts: dict[str, Counter[str]] = {}
         self._positions: dict[str, Position] = {}
         self.refuses = False
@@ -85,6 +96,45 @@ class TypeCounts:
         for ref in refs:
             self.follow(ref, ref.head)
 
+    def verify(
+        self, refs: Iterable[Ref], folder: Path, progress: Callable[[str], None]
+    ) -> Comparison:
+        """Count again, from the first commit to where it is."""
+        del folder
+        problems: list[str] = []
+        numbers = 0
+        for ref in refs:
+            with self._writing():
+                at, held = self._positions[ref.name], Counter(self.counts[ref.name])
+            fresh = TypeCounts(self._history, self._writing)
+            fresh.follow(ref, Head(at.commit, at.seq, ""))
+            progress(f"counted {ref.name}")
+            numbers += len(held)
+            if +held != +fresh.counts[ref.name]:
+                problems.append(f"the counts of {ref.name} differ from the log")
+        return Comparison(f"{numbers} counts", problems)
+
+    def size(self) -> int:
+        """Eight bytes for each count."""
+        return 8 * sum(map(len, self.counts.values()))
+
+    def is_open(self, ref: Ref) -> bool:
+        """It has no files."""
+        del ref
+        return False
+
+    def clean(self) -> int:
+        """Forget types that have no nodes any more."""
+        self.upkeep.append("clean")
+        empty = [(each, name) for each in self.counts.values() for name in each if not each[name]]
+        for counts, name in empty:
+            del counts[name]
+        return len(empty)
+
+    def compact(self) -> None:
+        """Nothing can be smaller."""
+        self.upkeep.append("compact")
+
     def close(self) -> None:
         """Nothing is open."""
         self.closed = True
@@ -103,7 +153,7 @@ class TypeCounts:
 
 def make_type_counts(graph: Graph) -> TypeCounts:
     """A view of a graph."""
-    return TypeCounts(graph.folding)
+    return TypeCounts(graph.folding, graph.writing)
 
 
 @pytest.fixture(params=["folder", "memory"])
@@ -118,11 +168,19 @@ def repo(
     yield found
     counted = counts_of(found)
     for name in ("main", *found.graph.log.branches()):
-        assert counted.position(found.graph.line(name)) == found.graph.line(name).nodes.position
+        assert (
+            counted.position(found.graph.checkout(name))
+            == found.graph.checkout(name).nodes.position
+        )
         assert counted.of(name) == count_nodes(found, name)
     found.sound()
     found.app.close()
     assert counted.closed
+
+
+def silent(text: str) -> None:
+    """Ignore progress."""
+    del text
 
 
 def counts_of(repo: Repo) -> TypeCounts:
@@ -188,6 +246,55 @@ def test_it_is_rebuilt(repo: Repo) -> None:
     assert counts_of(repo).of("main") == {"Item": 2}
 
 
+def test_it_is_verified_and_repaired(repo: Repo) -> None:
+    """As the others are: what differs from the log is a problem of its own, on any branch."""
+    repo.branch("side")
+    repo.put("side", "Item/c")
+    found = {each.name: each for each in verify(repo.graph, silent)}
+    assert found["type counts"].status == "ok"
+    assert found["type counts"].detail.endswith(" counts, as the log says")
+    counts_of(repo).counts["side"]["Item"] = 99
+    found = {each.name: each for each in verify(repo.graph, silent) if each.status == "problem"}
+    assert list(found) == ["type counts"]
+    assert found["type counts"].detail == "the counts of side differ from the log"
+    assert found["type counts"].fix == "trails verify --repair"
+    repaired = verify_and_repair(repo.graph, silent)
+    assert all(each.status == "ok" for each in repaired)
+    assert counts_of(repo).of("side") == {"Item": 3}
+
+
+def test_it_is_measured(repo: Repo) -> None:
+    """Statistics have its bytes beside those of the others, and the doctor its position."""
+    sizes = measure(repo.graph, repo.ctx()).bytes
+    if repo.folder is None:
+        assert sizes is None
+    else:
+        assert sizes is not None
+        assert list(sizes) == ["log", "node_index", "quads_view", "type_counts"]
+        assert sizes["type_counts"] == counts_of(repo).size() > 0
+    findings = {each.name: each for each in examine(repo.graph, None)}
+    assert findings["type counts"].detail == f"at commit {repo.graph.main.head.seq}"
+
+
+def test_it_is_cleaned_up(repo: Repo) -> None:
+    """What it holds of snapshots goes with them; then it is asked to clean up and to compact."""
+    before = repo.head()
+    repo.link("main", "Item/a", "Item/b")
+    assert len(repo.at(before)) == 2
+    (edge,) = (handle for handle in repo.state() if handle.startswith("Link/"))
+    repo.drop("main", edge)
+    assert counts_of(repo).counts["main"]["Link"] == 0
+    assert f"@{before}" in counts_of(repo).counts
+    done = cleanup(repo.graph, keep=0)
+    assert done.snapshots == (before,)
+    assert f"@{before}" not in counts_of(repo).counts
+    assert "Link" not in counts_of(repo).counts["main"]
+    told: list[str] = []
+    optimize(repo.graph, told.append)
+    assert counts_of(repo).upkeep == ["clean", "compact"]
+    assert told[-1] == "compacting the type counts"
+
+
 def test_it_catches_up_when_it_refused_a_commit(repo: Repo) -> None:
     """The commit is safe; the view has it as soon as it can."""
     counts_of(repo).refuses = True
@@ -208,6 +315,6 @@ def test_it_follows_the_log_when_it_is_opened(
     repo.put("side", "Item/b")
     monkeypatch.setattr(opening, "VIEWS", (*opening.VIEWS, make_type_counts))
     repo.reopen()
-    repo.graph.line("side")
+    repo.graph.checkout("side")
     assert (counts_of(repo).of("main"), counts_of(repo).of("side")) == ({"Item": 1}, {"Item": 2})
     repo.app.close()

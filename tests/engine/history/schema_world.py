@@ -610,7 +610,7 @@ class SchemaWorld:
                 state[handle] = fields
             changes[handle] = fields
         refused = bool(model.judge(state))
-        write = Write(self.graph, self.graph.line(branch), actor="a")
+        write = Write(self.graph, self.graph.checkout(branch), actor="a")
         write.begin()
         errors: list[FieldError] = []
         try:
@@ -714,7 +714,7 @@ class SchemaWorld:
         self.seen[f"{what}{': refused' if refused else ''}"] += 1
         SchemaWorld.cases += 1
         try:
-            apply_schema(self.graph, self.graph.line(branch), schema_of(model))
+            apply_schema(self.graph, self.graph.checkout(branch), schema_of(model))
         except SchemaMismatchError:
             assert refused, what
             return
@@ -745,7 +745,7 @@ class SchemaWorld:
         if not result.conflicts:
             result = self._ask(source, target)
             self._compare_counts(result, self.history.state(ours), merged)
-            found_model = read_model(self.graph.line(target).schema)
+            found_model = read_model(self.graph.checkout(target).schema)
             assert found_model == model
             self._note(target, merged, theirs, model=found_model)
             self.check(target)
@@ -852,7 +852,7 @@ class SchemaWorld:
             chosen |= {name: Resolution(side) for name, side in done.suggested.items()}
             done = self._ask(source, target, resolutions=chosen)
         assert done.outcome == "merged", [(each.id, each.takes) for each in done.conflicts]
-        line = self.graph.line(target)
+        line = self.graph.checkout(target)
         state, model = self.read(target), read_model(line.schema)
         assert not model.judge(state), (how, model.judge(state), chosen)
         free = {handle for each in (*chosen, *result.suggested) for handle in each_handle(each)}
@@ -875,7 +875,7 @@ class SchemaWorld:
 
     def read(self, branch: str) -> State:
         """The state of a branch."""
-        line = self.graph.line(branch)
+        line = self.graph.checkout(branch)
         with self.graph.file.reader() as db:
             return {
                 each.handle: {
@@ -888,7 +888,7 @@ class SchemaWorld:
     def check(self, branch: str) -> None:
         """A branch reads as the oracle says, and breaks no rule."""
         assert self.read(branch) == self.state(branch)
-        line = self.graph.line(branch)
+        line = self.graph.checkout(branch)
         assert read_model(line.schema) == self.model(branch)
         with self.graph.file.reader() as db:
             assert list(broken_rules(line.nodes, db, line.compiled)) == []
@@ -897,7 +897,7 @@ class SchemaWorld:
 
     def check_export(self, branch: str) -> None:
         """An export loads into an empty graph, with the same content."""
-        line = self.graph.line(branch)
+        line = self.graph.checkout(branch)
         text = b"".join(self.app.export(self.app.context(branch=branch)))
         copy = App(name="types")
         try:
@@ -917,7 +917,7 @@ class SchemaWorld:
 
 def digest_of(graph: Graph, branch: str) -> str:
     """One number for all statements of a branch."""
-    line = graph.line(branch)
+    line = graph.checkout(branch)
     with graph.file.reader() as db:
         return content_digest(line.terms, line.nodes.states(db, list(line.schema.by_name)))
 

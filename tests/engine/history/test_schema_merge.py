@@ -208,7 +208,7 @@ class TestOneSide:
         assert tasks.merged(source, into).outcome == "merged"
         rows = tasks.rows(into)
         assert (rows["t0"]["size"], rows["t1"]["owner"]) == (9, "ada")
-        assert tasks.graph.line(into).schema == tasks.graph.main.schema
+        assert tasks.graph.checkout(into).schema == tasks.graph.main.schema
         ctx = tasks.ctx(into)
         cls = ctx.registry.classes["Task"]
         assert [each.id for each in cls.objects(ctx).where(owner="ada")] == ["t1"]
@@ -234,7 +234,7 @@ class TestOneSide:
         tasks.adopt(small())
         tasks.save("main", "t1", title="z")
         assert tasks.merged("main", "b").outcome == "merged"
-        assert tasks.graph.line("b").schema == tasks.graph.main.schema
+        assert tasks.graph.checkout("b").schema == tasks.graph.main.schema
 
     @pytest.mark.req("T21b")
     @pytest.mark.parametrize("into", ["main", "b"])
@@ -354,10 +354,10 @@ def test_a_shape_loses_rules_for_a_field_that_the_other_side_dropped(into: str) 
     graph = app.graph()
     create_branch(graph, "b", actor="a")
     apply_schema(graph, graph.main, Schema.of([task], [more]))
-    apply_schema(graph, graph.line("b"), Schema.of([small_task]))
+    apply_schema(graph, graph.checkout("b"), Schema.of([small_task]))
     source = "b" if into == "main" else "main"
     assert merge(graph, MergeRequest(source, into), actor="a").outcome == "merged"
-    line = graph.line(into)
+    line = graph.checkout(into)
     assert (line.schema.by_name["Task"].by_name.keys(), line.schema.shapes) == (
         {"code", "title"},
         (),
@@ -395,7 +395,7 @@ def test_a_type_that_extends_another_on_a_later_branch_alone() -> None:
     save(graph, "b", NodeState("Box", "1", {"code": "1", "size": 1}))
     create_branch(graph, "c", source="b", actor="a")  # it reads the rows of b with its own types
     save(graph, "c", NodeState("Box", "2", {"code": "2", "size": 2}))
-    apply_schema(graph, graph.line("b"), boxes(extends=False))
+    apply_schema(graph, graph.checkout("b"), boxes(extends=False))
     save(graph, "b", NodeState("Part", "k", {"code": "k", "size": 1}))
     for branch, found in (("b", ["1"]), ("c", ["1", "2"])):
         asked = Selection("Box", order=(Order("code"),))
@@ -407,7 +407,7 @@ def test_a_type_that_extends_another_on_a_later_branch_alone() -> None:
 
 def save(graph: Graph, branch: str, state: NodeState) -> None:
     """Write one node."""
-    write = Write(graph, graph.line(branch), actor="a")
+    write = Write(graph, graph.checkout(branch), actor="a")
     write.begin()
     apply_states(write.nodes, {state.handle: state}, [], validate=True, alone=False)
     write.finish()

@@ -183,7 +183,7 @@ def test_a_field_that_one_side_dropped(tasks: Tasks, into: str, take: str) -> No
     done = merge(tasks.graph, asked, actor="a")
     assert done.outcome == "merged"
     keeps = (take == "theirs") == (into == "main")
-    state = tasks.graph.line(into)
+    state = tasks.graph.checkout(into)
     assert ("size" in state.schema.by_name["Task"].by_name) == keeps
     rows = tasks.rows(into)
     assert rows["t0"] == {"code": "t0", "title": "b"} | ({"size": 3} if keeps else {})
@@ -224,7 +224,7 @@ def test_a_write_that_needs_the_new_types_says_why_they_are_not_there(tmp_path: 
     ):
         tasks.save("b", "t1", owner="ada")
     tasks.save("b", "t0", size=4)
-    tasks.graph.line("b").misfit = None  # it is tried again after a while
+    tasks.graph.checkout("b").misfit = None  # it is tried again after a while
     tasks.save("b", "t1", owner="ada")
     assert tasks.rows("b")["t1"]["owner"] == "ada"
     tasks.app.close()

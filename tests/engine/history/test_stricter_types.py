@@ -147,7 +147,7 @@ class Boxes:
 
     def broken(self, branch: str) -> list[str]:
         """The rules that a branch breaks, all of them looked at."""
-        line = self.app.graph().line(branch)
+        line = self.app.graph().checkout(branch)
         with self.app.graph().file.reader() as db:
             found = group_violations(broken_rules(line.nodes, db, line.compiled))
         return [f"{each.type}.{each.field} [{each.code}]" for each in found]
@@ -223,5 +223,5 @@ def test_a_branch_of_before_is_refused_types_that_its_data_breaks(boxes: Boxes) 
     create_branch(boxes.app.graph(), "b", actor="a")
     boxes.fill("b", CASES["unique"])
     boxes.reopen(unique=True)
-    assert not boxes.app.graph().line("b").schema.by_name["Box"].by_name["size"].unique
+    assert not boxes.app.graph().checkout("b").schema.by_name["Box"].by_name["size"].unique
     assert boxes.broken("b") == []

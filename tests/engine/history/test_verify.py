@@ -265,7 +265,7 @@ def remove_raw(app: App, ctx: GraphContext, subject: str, field: str | None = No
     graph.allow_bypass = True
     state = ctx.kg.find(*subject.split("/"))
     assert state is not None
-    lines = graph.line(ctx.branch).terms.statements(state)
+    lines = graph.checkout(ctx.branch).terms.statements(state)
     term = None if field is None else f"<{graph.names.term(field)}>"
     gone = " ".join(line for line in lines if term is None or line.split()[1] == term)
     ctx.kg.raw_sparql(f"DELETE DATA {{ {gone} }}", skip_validation=True)

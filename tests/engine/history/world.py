@@ -471,7 +471,7 @@ class World:
         """A branch reads as the oracle says."""
         state = self.history.state(self.history.branches[branch])
         check_state(self.ctx(branch), state, self.rng)
-        assert self.graph.line(branch).head.commit == self.ids[self.history.branches[branch]]
+        assert self.graph.checkout(branch).head.commit == self.ids[self.history.branches[branch]]
 
     def check_all(self) -> None:
         """Every branch does."""

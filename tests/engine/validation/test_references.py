@@ -77,6 +77,8 @@ SELECT (STR($it) AS ?found) WHERE {{ }}
 class Unknowing:
     """The access of somebody who may do everything, and does not see agents."""
 
+    unrestricted = False
+
     def may(self, action: str, branch: str, target: str = "") -> bool:
         """Whatever it is."""
         return bool(action and branch) or bool(target)

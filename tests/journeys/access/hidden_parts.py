@@ -266,6 +266,7 @@ def _resolve(value: object, made: Mapping[tuple[str, str], Node]) -> object:
 class Restricted:
     """An access that may do everything with what it sees."""
 
+    unrestricted = False
     seen: Visibility
 
     def may(self, action: str, branch: str, target: str = "") -> bool:

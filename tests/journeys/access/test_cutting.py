@@ -256,8 +256,8 @@ def test_a_call_over_stdio_is_not_answered_to_a_token_that_has_ended(tmp_path):
 @contextmanager
 def serving(answer, is_current):
     """A port where an application answers an actor whose credential can end."""
-    entrance = Listener(HostPolicy.for_bind("127.0.0.1"), Authenticator(Actor("ann")))
-    entrance.authenticator.is_current = is_current
+    listener = Listener(HostPolicy.for_bind("127.0.0.1"), Authenticator(Actor("ann")))
+    listener.authenticator.is_current = is_current
     sock = bind_port("127.0.0.1", 0)
     seen = []
 
@@ -266,10 +266,10 @@ def serving(answer, is_current):
         scope[ACTOR] = Actor("ann", credential="t1")
         await answer(scope, receive, send)
 
-    server = HttpServer(app, Listeners(entrance, Secret("key")))
+    server = HttpServer(app, Listeners(listener, Secret("key")))
 
     def run():
-        asyncio.run(server.run_on([Port(sock, entrance)]))
+        asyncio.run(server.run_on([Port(sock, listener)]))
 
     thread = threading.Thread(target=run)
     thread.start()

@@ -19,6 +19,8 @@ class Note(Node):
 class Rules:
     """Allows what a test says: (action, branch, target), where ``*`` is anything."""
 
+    unrestricted = False
+
     def __init__(self, *allowed):
         self._allowed = allowed
 

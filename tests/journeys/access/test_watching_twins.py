@@ -244,7 +244,7 @@ def test_statements_of_a_move_are_counted_up_to_a_bound(world, monkeypatch):
     start = graph.log_head("main").commit
     many(world, "Person", 6, name="Somebody")
     change(world, "Desk", "d", label="New")
-    traces = graph.tracing.between(graph.main, start, graph.log_head("main").commit)
+    traces = graph.change_scan.between(graph.main, start, graph.log_head("main").commit)
     assert traces.may_be_at(ChangeKey("Person", "name"), "Person/ann%40x")
     assert traces.may_be_at(ChangeKey("Desk", "label"), "Desk/d")
     assert not traces.may_be_at(ChangeKey("Desk", "label"), "Desk/e")
@@ -479,11 +479,11 @@ def test_a_branch_that_nobody_watches_is_not_traced(world):
 
     async def scenario(judge):
         async with Ears(world, judge=judge):
-            return feed.traced("main"), feed.traced(branch)
+            return feed.needs_index("main"), feed.needs_index(branch)
 
     assert asyncio.run(scenario(Veil())) == (True, False)
     assert asyncio.run(scenario(ALLOW_ALL)) == (False, False)
-    assert not feed.traced("main")
+    assert not feed.needs_index("main")
 
 
 def test_lists_are_heard_as_far_as_they_are_seen(world):

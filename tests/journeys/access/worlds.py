@@ -37,6 +37,8 @@ HIDDEN_WORDS: Final = re.compile(
 class Narrow:
     """An actor's access, said outright."""
 
+    unrestricted = False
+
     def __init__(
         self,
         sight: Visibility = SIGHT,

@@ -54,7 +54,7 @@ def state_of(project: Path) -> State:
         return State(
             tuple(each.id for each in graph.log.commits()),
             {name: head.commit for name, head in branches.items()},
-            {name: graph.reading_quads(graph.line(name), sum_of) for name in branches},
+            {name: graph.reading_quads(graph.checkout(name), sum_of) for name in branches},
             [each.name for _, each in graph.activities.read()],
         )
 

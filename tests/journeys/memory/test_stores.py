@@ -34,7 +34,7 @@ def ranks(repo: Repo, branch: str) -> list[int]:
 
 def forget_use(repo: Repo, branch: str) -> None:
     """As if a store had not been asked for long, and the time to look for such had come."""
-    repo.graph.stores._of(repo.graph.line(branch)).used = 0.0
+    repo.graph.stores._of(repo.graph.checkout(branch)).used = 0.0
     repo.graph.stores._close_idle()
 
 
@@ -42,10 +42,10 @@ def test_a_store_that_nobody_asks_is_closed(repo: Repo, monkeypatch: pytest.Monk
     """By itself, after a while; asked again, it is opened and follows what was committed."""
     monkeypatch.setattr(stores, "_IDLE", 0.2)
     assert ranks(repo, "b") == [1]
-    wait_until(lambda: repo.graph.stores.opened(repo.graph.line("b")) is None, "closing")
+    wait_until(lambda: repo.graph.stores.opened(repo.graph.checkout("b")) is None, "closing")
     repo.put("b", "Item/j", rank=7)
     assert ranks(repo, "b") == [1, 7]
-    wait_until(lambda: repo.graph.stores.opened(repo.graph.line("b")) is None, "closing again")
+    wait_until(lambda: repo.graph.stores.opened(repo.graph.checkout("b")) is None, "closing again")
 
 
 def test_only_unused_stores_are_closed(repo: Repo) -> None:
@@ -53,21 +53,21 @@ def test_only_unused_stores_are_closed(repo: Repo) -> None:
     assert ranks(repo, "a") == [0]
     assert ranks(repo, "b") == [1]
     forget_use(repo, "b")
-    assert repo.graph.stores.opened(repo.graph.line("b")) is None
-    assert repo.graph.stores.opened(repo.graph.line("a")) is not None
+    assert repo.graph.stores.opened(repo.graph.checkout("b")) is None
+    assert repo.graph.stores.opened(repo.graph.checkout("a")) is not None
     assert repo.graph.stores.main() is not None
 
 
 def test_a_store_that_is_read_stays_open(repo: Repo) -> None:
     """However long it takes; whoever comes meanwhile does not wait for it to end."""
     assert ranks(repo, "b") == [1]
-    quads = repo.graph.stores.opened(repo.graph.line("b"))
+    quads = repo.graph.stores.opened(repo.graph.checkout("b"))
     assert quads is not None
     with quads.reading():
         forget_use(repo, "b")
-        assert repo.graph.stores.opened(repo.graph.line("b")) is quads
+        assert repo.graph.stores.opened(repo.graph.checkout("b")) is quads
     forget_use(repo, "b")
-    assert repo.graph.stores.opened(repo.graph.line("b")) is None
+    assert repo.graph.stores.opened(repo.graph.checkout("b")) is None
 
 
 def test_readers_mind_no_closing(repo: Repo) -> None:

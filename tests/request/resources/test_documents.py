@@ -144,7 +144,7 @@ def test_statistics_count_what_there_is(northline):
     assert stats["branches"] == 1
     assert stats["capabilities"] == 6
     assert stats["queries"] == 5
-    assert all(stats["bytes"][part] > 10_000 for part in ("log", "node_index", "stores"))
+    assert all(stats["bytes"][part] > 10_000 for part in ("log", "node_index", "quads_view"))
 
 
 @pytest.mark.req("T22")

@@ -139,9 +139,9 @@ def test_branches_tell_their_own(app, heard):
     app.versions().delete_branch("draft", force=True)
     types = app.graph().main.schema.digest
     assert heard == [
-        BranchChange("draft", traces=ChangeIndex(), turn=(None, types)),
+        BranchChange("draft", index=ChangeIndex(), schema_change=(None, types)),
         exact("draft", {"Book/b"}, {"Book", "Thing"}),
-        BranchChange("draft", traces=ChangeIndex(), turn=(types, None)),
+        BranchChange("draft", index=ChangeIndex(), schema_change=(types, None)),
     ]
 
 

@@ -61,7 +61,7 @@ class HttpOptions(msgspec.Struct, frozen=True):
     read_only: bool = False
     """Whether the data is only read."""
 
-    def arrival(self) -> Preamble:
+    def preamble(self) -> Preamble:
         """The preamble that announces callers of these ports to another owner."""
         scopes, token = self.authenticator.process
         return Preamble(self.policy.bind, scopes, token)
@@ -230,7 +230,7 @@ class _Http:
             judge=self._app.policies.server(),
             operator=OperatorInterface(self._app),
         )
-        main = interface.entrance
+        main = interface.listener
         ports = [Port(each, main, listening.tls) for each in listening.ports]
         async with interface.run() as asgi:
             server = HttpServer(

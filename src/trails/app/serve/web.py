@@ -125,7 +125,7 @@ class WebFront:
         self._folder = folder
         self._listening = listening
         self._limits = limits_of_process()
-        self._arrival = listening.arrival().line()
+        self._preamble = listening.preamble().line()
         self._ready = ready
         self._report = report
         self._owner: OwnerAddress | None = None
@@ -218,7 +218,7 @@ class WebFront:
             if self._owner is not None:
                 with suppress(OSError):
                     reader, writer = await connect_streams(self._owner.http)
-                    writer.write(self._arrival)
+                    writer.write(self._preamble)
                     return reader, writer
             await asyncio.sleep(0.05)
 

@@ -33,6 +33,7 @@ from trails.model.capabilities import Tool
 from trails.model.results import Failure, Outcome
 from trails.model.uris import Content
 from trails.model.writes import LoadRequest, LoadResult
+from trails.request.builtins import OPERATIONS
 from trails.surfaces.cli.operations import InstancePage, Listing, ReadState
 from trails.surfaces.rest.uris import join_page, place_problem, write_uri
 
@@ -141,19 +142,7 @@ def _checked(outcome: _T | Failure) -> _T:
     return outcome
 
 
-_ROUTES: Final = {
-    "branch_list": ("GET", "branches"),
-    "branch_create": ("POST", "branches"),
-    "branch_delete": ("DELETE", "branches/{name}"),
-    "branch_merge": ("POST", "branches/merge"),
-    "commit_list": ("GET", "commits"),
-    "commit_get": ("GET", "commits/{commit}"),
-    "graph_diff": ("GET", "diff"),
-    "graph_query": ("POST", "query"),
-    "graph_mutate": ("POST", "mutate"),
-    "stored_query_list": ("GET", "queries"),
-    "stored_query_run": ("POST", "queries/{name}"),
-}
+_ROUTES: Final = {each.name: each.routes[0] for each in OPERATIONS if each.routes}
 _UNTOLD: Final = frozenset({"not_found", "forbidden", "denied"})
 """Codes with which a server hides which graphs it has."""
 
@@ -219,16 +208,15 @@ class RemoteGraphClient:
 
     def record(self, name: str, arguments: Mapping[str, object]) -> bytes:
         """Return the structured result of a built-in, from its REST route."""
-        method, path = _ROUTES[name]
-        given = dict(arguments)
+        route, given = _ROUTES[name], dict(arguments)
         parts = [
             quote(str(given.pop(part[1:-1])), safe="") if part.startswith("{") else part
-            for part in path.split("/")
+            for part in route.path.split("/")
         ]
         target = "/".join((self._root, *parts))
-        if method == "POST":
+        if route.method == "POST":
             return self._connection.post(target, given)
-        return self._connection.ask(method, target, given)
+        return self._connection.ask(route.method, target, given)
 
     def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
         """Send files as one upload; errors name the file they are in."""

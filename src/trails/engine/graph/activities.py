@@ -63,7 +63,7 @@ class RefusalKind(NamedTuple):
     """What refusals have in common that are summed up."""
 
     actor: str
-    told: str
+    answered: str
     """The outcome that the caller got, which may hide the true reason."""
     name: str
     about: str = ""
@@ -97,7 +97,7 @@ class Sum:
 
     def activity(self, kind: RefusalKind) -> Activity:
         """One record of all; of several reasons, first one that the caller does not know."""
-        reasons = sorted(self._reasons, key=lambda each: (each == kind.told, each))
+        reasons = sorted(self._reasons, key=lambda each: (each == kind.answered, each))
         several = ", ".join(f"{self._reasons[each]} {each}" for each in reasons)
         return Activity(
             self._id,
@@ -130,7 +130,7 @@ class Refusals:
         with self._lock:
             found = self._sums.get(kind)
             if found is None:
-                asked = kind.actor, kind.told
+                asked = kind.actor, kind.answered
                 if self._names[asked] < NAMES:
                     self._names[asked] += 1
                     self._sums[kind] = Sum(label, detail, started)
@@ -289,7 +289,7 @@ class Activities:
         self,
         log: Log,
         retention: Retention = KEEP_ALL,
-        tell: Callable[[str], None] = lambda _: None,
+        report: Callable[[str], None] = lambda _: None,
         *,
         kept: bool = True,
     ) -> None:
@@ -297,7 +297,7 @@ class Activities:
         self._log = log
         self._kept = kept
         self._retention = retention
-        self._tell = tell
+        self._report = report
         self._archiving = threading.Lock()
         self._next_archive = 0.0
         self._waiting: list[tuple[CallRecord, int, str, str]] = []
@@ -342,13 +342,13 @@ class Activities:
             _logger.warning("the disk is full: %d activities of reads were dropped", surplus)
 
     def refuse(
-        self, call: CallRecord, outcome: str, detail: str, *, told: str, about: str = ""
+        self, call: CallRecord, outcome: str, detail: str, *, answered: str, about: str = ""
     ) -> None:
         """Keep that a call was refused; of those that are refused alike, how many there were.
 
         So are calls kept that anybody may make, with or without a right, however they end.
 
-        ``told`` is the outcome that its caller got, ``about`` what was asked for where the
+        ``answered`` is the outcome that its caller got, ``about`` what was asked for where the
         call's name does not say it.
         """
         if call.ended:
@@ -356,7 +356,7 @@ class Activities:
         if not self._kept:
             call.ended = True
             return
-        kind = RefusalKind(call.actor, told, call.name, about)
+        kind = RefusalKind(call.actor, answered, call.name, about)
         if self._refusals.take(kind, call.kind, outcome, detail, call.started, time_ns()):
             self.end(call, outcome, detail)
         call.ended = True
@@ -416,7 +416,7 @@ class Activities:
             found = []
             for each in self._log.archive_activities(places):
                 found.append(each)
-                self._tell(
+                self._report(
                     f"archived {each.count:,} activities, from {each.oldest} to "
                     f"{each.newest}, in activities/{each.name}"
                 )

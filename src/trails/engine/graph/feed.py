@@ -31,19 +31,19 @@ from trails.model.types import Schema
 from trails.model.visibility import ENDS, ChangeKey, change_keys_between, type_of
 
 MANY: Final = 2_000
-"""Above so many nodes only their facet is named."""
+"""Above so many nodes only their change key is named."""
 
 
 class ChangeIndex:
-    """Nodes by facet; bounded, since there are only so many facets and nodes of each."""
+    """Nodes by change key; bounded, because keys are few and the nodes of each are limited."""
 
     __slots__ = ("_nodes",)
 
     def __init__(self, nodes: Mapping[ChangeKey, Iterable[str] | None] | None = None) -> None:
-        """``nodes``: handles by facet, None where they are too many."""
+        """``nodes``: handles by key, None where they are too many."""
         self._nodes: dict[ChangeKey, set[str] | None] = {}
-        for facet, handles in (nodes or {}).items():
-            self._join(facet, handles)
+        for key, handles in (nodes or {}).items():
+            self._join(key, handles)
 
     def __iter__(self) -> Iterator[ChangeKey]:
         return iter(self._nodes)
@@ -54,39 +54,37 @@ class ChangeIndex:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Traces({self._nodes!r})"
+        return f"ChangeIndex({self._nodes!r})"
 
-    def add(self, facet: ChangeKey, handle: str) -> None:
-        """A node changed in a facet."""
-        known = self._nodes.get(facet)
+    def add(self, key: ChangeKey, handle: str) -> None:
+        """Add a node that changed under a key."""
+        known = self._nodes.get(key)
         if known is not None:
             known.add(handle)
             if len(known) > MANY:
-                self._nodes[facet] = None
-        elif facet not in self._nodes:
-            self._nodes[facet] = {handle}
+                self._nodes[key] = None
+        elif key not in self._nodes:
+            self._nodes[key] = {handle}
 
     def update(self, other: ChangeIndex) -> None:
-        """Put the traces of another change to these."""
-        for facet, handles in other._nodes.items():
-            self._join(facet, handles)
+        """Add the nodes of another index."""
+        for key, handles in other._nodes.items():
+            self._join(key, handles)
 
-    def _join(self, facet: ChangeKey, handles: Iterable[str] | None) -> None:
+    def _join(self, key: ChangeKey, handles: Iterable[str] | None) -> None:
         if handles is None:
-            self._nodes[facet] = None
+            self._nodes[key] = None
         else:
             for handle in handles:
-                self.add(facet, handle)
+                self.add(key, handle)
 
-    def may_be_at(self, facet: ChangeKey, handle: str) -> bool:
-        """Whether a node changed in a facet, or may have, among many."""
-        if facet not in self._nodes:
+    def may_be_at(self, key: ChangeKey, handle: str) -> bool:
+        """Whether a node changed under a key, or may have, among many."""
+        if key not in self._nodes:
             return False
-        known = self._nodes[facet]
+        known = self._nodes[key]
         return known is None or handle in known
 
-
-"""Above so many nodes a change names their types only."""
 
 _log = logging.getLogger(__name__)
 
@@ -99,9 +97,9 @@ class BranchChange(msgspec.Struct, frozen=True):
     """The nodes that were made, changed or deleted; None where they are too many."""
     types: frozenset[str] | None = None
     """Their types and what these extend; None where it may be any type."""
-    traces: ChangeIndex | None = None
+    index: ChangeIndex | None = None
     """What changed, for those who do not see everything; None where no listener needs it."""
-    turn: tuple[str | None, str | None] | None = None
+    schema_change: tuple[str | None, str | None] | None = None
     """The schemas before and after where they differ; None for a branch that is not there."""
 
 
@@ -127,7 +125,7 @@ class Feed:
         """Whether anybody listens."""
         return bool(self._listeners)
 
-    def traced(self, branch: str) -> bool:
+    def needs_index(self, branch: str) -> bool:
         """Whether a listener of a branch does not see everything on it."""
         return any(asks(branch) for _, asks in self._listeners)
 
@@ -146,7 +144,7 @@ class Feed:
 
         return stop
 
-    def tell(self, change: BranchChange) -> None:
+    def publish(self, change: BranchChange) -> None:
         """Hand a change on; what a listener does wrong is not the writer's concern."""
         for listener, _ in self._listeners:
             try:
@@ -158,13 +156,13 @@ class Feed:
 class ChangeCollector:
     """The nodes that a write touches: by handle while they are few, their types always."""
 
-    __slots__ = ("_handles", "_types", "everything", "traces")
+    __slots__ = ("_handles", "_types", "everything", "index")
 
-    def __init__(self, *, traced: bool = False) -> None:
-        """``traced``: what exactly changes is counted too."""
+    def __init__(self, *, indexed: bool = False) -> None:
+        """``indexed``: what exactly changes is counted too."""
         self._handles: set[str] | None = set()
         self._types: set[str] = set()
-        self.traces = ChangeIndex() if traced else None
+        self.index = ChangeIndex() if indexed else None
         self.everything = False
         """Whether any node may be seen differently, counted or not."""
 
@@ -181,26 +179,26 @@ class ChangeCollector:
         self, schema: Schema, changes: Iterable[tuple[str, NodeState | None, NodeState | None]]
     ) -> None:
         """Count nodes in, each as it was and as it is."""
-        traces = self.traces
-        if traces is None:
+        index = self.index
+        if index is None:
             self.add(handle for handle, _, _ in changes)
             return
         for handle, before, after in changes:
             self.add((handle,))
-            for facet in change_keys_between(schema, before, after):
-                traces.add(facet, handle)
+            for key in change_keys_between(schema, before, after):
+                index.add(key, handle)
 
     def change(self, branch: str, schema: Schema) -> BranchChange:
         """What these nodes are a change of."""
         if self.everything:
-            return BranchChange(branch, traces=self.traces)
+            return BranchChange(branch, index=self.index)
         types = frozenset(each for name in self._types for each in schema.lineage(name))
         handles = None if self._handles is None else frozenset(self._handles)
-        return BranchChange(branch, handles, types, self.traces)
+        return BranchChange(branch, handles, types, self.index)
 
 
 _COUNTED: Final = 20_000
-"""Statements of one facet that are counted; where it has more, it has changed."""
+"""Statements of one key that are counted; where it has more, it has changed."""
 _WAITING: Final = 1_000
 """Edges whose ends are looked up together."""
 _CLASS: Final = RDF_TYPE.encode()
@@ -209,7 +207,7 @@ _CLASS: Final = RDF_TYPE.encode()
 class StatementPlace(NamedTuple):
     """Where a statement belongs: a type, and its class or one of its fields."""
 
-    facet: ChangeKey
+    key: ChangeKey
     """Without what a reference leads to and an edge joins."""
     main_class: bytes | None
     """Of the statements of classes only this one counts, which makes a node."""
@@ -223,7 +221,7 @@ Said = tuple[StatementPlace, str, bytes]
 
 
 class ChangeScan:
-    """Traces changes of one graph for those who do not see everything."""
+    """Finds the change index of a path through the log."""
 
     def __init__(
         self,
@@ -243,17 +241,17 @@ class ChangeScan:
         self, change: BranchChange, checkout: Checkout, start: str, end: str
     ) -> BranchChange:
         """A change with what those have to know who do not see everything, if there are any."""
-        if not self._feed.traced(checkout.name):
+        if not self._feed.needs_index(checkout.name):
             return change
         before, after = self._schema_at(start), self._schema_at(end)
-        turn = None if before == after else (before, after)
-        traces = change.traces
-        if traces is None:
+        schema_change = None if before == after else (before, after)
+        index = change.index
+        if index is None:
             try:
-                traces = self.between(checkout, start, end)
+                index = self.between(checkout, start, end)
             except TrailsError:  # the change is made, whatever can be read of it
-                traces = None
-        return msgspec.structs.replace(change, traces=traces, turn=turn)
+                index = None
+        return msgspec.structs.replace(change, index=index, schema_change=schema_change)
 
     def _schema_at(self, commit: str) -> str:
         return Schema().digest if commit == GENESIS else self._ancestry.commit(commit).schema
@@ -268,7 +266,7 @@ class ChangeScan:
                 with self._folding.statements(commit) as (removed, added):
                     net.count(places_of(former.schema, self._names), removed, -sign)
                     net.count(places_of(latter.schema, self._names), added, sign)
-        return net.traces()
+        return net.index()
 
 
 def places_of(schema: Schema, names: Names) -> Mapping[tuple[bytes, bytes], StatementPlace]:
@@ -279,13 +277,13 @@ def places_of(schema: Schema, names: Names) -> Mapping[tuple[bytes, bytes], Stat
         main = names.term(each.iri).encode()
         found[name, _CLASS] = StatementPlace(ChangeKey(each.name), main, refers=False, joins=joins)
         for field in each.fields:
-            facet, refers = ChangeKey(each.name, field.name), field.target is not None
-            found[name, names.term(field.iri).encode()] = StatementPlace(facet, None, refers, joins)
+            key, refers = ChangeKey(each.name, field.name), field.target is not None
+            found[name, names.term(field.iri).encode()] = StatementPlace(key, None, refers, joins)
     return found
 
 
 class _Net:
-    """Statements that were added and not removed, or the other way round, by facet."""
+    """Statements that were added and not removed, or the other way round, by key."""
 
     def __init__(self, checkout: Checkout, names: Names) -> None:
         self._checkout = checkout
@@ -331,7 +329,7 @@ class _Net:
     def _count_edge(self, handle: str, said: list[Said], step: int) -> None:
         if not said:
             return
-        known = {place.facet.field: target for place, target, _ in said}
+        known = {place.key.field: target for place, target, _ in said}
         waiting = [*self._waiting.pop(handle, ()), *((each, step) for each in said)]
         if all(end in known for end in ENDS):
             self._put_edge(waiting, tuple(known[end] for end in ENDS))
@@ -358,28 +356,28 @@ class _Net:
 
     def _put(self, said: Said, ends: tuple[str, ...], step: int) -> None:
         place, target, line = said
-        facet = place.facet
+        key = place.key
         if target or ends:
-            facet = ChangeKey(facet.type, facet.field, target, ends)
-        counted = self._counts.get(facet)
+            key = ChangeKey(key.type, key.field, target, ends)
+        counted = self._counts.get(key)
         if counted is None:
-            if facet in self._counts:
+            if key in self._counts:
                 return  # too many already
-            counted = self._counts[facet] = {}
+            counted = self._counts[key] = {}
         sum_ = counted.pop(line, 0) + step
         if sum_:
             counted[line] = sum_
             if len(counted) > _COUNTED:
-                self._counts[facet] = None
+                self._counts[key] = None
 
-    def traces(self) -> ChangeIndex:
+    def index(self) -> ChangeIndex:
         """What is left in the end."""
         if self._waiting:
             self._look_up()
         return ChangeIndex(
             {
-                facet: None if counted is None else set(map(self._handle_of, counted))
-                for facet, counted in self._counts.items()
+                key: None if counted is None else set(map(self._handle_of, counted))
+                for key, counted in self._counts.items()
                 if counted is None or counted
             }
         )

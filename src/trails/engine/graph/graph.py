@@ -132,8 +132,8 @@ class Graph:
         self._retry_at = 0.0
         self._compiled: dict[str, CompiledSchema] = {}
         self._checkouts: dict[str, Checkout] = {}
-        self.glimpsed: dict[tuple[str, str], tuple[int, int]] = {}
-        """Commit and types that are seen → statements added and removed that are."""
+        self.visible_counts: dict[tuple[str, str], tuple[int, int]] = {}
+        """(commit, visible schema) → numbers of added and removed statements that are visible."""
         self.edge_ends: dict[str, tuple[str, ...]] = {}
         """Edge → what it joins, where that had to be looked up."""
         self.views: list[View[Checkout]] = []
@@ -148,7 +148,7 @@ class Graph:
             self.ancestry = Ancestry(self.log)
             self.containment = Containment(self.log, self.ancestry)
             self.folding = Folding(self.log, self.ancestry, self.compiled)
-            self.tracing = ChangeScan(
+            self.change_scan = ChangeScan(
                 self.feed, self.ancestry, self.folding, self.compiled, self.names
             )
             for make in views:
@@ -236,7 +236,7 @@ class Graph:
         """What a schema means that may not be stored yet."""
         return self._compiled.setdefault(schema.digest, CompiledSchema(schema, self.names))
 
-    def line(self, branch: str) -> Checkout:
+    def checkout(self, branch: str) -> Checkout:
         """A branch; on its first use here its index is made or brought up."""
         found = self._checkouts.get(branch)
         if found is not None and not found.fixed:
@@ -245,9 +245,11 @@ class Graph:
         if head is None:
             raise unknown_branch(branch, {MAIN, *self.log.branches()})
         with self.writing():
-            return self._checkouts.get(branch) or self.bring_line(self._make_checkout(branch, head))
+            return self._checkouts.get(branch) or self.bring_to_head(
+                self._make_checkout(branch, head)
+            )
 
-    def has_line(self, name: str) -> bool:
+    def has_checkout(self, name: str) -> bool:
         """Whether it is in use, so that getting it waits for nothing."""
         return name in self._checkouts
 
@@ -273,11 +275,6 @@ class Graph:
     def checkouts(self) -> Mapping[str, Checkout]:
         """The branches and snapshots in use, by name; it changes with them."""
         return self._checkouts
-
-    @property
-    def lines(self) -> dict[str, Checkout]:
-        """A copy of them, to iterate over."""
-        return dict(self._checkouts)
 
     def _make_checkout(self, name: str, head: Head) -> Checkout:
         checkout = Checkout(self.file, name, self._folder_of(name), head)
@@ -327,7 +324,7 @@ class Graph:
                 break
         if self._checkouts.get(checkout.name) is not checkout:
             raise _gone(checkout)
-        self.bring_line(checkout)
+        self.bring_to_head(checkout)
         if checkout is self.main and settled:
             self.nodes.settle_now_or_later()
 
@@ -352,9 +349,9 @@ class Graph:
         found = {name for view in self.views for name in view.names()} - branches
         gone = [name for name in found if not name.startswith(SNAPSHOT)]
         if gone:
-            self.forget_lines(gone)
+            self.drop_checkouts(gone)
 
-    def bring_line(self, checkout: Checkout) -> Checkout:
+    def bring_to_head(self, checkout: Checkout) -> Checkout:
         """Bring a branch to its head in every view; called with the writer's lock."""
         head = self.log_head(checkout.name)
         for view in self.views:
@@ -368,13 +365,15 @@ class Graph:
         before, checkout.head = checkout.head, head
         if before.commit != head.commit:
             change = BranchChange(checkout.name)
-            self.feed.tell(self.tracing.complete(change, checkout, before.commit, head.commit))
+            self.feed.publish(
+                self.change_scan.complete(change, checkout, before.commit, head.commit)
+            )
 
     def schema_at(self, commit: str) -> str:
         """The digest of the schema with which a commit is read."""
         return self.ancestry.schema_at(commit)
 
-    def forget_lines(self, names: Sequence[str]) -> None:
+    def drop_checkouts(self, names: Sequence[str]) -> None:
         """Drop what the views and the disk hold for branches and snapshots that are gone."""
         for view in self.views:
             view.drop(names)
@@ -405,7 +404,27 @@ class Graph:
         """The branches that may have files of their own, each brought to its head."""
         for name, head in self.log.branches().items():
             if self._may_have_files(name):
-                yield self._checkouts.get(name) or self.bring_line(self._make_checkout(name, head))
+                yield self._checkouts.get(name) or self.bring_to_head(
+                    self._make_checkout(name, head)
+                )
+
+    def held_checkouts(self) -> list[Checkout]:
+        """``main`` and the branches of which a view may hold something, brought to their heads.
+
+        Those of near commits are next to each other.
+        """
+        with self.writing():
+            held = {name for view in self.views for name in view.names()}
+        found = sorted(
+            (head.seq, name)
+            for name, head in self.log.branches().items()
+            if name != MAIN and (name in held or self._may_have_files(name))
+        )
+        checkouts = [self.main, *(self.checkout(name) for _, name in found)]
+        if not self.file.frozen:
+            with self.writing():
+                self.catch_up()
+        return checkouts
 
     # --- reading ---------------------------------------------------------------------
 
@@ -427,15 +446,6 @@ class Graph:
         """Read from a checkout's own store, which stays open meanwhile."""
         self._ensure_usable(checkout)
         return self._reading(checkout, lambda: self.stores.of(checkout), read)
-
-    def with_stores(self) -> list[str]:
-        """Main, and the branches that have a store of their own, those of near commits together."""
-        found = [
-            (head.seq, name)
-            for name, head in self.log.branches().items()
-            if name != MAIN and self._may_have_files(name) and self.stores.exists(self.line(name))
-        ]
-        return [MAIN, *(name for _, name in sorted(found))]
 
     def _may_have_files(self, name: str) -> bool:
         folder = self._folder_of(name)

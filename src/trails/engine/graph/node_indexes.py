@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, closing
+from pathlib import Path
 from typing import Final
 
 from trails.engine.graph.ancestry import Path as CommitPath
@@ -18,7 +19,11 @@ from trails.engine.graph.folding import Folding, Refold, left_as_it_was
 from trails.engine.graph.settling import Settling
 from trails.errors import CorruptionError
 from trails.log.payloads import Payload
+from trails.model.fairness import NO_ACTOR
 from trails.model.history import GENESIS, Commit, Head, Position
+from trails.model.texts import count
+from trails.views.base import Comparison
+from trails.views.nodes.compare import States, compare
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import ROOT, ROOT_NAME, UNFINISHED
@@ -55,6 +60,7 @@ class NodeIndexes:
         self._ancestry = folding.ancestry
         self._heads = heads
         self._forget = forget
+        self._writing = writing
         self._progress = progress
         self.settling = Settling(
             file, folding, lambda: checkouts[MAIN], writing, self.settle, progress
@@ -123,6 +129,55 @@ class NodeIndexes:
         snapshots = [name for name, checkout in self._checkouts.items() if checkout.fixed]
         if snapshots:
             self._forget(snapshots)
+
+    # --- upkeep --------------------------------------------------------------------------
+
+    def verify(
+        self, refs: Iterable[Checkout], folder: Path, progress: Callable[[str], None]
+    ) -> Comparison:
+        """Fold every state in the file again, in one pass, and compare."""
+        del refs  # the file has them all
+        if not self.file.frozen:
+            self.settling.run()
+        with ExitStack() as stack:
+            fresh = stack.enter_context(closing(self.open_fold(folder)))
+            with self._writing(NO_ACTOR):
+                if not self.file.frozen:
+                    self.settle()
+                heads = {name: head.commit for name, head in self._heads().items()}
+                ours = States(stack.enter_context(self.file.pinned()), fresh.schema_of)
+            stack.callback(ours.close)
+            held = {name: ours.layers[at].position.commit for name, at in ours.layers.refs.items()}
+            trunk = held.pop(ROOT_NAME, held[MAIN])
+            folded = self.refold.fold(fresh, trunk, heads | held, progress)
+            progress(f"folded {count(folded, 'commit')}; comparing the {self.name}")
+            found = compare(ours, States(fresh.db, fresh.schema_of))
+        return Comparison(count(found.rows, "row"), found.problems)
+
+    def open_fold(self, folder: Path) -> NodeFile:
+        """The file that ``verify`` folds the log into: every branch, as the log says it is."""
+        return NodeFile(folder / "nodes.db", self.file.schema_of)
+
+    def size(self) -> int:
+        """The bytes of the file."""
+        return self.file.size()
+
+    def is_open(self, ref: Checkout) -> bool:
+        """Never: it has no files in the folder of a checkout."""
+        del ref
+        return False
+
+    def clean(self) -> int:
+        """Drop versions that no layer shows."""
+        rows = self.file.purge()
+        self.file.give_back_space()
+        return rows
+
+    def compact(self) -> None:
+        """Rewrite the file, with ``main`` on the root."""
+        self.settle()
+        self.file.purge()
+        self.file.compact()
 
     def close(self) -> None:
         """End the thread that settles, and close the file."""

@@ -30,7 +30,7 @@ def _make_node_indexes(graph: Graph) -> NodeIndexes:
         graph.checkouts,
         graph.folding,
         lambda: _heads(graph),
-        graph.forget_lines,
+        graph.drop_checkouts,
         graph.writing,
         graph.progress,
     )
@@ -38,7 +38,14 @@ def _make_node_indexes(graph: Graph) -> NodeIndexes:
 
 def _make_stores(graph: Graph) -> Stores:
     read_only = graph.read_only is not None
-    return Stores(graph.main, graph.folding, graph.progress, read_only=read_only)
+    return Stores(
+        graph.main,
+        graph.folding,
+        graph.reading_store,
+        graph.writing,
+        graph.progress,
+        read_only=read_only,
+    )
 
 
 VIEWS: Final[tuple[MakeView, ...]] = (_make_node_indexes, _make_stores)

@@ -49,7 +49,7 @@ class BrokenRule(msgspec.Struct):
         return f"{place} [{self.code}]: {'; '.join(self.examples)}{rest}"
 
 
-def told_change(old: Schema, new: Schema) -> str:
+def change_message(old: Schema, new: Schema) -> str:
     """What the message of a commit says that changes types."""
     return "schema: " + "; ".join(describe_changes(old, new))[:2000]
 

@@ -10,19 +10,22 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from pathlib import Path
 from time import monotonic
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from trails.engine.graph.checkouts import SNAPSHOT, Checkout
 from trails.engine.graph.folding import Folding, left_as_it_was
-from trails.errors import CorruptionError, StorageError
+from trails.errors import CorruptionError, NotFoundError, StorageError
 from trails.files import private_folder
 from trails.log.payloads import Payload
+from trails.log.storage import bytes_of
 from trails.model.history import Commit, Head, Position
+from trails.model.texts import count
+from trails.views.base import Comparison
 from trails.views.quads.staging import StagedLoad
-from trails.views.quads.view import BULK, QuadsView
+from trails.views.quads.view import BULK, QuadsView, sum_of
 
 _OPEN: Final = 16
 """Stores that are open beside that of ``main``; each has some twenty files open."""
@@ -36,6 +39,12 @@ _STEP: Final = 50
 
 
 T = TypeVar("T")
+
+
+class Reading(Protocol):
+    """Reads the store of a checkout, which stays open and is repaired where it is damaged."""
+
+    def __call__(self, checkout: Checkout, read: Callable[[QuadsView], T], /) -> T: ...
 
 
 class _Store:
@@ -61,6 +70,8 @@ class Stores:
         self,
         main: Checkout,
         folding: Folding,
+        reading: Reading,
+        writing: Callable[[], AbstractContextManager[None]],
         progress: Callable[[str], None],
         *,
         read_only: bool = False,
@@ -68,6 +79,8 @@ class Stores:
         self._main = main
         self._folding = folding
         self._ancestry = folding.ancestry
+        self._reading = reading
+        self._writing = writing
         self._progress = progress
         self._timer: threading.Timer | None = None
         self._timer_lock = threading.Lock()
@@ -257,11 +270,11 @@ class Stores:
 
     def _follow(self, quads: QuadsView, head: Head) -> None:
         try:
-            self._folding.walk_quads(quads, self._ancestry.path(quads.position.commit, head.commit))
+            self._walk(quads, head.commit)
         except StorageError:
             # RocksDB repeats an error until it is opened again, even if its cause is gone.
             quads.revive()
-            self._folding.walk_quads(quads, self._ancestry.path(quads.position.commit, head.commit))
+            self._walk(quads, head.commit)
 
     def forward(self, ref: Checkout, head: Head, source: Checkout) -> None:
         """Bring ``main`` to where another branch is, by its commits or by its files."""
@@ -274,6 +287,66 @@ class Stores:
             quads.adopt(self.of(source))
         else:
             self._follow(quads, head)
+
+    # --- upkeep ------------------------------------------------------------------------
+
+    def verify(
+        self, refs: Iterable[Checkout], folder: Path, progress: Callable[[str], None]
+    ) -> Comparison:
+        """Compare the statements of ``main`` and of the branches that have a store."""
+        problems, total = [], 0
+        with closing(QuadsView(folder / "quads")) as fresh:
+            for checkout in refs:
+                if not self.exists(checkout):
+                    continue
+                with suppress(NotFoundError):  # the branch is deleted meanwhile
+                    statements, differing = self._compare(fresh, checkout)
+                    total += statements
+                    progress(f"compared {count(statements, 'statement')} of {checkout.name}")
+                    if differing:
+                        differ = count(differing, "statement")
+                        problems.append(f"{differ} of {checkout.name} differ from the log")
+        return Comparison(count(total, "statement"), problems)
+
+    def _compare(self, fresh: QuadsView, checkout: Checkout) -> tuple[int, int]:
+        """(statements, differing ones) of a branch; ``fresh`` is folded to its position."""
+        position, ours = self._reading(
+            checkout, lambda quads: (quads.stored_position(), sum_of(quads))
+        )
+        self._walk(fresh, position.commit)
+        if ours == sum_of(fresh):
+            return ours[1], 0
+        with self._writing():  # a write may have happened in between
+            return self._reading(checkout, lambda quads: self._count_differences(fresh, quads))
+
+    def _count_differences(self, fresh: QuadsView, quads: QuadsView) -> tuple[int, int]:
+        self._walk(fresh, quads.position.commit)
+        total, missing = 0, 0
+        for quad in fresh.data():
+            total += 1
+            missing += quad not in quads.store
+        added = sum(quad not in fresh.store for quad in quads.data())
+        return total, missing + added
+
+    def _walk(self, quads: QuadsView, commit: str) -> None:
+        self._folding.walk_quads(quads, self._ancestry.path(quads.position.commit, commit))
+
+    def size(self) -> int:
+        """The bytes of all stores; branches share files with ``main`` by hard links."""
+        folder = self._main.folder
+        return 0 if folder is None else bytes_of(folder.parents[1].glob("*/*/quads*"))
+
+    def is_open(self, ref: Checkout) -> bool:
+        """Whether a checkout's store is open."""
+        return self.opened(ref) is not None
+
+    def clean(self) -> int:
+        """Nothing is to be done: stores of branches that are gone went with their folders."""
+        return 0
+
+    def compact(self) -> None:
+        """Compact the store of ``main``, whose files the others share."""
+        self.main().optimize()
 
     # --- letting go --------------------------------------------------------------------
 

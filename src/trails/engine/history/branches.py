@@ -101,7 +101,7 @@ def create_branch(
     """
     check_branch_name(name)
     graph.check_writable()
-    if source not in graph.lines:
+    if source not in graph.checkouts:
         with suppress(NotFoundError):  # reported below
             start = (refs or RefResolver(graph)).resolve(source).commit
             if start != GENESIS:
@@ -121,7 +121,7 @@ def create_branch(
         makers[name] = actor
         graph.add_branch(name, _checkout_in_use(graph, source, head))
         info = _info(graph, name, head, visible_history)
-    graph.feed.tell(BranchChange(name, traces=ChangeIndex(), turn=(None, head.schema)))
+    graph.feed.publish(BranchChange(name, index=ChangeIndex(), schema_change=(None, head.schema)))
     return info
 
 
@@ -157,7 +157,7 @@ def _check_number(graph: Graph, actor: str, most: int) -> None:
 
 def _checkout_in_use(graph: Graph, source: str, head: Head) -> Checkout | None:
     """The open checkout of the forked branch, if it is at its head."""
-    checkout = graph.lines.get(source)
+    checkout = graph.checkouts.get(source)
     if checkout is None or checkout.nodes.position.commit != head.commit:
         return None
     return checkout
@@ -188,8 +188,8 @@ def delete_branch(
         makers = _makers(graph)
         graph.log.move(move, head.schema)
         makers.pop(name, None)
-        graph.forget_lines([name])
-    graph.feed.tell(BranchChange(name, traces=ChangeIndex(), turn=(head.schema, None)))
+        graph.drop_checkouts([name])
+    graph.feed.publish(BranchChange(name, index=ChangeIndex(), schema_change=(head.schema, None)))
     return info
 
 
@@ -286,7 +286,9 @@ class Versions:
 
     def _visible_history(self, refs: RefResolver) -> VisibleHistory | None:
         """The history as the actor sees it; None if it sees everything."""
-        return None if self._access is OPEN else VisibleHistory(self._graph, self._access, refs)
+        return (
+            None if self._access.unrestricted else VisibleHistory(self._graph, self._access, refs)
+        )
 
     def create_branch(self, name: str, source: str = MAIN) -> BranchInfo:
         """Create a branch at another branch or at any commit."""

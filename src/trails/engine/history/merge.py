@@ -41,7 +41,7 @@ def publish_move(graph: Graph, checkout: Checkout, start: str, end: str) -> None
     """Publish to the feed that a branch moved from one commit to another."""
     if graph.feed.listened:
         change = _net_change(graph, checkout.name, start, end)
-        graph.feed.tell(graph.tracing.complete(change, checkout, start, end))
+        graph.feed.publish(graph.change_scan.complete(change, checkout, start, end))
 
 
 def _net_change(graph: Graph, branch: str, start: str, end: str) -> BranchChange:
@@ -352,7 +352,7 @@ def _branches_of(graph: Graph, refs: RefResolver, checkout: Checkout) -> tuple[s
 
 def _into(access: Access, source: str) -> Permits | None:
     """The branches that an actor may merge into; ``source`` is empty for a commit."""
-    if access is OPEN:
+    if access.unrestricted:
         return None
     return lambda branch: (
         access.may("Read", branch)

@@ -585,9 +585,9 @@ class Merging:
 
     def _sides_that_settle(self, violation: RuleError) -> tuple[Side, ...]:
         """The sides whose nodes satisfy the rule; tried out and undone."""
-        return tuple(side for side in _SIDES if self._mends(violation, side))
+        return tuple(side for side in _SIDES if self._resolves(violation, side))
 
-    def _mends(self, violation: RuleError, side: Side) -> bool:
+    def _resolves(self, violation: RuleError, side: Side) -> bool:
         nodes, chosen = self._write.nodes, self._chosen(violation, side)
         if violation.code == "max_size":
             return not self._is_oversized(chosen)

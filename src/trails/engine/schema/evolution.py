@@ -13,11 +13,11 @@ from trails.engine.graph.checkouts import Checkout, Misfit
 from trails.engine.graph.graph import Graph
 from trails.engine.graph.schema_changes import (
     ACTOR,
+    change_message,
     describe_changes,
     lost_data,
     new_defaults,
     refuse_misfit,
-    told_change,
     with_defaults,
 )
 from trails.engine.schema.rule_check import broken_rules, group_violations
@@ -83,7 +83,7 @@ def adopt_on_branch(graph: Graph, checkout: Checkout, schema: Schema) -> None:
 
 def apply_schema(graph: Graph, checkout: Checkout, schema: Schema) -> None:
     """Change the types of a branch in a separate commit, if its data fits them."""
-    write = Write(graph, checkout, actor=ACTOR, message=told_change(checkout.schema, schema))
+    write = Write(graph, checkout, actor=ACTOR, message=change_message(checkout.schema, schema))
     write.begin()
     try:
         _change(graph, write, schema)

@@ -45,7 +45,7 @@ class GraphContext:
         self.branches = branches or (checkout.name,)
         """The branches that decide what is visible: this one, or those with the snapshot."""
         # Not a cached property: that takes a lock on first use, which is in every call.
-        self._declared: Registry | Declared | None = registry if access is OPEN else None
+        self._declared: Registry | Declared | None = registry if access.unrestricted else None
         self.graph = graph.name
         self.names = graph.names
         """The IRIs of the graph."""

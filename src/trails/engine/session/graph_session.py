@@ -92,12 +92,12 @@ class GraphSession:
     @property
     def visibility(self) -> Visibility:
         """What the actor sees of the types."""
-        return FULL if self._access is OPEN else self._look()[1]
+        return FULL if self._access.unrestricted else self._look()[1]
 
     @property
     def schema_filter(self) -> SchemaFilter | None:
         """Filters nodes for the actor; None if nothing is hidden."""
-        return None if self._access is OPEN else self._look()[2]
+        return None if self._access.unrestricted else self._look()[2]
 
     @property
     def compiled(self) -> CompiledSchema:
@@ -133,7 +133,7 @@ class GraphSession:
 
     def find(self, type_name: str, reference: object) -> NodeState | None:
         """One node by reference, of this type or a subtype."""
-        if self._access is not OPEN:
+        if not self._access.unrestricted:
             self._check_named(Selection(type_name))
         try:
             _, handles = self.compiled.validator.references.read(reference, type_name)
@@ -538,7 +538,7 @@ class GraphSession:
         """The visible part of a commit that the actor made."""
         if commit is None:
             return None
-        if self._access is OPEN:
+        if self._access.unrestricted:
             return commit.public()
         refs = RefResolver(self._graph, reader(self._access))
         return VisibleHistory(self._graph, self._access, refs, self._branches).describe_own(commit)

@@ -86,7 +86,7 @@ class GraphService:
         graph = self.graph
         branches: tuple[str, ...] = ()
         if snapshot is None and (permits is None or (branch == MAIN and permits(branch))):
-            checkout = graph.line(branch)
+            checkout = graph.checkout(branch)
         else:
             exists = None if permits is None else usable(access, permits)
             refs = RefResolver(graph, exists, suggests=reader(access))
@@ -95,7 +95,7 @@ class GraphService:
             else:
                 commit = refs.commit(snapshot)
                 checkout = snapshot_checkout(graph, commit)
-                branches = () if access is OPEN else tuple(refs.branches_of(commit))
+                branches = () if access.unrestricted else tuple(refs.branches_of(commit))
         return GraphContext(
             graph,
             registry or self.registry,

@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
+from trails.engine.graph.checkouts import SNAPSHOT
 from trails.engine.graph.graph import MAIN, Graph
 from trails.engine.session.context import GraphContext
-from trails.engine.visibility.access import OPEN
 from trails.engine.visibility.refs import RefResolver, make_room, reader
 from trails.log.storage import files_below
 from trails.model.names import branch_folder
@@ -40,8 +40,7 @@ def cleanup(graph: Graph, *, keep: int = _KEPT_SNAPSHOTS, dry_run: bool = False)
         snapshots = tuple(make_room(graph, keep, 2**62))
         for path in folders:
             shutil.rmtree(path, ignore_errors=True)
-        rows = graph.file.purge()
-        graph.file.give_back_space()
+        rows = sum(view.clean() for view in graph.views)
     # The log has its own lock: the rest is done in steps, between which others can write.
     archives = graph.activities.archive()
     runs = _sweep_runs(graph)
@@ -62,11 +61,10 @@ def remove_files(graph: Graph, *, dry_run: bool = False) -> Cleaned:
     if graph.folder is None:
         return Cleaned((), (), 0, 0, dry_run=dry_run)
     before = _size(graph)
-    checkouts = list(graph.lines.values())
     in_use = {
         checkout.name[1:]
-        for checkout in checkouts
-        if checkout.fixed and graph.stores.opened(checkout)
+        for checkout in list(graph.checkouts.values())
+        if checkout.fixed and any(view.is_open(checkout) for view in graph.views)
     }
     found = sorted((graph.folder / "snapshots").glob("*"))
     snapshots = [path for path in found if path.name not in in_use]
@@ -99,7 +97,8 @@ def _unreachable(graph: Graph) -> list[Path]:
     if graph.folder is None:
         return []
     wanted = {branch_folder(name) for name in (MAIN, *graph.log.branches())}
-    wanted_snapshots = {name[1:] for name in graph.file.layers.refs if name.startswith("@")}
+    held = {*graph.checkouts, *(name for view in graph.views for name in view.names())}
+    wanted_snapshots = {name[1:] for name in held if name.startswith(SNAPSHOT)}
     return [
         path
         for parent, names in (("branches", wanted), ("snapshots", wanted_snapshots))
@@ -119,13 +118,10 @@ def optimize(graph: Graph, progress: Callable[[str], None]) -> Optimized:
     graph.check_writable()
     with graph.writing():
         graph.catch_up()
-        graph.nodes.settle()
         before = _size(graph)
-        progress("compacting the node index")
-        graph.file.purge()
-        graph.file.compact()
-        progress("compacting the quads view of main")
-        graph.stores.main().optimize()
+        for view in graph.views:
+            progress(f"compacting the {view.name}")
+            view.compact()
         graph.log.compact()
         return Optimized(before, _size(graph))
 
@@ -155,7 +151,7 @@ def measure(graph: Graph, ctx: GraphContext) -> Statistics:
     """Count what is visible."""
     branches = RefResolver(graph, reader(ctx.access)).branches()
     # Independent of hidden branches, so that their existence is not revealed.
-    whole = ctx.visibility.reads_all and (ctx.access is OPEN or ctx.access.may("Admin", MAIN))
+    whole = ctx.visibility.reads_all and ctx.access.may("Admin", MAIN)
     by_type = ctx.kg.counts()
     topmost = [each.name for each in ctx.kg.schema.types if each.extends is None]
     return Statistics(
@@ -174,17 +170,7 @@ def measure(graph: Graph, ctx: GraphContext) -> Statistics:
 
 
 def _sizes(graph: Graph) -> dict[str, int] | None:
-    folder = graph.folder
-    if folder is None:
+    if graph.folder is None:
         return None
-    sizes = {"log": 0, "node_index": 0, "stores": 0}
-    seen: set[int] = set()
-    for path, facts in files_below(folder):
-        if facts.st_ino not in seen:  # branches share files by hard links
-            seen.add(facts.st_ino)
-            top = path.relative_to(folder).parts[0]
-            sizes[_PARTS.get(top.partition(".")[0], "stores")] += facts.st_size
-    return sizes
-
-
-_PARTS = {"log": "log", "segments": "log", "nodes": "node_index"}
+    views = {view.name.replace(" ", "_"): view.size() for view in graph.views}
+    return {"log": graph.log.size(), **views}

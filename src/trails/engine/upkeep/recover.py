@@ -370,7 +370,7 @@ def _rebuild(graph: Graph, source: _Source) -> str | None:
 def _checkout(graph: Graph, branch: str) -> Checkout:
     if branch != MAIN and branch not in graph.log.branches():
         create_branch(graph, branch, actor=ACTOR)
-    return graph.line(branch)
+    return graph.checkout(branch)
 
 
 def _link_segments(source: str, target: str) -> None:

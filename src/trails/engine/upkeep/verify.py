@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final
@@ -29,23 +29,21 @@ from trails.model.iris import digest_of
 from trails.model.nodes import NodeState
 from trails.model.texts import count
 from trails.model.upkeep import Finding
-from trails.views.nodes.compare import States, compare
+from trails.views.base import View
+from trails.views.nodes.compare import States
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
-from trails.views.nodes.layers import ROOT_NAME
-from trails.views.quads.view import QuadsView, sum_of
 from trails.views.terms import Terms
 
 _SHOWN = 5
 LOG_FILE: Final = "log file"
 CHAIN: Final = "commit chain"
-NODES: Final = "node index"
 RULES: Final = "rules"
-QUADS: Final = "quads view"
+_REPAIR: Final = "trails verify --repair"
 
 
 def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
-    """Check the log from its first commit, then both views."""
+    """Check the log from its first commit, then each view, then the rules on what was folded."""
     progress("checking the log's file")
     pages = graph.log.check()
     yield _finding(LOG_FILE, "sound", pages, "restore a backup, or run 'trails recover'")
@@ -58,14 +56,11 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
         return
     progress("folding the log again to compare the views")
     with tempfile.TemporaryDirectory(prefix="trails-verify-", dir=_roomy(graph)) as folder:
-        fresh = NodeFile(Path(folder) / "nodes.db", lambda digest: graph.compiled(digest).schema)
-        try:
-            yield _readable(NODES, lambda: _check_nodes(graph, fresh, progress))
-            progress("checking every rule on every branch")
+        for view in graph.views:
+            yield _check_view(graph, view, Path(folder), progress)
+        progress("checking every rule on every branch")
+        with closing(graph.nodes.open_fold(Path(folder))) as fresh:
             yield _check_rules(graph, fresh)
-        finally:
-            fresh.close()
-        yield _readable(QUADS, lambda: _check_quads(graph, Path(folder) / "quads", progress))
 
 
 def _roomy(graph: Graph) -> Path | None:
@@ -88,7 +83,7 @@ def verify_and_repair(graph: Graph, progress: Callable[[str], None]) -> tuple[Fi
     if wrong & {LOG_FILE, CHAIN}:
         detail = "not attempted, because views are made from the log; nothing was changed"
         return (*found, Finding("repair", "problem", detail, "restore the log from a backup"))
-    if not wrong & {NODES, QUADS}:
+    if not wrong & {view.name for view in graph.views}:
         return found
     progress("rebuilding the views from the log")
     try:
@@ -98,12 +93,15 @@ def verify_and_repair(graph: Graph, progress: Callable[[str], None]) -> tuple[Fi
     return tuple(verify(graph, progress))
 
 
-def _readable(name: str, check: Callable[[], Finding]) -> Finding:
-    """The finding of a check; an unreadable view is a finding, too."""
+def _check_view(
+    graph: Graph, view: View[Checkout], folder: Path, progress: Callable[[str], None]
+) -> Finding:
+    """Compare a view with the log; an unreadable view is a finding, too."""
     try:
-        return check()
+        found = view.verify(graph.held_checkouts(), folder, progress)
     except CorruptionError as error:
-        return Finding(name, "problem", error.message, "trails verify --repair")
+        return Finding(view.name, "problem", error.message, _REPAIR)
+    return _finding(view.name, f"{found.compared}, as the log says", found.problems, _REPAIR)
 
 
 def _check_activities(graph: Graph) -> Finding:
@@ -114,7 +112,7 @@ def _check_activities(graph: Graph) -> Finding:
     return _finding("activities", sound, problems, "put the files back from a backup")
 
 
-def _finding(name: str, sound: str, problems: list[str], fix: str) -> Finding:
+def _finding(name: str, sound: str, problems: Sequence[str], fix: str) -> Finding:
     if not problems:
         return Finding(name, "ok", sound)
     more = f" (and {len(problems) - _SHOWN} more)" if len(problems) > _SHOWN else ""
@@ -207,30 +205,6 @@ def _digest(stream: IO[bytes]) -> tuple[str, int]:
     return digest.hexdigest(), lines
 
 
-def _check_nodes(graph: Graph, fresh: NodeFile, progress: Callable[[str], None]) -> Finding:
-    """Fold every state in the index again, in one pass, and compare."""
-    for name in graph.log.branches():
-        if name in graph.file.layers.refs:
-            graph.line(name)  # brings it to its head
-    if not graph.file.frozen:
-        graph.nodes.settling.run()
-    with ExitStack() as stack:
-        with graph.writing():
-            if not graph.file.frozen:
-                graph.catch_up()
-                graph.nodes.settle()
-            heads = {name: head.commit for name, head in graph.log.branches().items()}
-            ours = States(stack.enter_context(graph.file.pinned()), fresh.schema_of)
-        stack.callback(ours.close)
-        held = {name: ours.layers[at].position.commit for name, at in ours.layers.refs.items()}
-        trunk = held.pop(ROOT_NAME, held[MAIN])
-        folded = graph.nodes.refold.fold(fresh, trunk, heads | held, progress)
-        progress(f"folded {count(folded, 'commit')}; comparing the node index")
-        found = compare(ours, States(fresh.db, fresh.schema_of))
-    sound = f"{count(found.rows, 'row')}, as the log says"
-    return _finding(NODES, sound, found.problems, "trails verify --repair")
-
-
 def _check_rules(graph: Graph, fresh: NodeFile) -> Finding:
     """Check every rule on the current state of every branch."""
     broken: list[str] = []
@@ -253,46 +227,6 @@ def _check_rules(graph: Graph, fresh: NodeFile) -> Finding:
             checked += 1
     fix = "change the nodes that break a rule, or the declarations"
     return _finding(RULES, f"kept on {count(checked, 'branch', 'branches')}", broken, fix)
-
-
-def _check_quads(graph: Graph, folder: Path, progress: Callable[[str], None]) -> Finding:
-    """Compare the statements of main and of branches that have a quads view."""
-    problems, total = [], 0
-    fresh = QuadsView(folder)
-    try:
-        for name in graph.with_stores():
-            statements, differing = _compare_statements(graph, fresh, graph.line(name))
-            total += statements
-            progress(f"compared {count(statements, 'statement')} of {name}")
-            if differing:
-                problems.append(f"{count(differing, 'statement')} of {name} differ from the log")
-    finally:
-        fresh.close()
-    sound = f"{count(total, 'statement')}, as the log says"
-    return _finding(QUADS, sound, problems, "trails verify --repair")
-
-
-def _compare_statements(graph: Graph, fresh: QuadsView, checkout: Checkout) -> tuple[int, int]:
-    """(statements, differing ones) of a branch; ``fresh`` is folded to its position."""
-    position, ours = graph.reading_store(
-        checkout, lambda quads: (quads.stored_position(), sum_of(quads))
-    )
-    graph.folding.walk_quads(fresh, graph.ancestry.path(fresh.position.commit, position.commit))
-    if ours == sum_of(fresh):
-        return ours[1], 0
-    with graph.writing():  # a write may have happened in between
-        return graph.reading_store(checkout, lambda quads: _count_differences(graph, fresh, quads))
-
-
-def _count_differences(graph: Graph, fresh: QuadsView, quads: QuadsView) -> tuple[int, int]:
-    path = graph.ancestry.path(fresh.position.commit, quads.position.commit)
-    graph.folding.walk_quads(fresh, path)
-    total, missing = 0, 0
-    for quad in fresh.data():
-        total += 1
-        missing += quad not in quads.store
-    added = sum(quad not in fresh.store for quad in quads.data())
-    return total, missing + added
 
 
 def content_digest(terms: Terms, states: Iterable[NodeState]) -> str:

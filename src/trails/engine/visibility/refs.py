@@ -27,7 +27,7 @@ from trails.engine.graph.checkouts import (
     unknown_reference,
 )
 from trails.engine.graph.graph import MAIN, Graph
-from trails.engine.visibility.access import OPEN, Access
+from trails.engine.visibility.access import Access
 from trails.errors import ForbiddenError, NotFoundError
 from trails.model.capabilities import Action
 from trails.model.history import Commit, Head, Position
@@ -48,7 +48,7 @@ def reader(access: Access) -> Permits | None:
 
 def permitting(access: Access, action: Action) -> Permits | None:
     """The branches on which an actor may perform an action; None means all."""
-    return None if access is OPEN else lambda branch: access.may(action, branch)
+    return None if access.unrestricted else lambda branch: access.may(action, branch)
 
 
 def usable(access: Access, permits: Permits) -> Permits:
@@ -110,10 +110,10 @@ class RefResolver:
     def checkout(self, branch: str) -> Checkout:
         """The checkout of a branch."""
         if self._permits is None:
-            return self._graph.line(branch)
+            return self._graph.checkout(branch)
         self.check(branch)
         try:
-            return self._graph.line(branch)
+            return self._graph.checkout(branch)
         except NotFoundError:  # deleted by another caller
             raise self.not_found(branch) from None
 
@@ -184,11 +184,11 @@ _MOST_ROWS: Final = 2_000_000
 def snapshot_checkout(graph: Graph, commit: Commit) -> Checkout:
     """The graph as it was after a commit."""
     name = SNAPSHOT + commit.id
-    checkout = graph.lines.get(name)
+    checkout = graph.checkouts.get(name)
     if checkout is None:
         build_distant(graph, commit)
         with graph.writing():
-            checkout = graph.lines.get(name) or _make(graph, name, commit)
+            checkout = graph.checkouts.get(name) or _make(graph, name, commit)
     graph.file.layers.touch(name)
     return checkout
 
@@ -243,7 +243,7 @@ def _build(graph: Graph, name: str, head: Head) -> None:
     finally:
         if nodes.known:
             with graph.writing(_ACTOR):
-                graph.forget_lines([UNFINISHED + name])
+                graph.drop_checkouts([UNFINISHED + name])
 
 
 def _do_part(graph: Graph, nodes: NodeIndex, parts: Iterator[int]) -> bool:
@@ -282,13 +282,13 @@ def make_room(graph: Graph, most: int, most_rows: int, *, dry_run: bool = False)
     while names and (len(names) > most or sum(sizes[name] for name in names) > most_rows):
         dropped.append(names.pop(0))
     if dropped and not dry_run:
-        graph.forget_lines(dropped)
+        graph.drop_checkouts(dropped)
     return [name.removeprefix(SNAPSHOT) for name in dropped]
 
 
 def forkable(graph: Graph, access: Access, name: str) -> RefResolver:
     """The refs from which an actor may fork a branch of this name, if it may use the name."""
-    if access is OPEN:
+    if access.unrestricted:
         return RefResolver(graph)
 
     def permits(branch: str) -> bool:

@@ -23,7 +23,7 @@ import msgspec
 from trails.engine.graph.ancestry import Path
 from trails.engine.graph.changes import Net, NodeNet, net_between, net_changes
 from trails.engine.graph.graph import Graph
-from trails.engine.graph.schema_changes import ACTOR, told_change
+from trails.engine.graph.schema_changes import ACTOR, change_message
 from trails.engine.visibility.access import Access
 from trails.engine.visibility.refs import RefResolver
 from trails.errors import NotFoundError
@@ -86,7 +86,7 @@ class EdgeEndFinder:
                 stored = nodes.find(db, handle)
             return None if stored is None else stored.state
 
-        for checkout in self._graph.lines.values():
+        for checkout in list(self._graph.checkouts.values()):
             with suppress(NotFoundError):  # deleted by another caller
                 state = self._graph.reading_nodes(checkout, read)
                 if state is not None and all(end in state.values for end in ENDS):
@@ -185,10 +185,10 @@ class CommitFilter:
         return found
 
     def _known(self, commit: Commit) -> tuple[int, int] | None:
-        return self._graph.glimpsed.get((commit.id, self._schema_filter.schema.digest))
+        return self._graph.visible_counts.get((commit.id, self._schema_filter.schema.digest))
 
     def _remember(self, commit: Commit, counts: tuple[int, int]) -> None:
-        known = self._graph.glimpsed
+        known = self._graph.visible_counts
         if len(known) >= _REMEMBERED:
             known.clear()
         known[commit.id, self._schema_filter.schema.digest] = counts
@@ -423,7 +423,7 @@ class VisibleHistory:
         """The message; a generated one names only visible types and branches."""
         before = commit.first_parent
         if commit.actor == ACTOR and commit.schema != self._graph.schema_at(before):
-            return told_change(self._types(commit, before), self._types(commit, commit.id))
+            return change_message(self._types(commit, before), self._types(commit, commit.id))
         merged = _MERGED.fullmatch(commit.message) if len(commit.parents) > 1 else None
         if merged is None or all(self._access.may("Read", each) for each in merged.groups()):
             return commit.message

@@ -101,7 +101,7 @@ class ChangeReport:
         self._checkout = checkout
         feed = graph.feed
         self._collector = (
-            ChangeCollector(traced=feed.traced(checkout.name)) if feed.listened else None
+            ChangeCollector(indexed=feed.needs_index(checkout.name)) if feed.listened else None
         )
         """None if the feed had no listener when the write began."""
 
@@ -134,7 +134,7 @@ class ChangeReport:
             self._collector.everything = True
         self.add_edits(edits)
         change = self._collector.change(checkout.name, checkout.schema)
-        graph.feed.tell(graph.tracing.complete(change, checkout, before, after))
+        graph.feed.publish(graph.change_scan.complete(change, checkout, before, after))
 
 
 CHUNK: Final = 2000

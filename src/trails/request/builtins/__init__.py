@@ -1,26 +1,26 @@
-"""The built-in tools: what can be done with any graph, whatever it holds."""
+"""The built-in operations: what can be done with any graph, whatever it holds."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from trails.request.builtins.branches import BRANCH_CREATE, BRANCH_DELETE, BRANCH_LIST, BRANCH_MERGE
-from trails.request.builtins.commits import COMMIT_GET, COMMIT_LIST
-from trails.request.builtins.graph import GRAPH_HEALTH, GRAPH_SNAPSHOT, SCHEMA_GET
-from trails.request.builtins.queries import GRAPH_QUERY
-from trails.request.builtins.writes import GRAPH_LOAD, GRAPH_MUTATE
+from trails.request.builtins import branches, commits, graph, queries, writes
+from trails.request.builtins.declare import Builtin
 
-BUILTINS: Final = (
-    BRANCH_CREATE,
-    BRANCH_DELETE,
-    BRANCH_LIST,
-    BRANCH_MERGE,
-    COMMIT_GET,
-    COMMIT_LIST,
-    GRAPH_HEALTH,
-    GRAPH_LOAD,
-    GRAPH_MUTATE,
-    GRAPH_QUERY,
-    GRAPH_SNAPSHOT,
-    SCHEMA_GET,
+OPERATIONS: Final[tuple[Builtin, ...]] = tuple(
+    sorted(
+        (
+            *branches.BUILTINS,
+            *commits.BUILTINS,
+            *graph.BUILTINS,
+            *queries.BUILTINS,
+            *writes.BUILTINS,
+        ),
+        key=lambda each: each.name,
+    )
 )
+"""All of them; REST routes and commands are made from this table."""
+BUILTINS: Final = tuple(each for each in OPERATIONS if each.offered == "always")
+"""Those that are tools of every graph."""
+BY_NAME: Final = tuple(each for each in OPERATIONS if each.offered == "by_name")
+"""Those that are tools where stored queries are called by name."""

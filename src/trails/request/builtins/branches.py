@@ -1,6 +1,8 @@
 """``branch_list``, ``branch_create``, ``branch_delete``: lines of work beside each other.
 
 ``branch_merge``: bring the work of one branch into another.
+
+Programs get whole records (``record``), in the form of ``trails.model``.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ from typing import Final
 
 import msgspec
 
+from trails.engine.history.branches import Versions
 from trails.engine.session.context import GraphContext
 from trails.errors import ConflictError
 from trails.model.constraints import shorten
 from trails.model.history import (
     BranchFilter,
     BranchInfo,
+    BranchPage,
     Conflict,
     MergeRequest,
     MergeResult,
@@ -35,6 +39,7 @@ from trails.request.builtins.declare import (
     STRING,
     WRITER,
     Builtin,
+    Route,
     ToolContext,
     field,
     listed,
@@ -63,21 +68,35 @@ def _shown(branch: BranchInfo) -> dict[str, object]:
     }
 
 
-def _list(desk: ToolContext, ctx: GraphContext, **given: object) -> object:
-    wanted = msgspec.convert(given, BranchFilter)
-    page = desk.service.versions(ctx.actor, ctx.call, ctx.access).branch_page(wanted)
+def versions_of(tool: ToolContext, ctx: GraphContext) -> Versions:
+    """Branches and commits, as the caller may see and change them."""
+    return tool.service.versions(ctx.actor, ctx.call, ctx.access)
+
+
+def _list(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
+    page = _list_record(tool, ctx, **given)
     return {"branches": [_shown(each) for each in page.branches], "next": page.next}
 
 
-def _create(desk: ToolContext, ctx: GraphContext, **given: str) -> object:
-    versions = desk.service.versions(ctx.actor, ctx.call, ctx.access)
-    made = versions.create_branch(given["name"], given["from"])
+def _list_record(tool: ToolContext, ctx: GraphContext, **given: object) -> BranchPage:
+    return versions_of(tool, ctx).branch_page(msgspec.convert(given, BranchFilter))
+
+
+def _create(tool: ToolContext, ctx: GraphContext, **given: str) -> object:
+    made = versions_of(tool, ctx).create_branch(given["name"], given["from"])
     return {"branch": _shown(made), "from": given["from"]}
 
 
-def _delete(desk: ToolContext, ctx: GraphContext, name: str, *, force: bool) -> object:
-    gone = desk.service.versions(ctx.actor, ctx.call, ctx.access).delete_branch(name, force=force)
-    return {"deleted": _shown(gone)}
+def _create_record(tool: ToolContext, ctx: GraphContext, **given: str) -> object:
+    return {"branch": versions_of(tool, ctx).create_branch(given["name"], given["from"])}
+
+
+def _delete(tool: ToolContext, ctx: GraphContext, name: str, *, force: bool) -> object:
+    return {"deleted": _shown(versions_of(tool, ctx).delete_branch(name, force=force))}
+
+
+def _delete_record(tool: ToolContext, ctx: GraphContext, name: str, *, force: bool) -> object:
+    return {"branch": versions_of(tool, ctx).delete_branch(name, force=force), "deleted": True}
 
 
 BRANCH_LIST: Final = Builtin(
@@ -101,6 +120,9 @@ BRANCH_LIST: Final = Builtin(
     hints=READER,
     action="Read",
     run=_list,
+    record=_list_record,
+    routes=(Route("GET", "branches"),),
+    command="branch list",
 )
 
 BRANCH_CREATE: Final = Builtin(
@@ -133,6 +155,9 @@ BRANCH_CREATE: Final = Builtin(
     also=("Read",),
     kind="mutation",
     run=_create,
+    record=_create_record,
+    routes=(Route("POST", "branches"),),
+    command="branch create",
 )
 
 BRANCH_DELETE: Final = Builtin(
@@ -152,6 +177,9 @@ BRANCH_DELETE: Final = Builtin(
     action="BranchDelete",
     kind="mutation",
     run=_delete,
+    record=_delete_record,
+    routes=(Route("DELETE", "branches/{name}"),),
+    command="branch delete",
 )
 
 
@@ -170,7 +198,7 @@ _RESOLUTION: Final = ShapeDescriptor(
 )
 
 
-def merge_request(resolutions: Sequence[Mapping[str, object]], **given: object) -> MergeRequest:
+def _merge_request(resolutions: Sequence[Mapping[str, object]], **given: object) -> MergeRequest:
     """What the arguments ask for."""
     settled = {
         str(each["conflict"]): msgspec.convert(
@@ -182,12 +210,25 @@ def merge_request(resolutions: Sequence[Mapping[str, object]], **given: object) 
     return msgspec.structs.replace(request, resolutions=settled)
 
 
-def _merge(desk: ToolContext, ctx: GraphContext, **given: object) -> object:
-    request = merge_request(**given)  # type: ignore[arg-type]
-    result = desk.service.versions(ctx.actor, ctx.call, ctx.access).merge(request)
+def _merge(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
+    request = _merge_request(**given)  # type: ignore[arg-type]
+    result = versions_of(tool, ctx).merge(request)
     if result.conflicts and not request.dry_run:
         raise _refused(result)
     return _shown_merge(result)
+
+
+def _merge_record(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
+    request = _merge_request(**given)  # type: ignore[arg-type]
+    result = versions_of(tool, ctx).merge(request)
+    if result.conflicts and not request.dry_run:
+        listed = "; ".join(f"{each.id}: {each.message}" for each in result.conflicts[:20])
+        raise ConflictError(
+            f"{count(len(result.conflicts), 'conflict')}, nothing was written; settle each with a "
+            f"resolution, or resolve them on a branch: {listed}",
+            **msgspec.to_builtins(result),
+        )
+    return result
 
 
 def _shown_merge(result: MergeResult) -> dict[str, object]:
@@ -324,4 +365,9 @@ BRANCH_MERGE: Final = Builtin(
     also=("Read", "Change"),
     kind="mutation",
     run=_merge,
+    record=_merge_record,
+    routes=(Route("POST", "branches/merge"),),
+    command="branch merge",
 )
+
+BUILTINS: Final = (BRANCH_LIST, BRANCH_CREATE, BRANCH_DELETE, BRANCH_MERGE)

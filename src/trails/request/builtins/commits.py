@@ -1,13 +1,14 @@
-"""``commit_list``, ``commit_get``: what was changed, by whom and when."""
+"""``commit_list``, ``commit_get`` and ``graph_diff``: what was changed, by whom and when."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
 from trails.engine.session.context import GraphContext
-from trails.model.history import Commit
+from trails.model.history import Commit, CommitDetail, CommitPage
+from trails.request.builtins.branches import versions_of
 from trails.request.builtins.declare import (
     BOOLEAN,
     INTEGER,
@@ -15,6 +16,7 @@ from trails.request.builtins.declare import (
     READER,
     STRING,
     Builtin,
+    Route,
     ToolContext,
     field,
     listed,
@@ -49,20 +51,24 @@ def _shown(commit: Commit) -> dict[str, object]:
     }
 
 
-def _list(desk: ToolContext, ctx: GraphContext, **given: object) -> object:
+def _list(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
+    page = _list_record(tool, ctx, **given)
+    body: dict[str, object] = {"commits": [_shown(each) for each in page.commits]}
+    if page.next is not None:
+        said = {name: value for name, value in given.items() if value is not None}
+        body["next"] = {"tool": "commit_list", "arguments": {**said, "after": page.next}}
+    return body
+
+
+def _list_record(tool: ToolContext, ctx: GraphContext, **given: object) -> CommitPage:
     wanted = msgspec.convert(given, _Page)
-    page = desk.service.versions(ctx.actor, ctx.call, ctx.access).commits(
+    return versions_of(tool, ctx).commits(
         None if wanted.all_branches else wanted.branch,
         actor=wanted.actor,
         node=wanted.node,
         after=wanted.after,
         limit=wanted.limit,
     )
-    body: dict[str, object] = {"commits": [_shown(each) for each in page.commits]}
-    if page.next is not None:
-        said = {name: value for name, value in given.items() if value is not None}
-        body["next"] = {"tool": "commit_list", "arguments": {**said, "after": page.next}}
-    return body
 
 
 class _Page(msgspec.Struct, frozen=True):
@@ -74,8 +80,8 @@ class _Page(msgspec.Struct, frozen=True):
     limit: int
 
 
-def _get(desk: ToolContext, ctx: GraphContext, commit: str, limit: int) -> object:
-    found = desk.service.versions(ctx.actor, ctx.call, ctx.access).commit(commit, limit=limit)
+def _get(tool: ToolContext, ctx: GraphContext, commit: str, limit: int) -> object:
+    found = _get_record(tool, ctx, commit, limit)
     change = found.difference
     body: dict[str, object] = {
         **_shown(found.commit),
@@ -89,12 +95,21 @@ def _get(desk: ToolContext, ctx: GraphContext, commit: str, limit: int) -> objec
         total = change.created + change.updated + change.deleted
         body["notice"] = (
             f"{len(change.changes)} of {total} changed nodes are shown; ask again with a higher "
-            f"limit ({MOST} at most)"
+            f"limit ({_MOST} at most)"
         )
     return body
 
 
-MOST: Final = 10_000
+def _get_record(tool: ToolContext, ctx: GraphContext, commit: str, limit: int) -> CommitDetail:
+    return versions_of(tool, ctx).commit(commit, limit=limit)
+
+
+def _diff(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
+    start, end = str(given["from"]), str(given["to"])
+    return versions_of(tool, ctx).diff(start, end, limit=cast(int, given["limit"]))
+
+
+_MOST: Final = 10_000
 
 COMMIT_LIST: Final = Builtin(
     name="commit_list",
@@ -130,6 +145,9 @@ COMMIT_LIST: Final = Builtin(
     hints=READER,
     action="Read",
     run=_list,
+    record=_list_record,
+    routes=(Route("GET", "commits"),),
+    command="commit list",
 )
 
 COMMIT_GET: Final = Builtin(
@@ -149,7 +167,7 @@ COMMIT_GET: Final = Builtin(
             "Int",
             default=200,
             min_value=1,
-            max_value=MOST,
+            max_value=_MOST,
         ),
     ),
     output=shown(
@@ -178,4 +196,27 @@ COMMIT_GET: Final = Builtin(
     hints=READER,
     action="Read",
     run=_get,
+    record=_get_record,
+    routes=(Route("GET", "commits/{commit}"),),
+    command="commit show",
 )
+
+GRAPH_DIFF: Final = Builtin(
+    name="graph_diff",
+    title="Difference",
+    description="What turns one state into another, node by node and field by field.",
+    fields=(
+        field("from", "A branch or commit.", required=True, min_length=1, max_length=100),
+        field("to", "Another one.", required=True, min_length=1, max_length=100),
+        field("limit", "Nodes to show at most.", "Int", default=200, min_value=1, max_value=_MOST),
+    ),
+    output={"type": "object"},
+    hints=READER,
+    action="Read",
+    run=_diff,
+    offered="never",
+    routes=(Route("GET", "diff"), Route("GET", "branches/{to}/diff", {"from": "main"})),
+    command="diff",
+)
+
+BUILTINS: Final = (COMMIT_LIST, COMMIT_GET, GRAPH_DIFF)

@@ -1,9 +1,14 @@
-"""How a built-in tool is declared: with the field descriptors that capabilities have too."""
+"""How a built-in is declared, once for all surfaces.
+
+A declaration has the fields (the descriptors that capabilities have too), the action that policies
+are asked for, the REST routes and the command. MCP tools, REST, the remote client and the command
+line are made from it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -23,6 +28,7 @@ from trails.model.types import (
     ShapeDescriptor,
     ValueType,
 )
+from trails.projections.json_schema import project_fields
 from trails.request.admission import KernelOptions
 from trails.request.entries import Place
 
@@ -43,8 +49,24 @@ class ToolContext(msgspec.Struct, frozen=True, eq=False):
     options: KernelOptions
 
 
+class Route(msgspec.Struct, frozen=True):
+    """A REST route below ``/graphs/{graph}/``; ``{name}`` in its path is an argument.
+
+    GET and DELETE have the other arguments in the query string, POST in a JSON body.
+    """
+
+    method: Literal["GET", "POST", "DELETE"]
+    path: str
+    defaults: Mapping[str, object] = {}
+    """Arguments that this route sets if the request does not."""
+    text: tuple[str, str] | None = None
+    """An argument and a media type: the body may be that argument alone, as text of that type."""
+    gathers: str | None = None
+    """The argument that gets all of the query string but the controls, as lists of texts."""
+
+
 class Builtin(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """One built-in tool."""
+    """One built-in operation."""
 
     name: str
     title: str
@@ -64,7 +86,25 @@ class Builtin(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     kind: str = "query"
     """What its activities say of their kind."""
     run: Callable[..., object]
-    """Takes the desk, the context, and the arguments by name."""
+    """Takes the tool context, the graph context, and the arguments by name."""
+    record: Callable[..., object] | None = None
+    """Like ``run``, for programs: all that is known, not what a model reads best. None: ``run``."""
+    offered: Literal["always", "by_name", "never"] = "always"
+    """When it is an MCP tool: always, if stored queries are called by name, or never."""
+    routes: tuple[Route, ...] = ()
+    """REST routes; a remote client uses the first."""
+    command: str | None = None
+    """The command of the CLI, like ``branch list``."""
+
+    def input_schema(self) -> dict[str, object]:
+        """The JSON Schema of its arguments."""
+        return project_fields((*self.fields, *self.controls), OwnShapes.of(*self.shapes))
+
+    def as_record(self) -> Builtin:
+        """The form that programs call, over REST and from the command line."""
+        if self.record is None:
+            return self
+        return msgspec.structs.replace(self, run=self.record, output={"type": "object"})
 
 
 class OwnShapes(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from trails.request.builtins.declare import (
     READER,
     STRING,
     Builtin,
+    Route,
     ToolContext,
     field,
     listed,
@@ -25,8 +26,8 @@ from trails.request.builtins.declare import (
 )
 
 
-def _schema(desk: ToolContext, ctx: GraphContext, type: str | None) -> object:
-    del desk
+def _schema(tool: ToolContext, ctx: GraphContext, type: str | None) -> object:
+    del tool
     document = project_schema(ctx.kg.schema, ctx.names)
     if type is None:
         return document
@@ -71,8 +72,8 @@ SCHEMA_GET: Final = Builtin(
 )
 
 
-def _snapshot(desk: ToolContext, ctx: GraphContext) -> object:
-    del desk
+def _snapshot(tool: ToolContext, ctx: GraphContext) -> object:
+    del tool
     schema, counts = ctx.kg.schema, ctx.kg.counts()
     return {
         "graph": ctx.graph,
@@ -111,17 +112,18 @@ GRAPH_SNAPSHOT: Final = Builtin(
     hints=READER,
     action="Read",
     run=_snapshot,
+    routes=(Route("GET", "snapshot"),),
 )
 
 
-def _health(desk: ToolContext, ctx: GraphContext) -> object:
+def _health(tool: ToolContext, ctx: GraphContext) -> object:
     seen = ctx.access.may("Read", MAIN)
     return {
-        "status": desk.service.graph.status,
-        "project": desk.options.project,
+        "status": tool.service.graph.status,
+        "project": tool.options.project,
         "graph": ctx.graph,
-        "version": desk.options.version,
-        "head": desk.service.graph.main.head.commit if seen else GENESIS,
+        "version": tool.options.version,
+        "head": tool.service.graph.main.head.commit if seen else GENESIS,
     }
 
 
@@ -151,3 +153,5 @@ GRAPH_HEALTH: Final = Builtin(
     place="inline",
     run=_health,
 )
+
+BUILTINS: Final = (SCHEMA_GET, GRAPH_SNAPSHOT, GRAPH_HEALTH)

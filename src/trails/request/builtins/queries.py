@@ -7,46 +7,61 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, cast
+
+import msgspec
 
 from trails.engine.session.arguments import checks_of
 from trails.engine.session.context import GraphContext, recording
 from trails.engine.session.service import GraphService
 from trails.engine.session.stored_queries import is_hidden, run_query
-from trails.errors import FieldError, NotFoundError, ValidationError
+from trails.errors import FieldError, NotFoundError, QueryError, ValidationError
 from trails.model.capabilities import StoredQuery
 from trails.model.constraints import showable
 from trails.model.kinds import KINDS, Iri, Kind, KindError
 from trails.model.names import suggest
 from trails.model.results import QueryAnswer
+from trails.model.texts import read_texts
 from trails.projections.json_schema import TypeLookup
 from trails.projections.tools import BRANCH, SNAPSHOT, project_query_input
 from trails.registry.registry import Registry
-from trails.request.answers import ANSWER, CHANGED, show_answer, show_change
+from trails.request.answers import ANSWER, CHANGED, plain_rows, show_answer, show_change
+from trails.request.authorize import check_here, rights_of
 from trails.request.builtins.declare import (
     BOOLEAN,
     READER,
     STRING,
     WRITER,
     Builtin,
+    Route,
     ToolContext,
     field,
     listed,
     said,
     shown,
 )
-from trails.request.entries import activity_kind
+from trails.request.entries import activity_kind, of_query
 from trails.request.failures import near_name
-from trails.request.rights import check_here, of_query, rights_of
 
 
 def _query(
-    desk: ToolContext, ctx: GraphContext, query: str, params: Mapping[str, object] | None
+    tool: ToolContext, ctx: GraphContext, query: str, params: Mapping[str, object] | None
 ) -> object:
-    return show_answer(desk.service.ask(ctx, query, bound_params(params)))
+    return show_answer(tool.service.ask(ctx, query, _bound(params)))
 
 
-def bound_params(params: Mapping[str, object] | None) -> dict[str, object]:
+def _query_record(
+    tool: ToolContext, ctx: GraphContext, query: str, params: Mapping[str, object] | None
+) -> object:
+    return _plain(tool.service.ask(ctx, query, _bound(params)))
+
+
+def _plain(answer: QueryAnswer) -> QueryAnswer:
+    """An answer whose rows have JSON values."""
+    return msgspec.structs.replace(answer, rows=tuple(plain_rows(answer)))
+
+
+def _bound(params: Mapping[str, object] | None) -> dict[str, object]:
     """Parameters as SPARQL takes them."""
     return {name: _term(name, value) for name, value in (params or {}).items()}
 
@@ -107,6 +122,9 @@ GRAPH_QUERY: Final = Builtin(
     action="Read",
     whole=True,
     run=_query,
+    record=_query_record,
+    routes=(Route("POST", "query", text=("query", "application/sparql-query")),),
+    command="query",
 )
 
 
@@ -115,25 +133,29 @@ def exposed(registry: Registry) -> Mapping[str, StoredQuery]:
     return {name: query for name, query in registry.queries.items() if query.expose}
 
 
-def admitted_queries(
-    ctx: GraphContext, known: Mapping[str, StoredQuery]
-) -> Mapping[str, StoredQuery]:
+def _admitted(ctx: GraphContext, known: Mapping[str, StoredQuery]) -> Mapping[str, StoredQuery]:
     """Those of some queries that exist for the caller."""
-    rights = rights_of(ctx)
-    if rights is None:
+    if ctx.access.unrestricted:
         return known
+    rights = rights_of(ctx)
     return {name: query for name, query in known.items() if rights.passes(of_query(query))}
 
 
-def _list(desk: ToolContext, ctx: GraphContext, filter: str | None, detail_level: str) -> object:
-    del desk
+def _list(tool: ToolContext, ctx: GraphContext, filter: str | None, detail_level: str) -> object:
+    del tool
     wanted = (filter or "").casefold()
     found = [
         query
-        for query in admitted_queries(ctx, exposed(ctx.registry)).values()
+        for query in _admitted(ctx, exposed(ctx.registry)).values()
         if wanted in query.name.casefold() or wanted in query.description.casefold()
     ]
     return {"queries": [_shown(each, ctx.declared, detail_level) for each in found]}
+
+
+def _list_record(tool: ToolContext, ctx: GraphContext) -> object:
+    del tool
+    found = _admitted(ctx, ctx.registry.queries)
+    return {"queries": [found[name] for name in sorted(found)]}
 
 
 def _shown(query: StoredQuery, declared: TypeLookup, detail: str) -> dict[str, object]:
@@ -147,9 +169,9 @@ def _shown(query: StoredQuery, declared: TypeLookup, detail: str) -> dict[str, o
     return body
 
 
-def run_stored(desk: ToolContext, query: StoredQuery, ctx: GraphContext, params: object) -> object:
+def run_stored(tool: ToolContext, query: StoredQuery, ctx: GraphContext, params: object) -> object:
     """Run a stored query with checked parameters, and show what came of it."""
-    service = desk.service
+    service = tool.service
     return _show(run_query(service.graph, service.untrusted, ctx, query, params))
 
 
@@ -157,24 +179,43 @@ def _show(found: QueryAnswer | str | None) -> object:
     return show_answer(found) if isinstance(found, QueryAnswer) else show_change(found)
 
 
-def _run(desk: ToolContext, ctx: GraphContext, name: str, params: object) -> object:
-    return _show(run_by_name(desk, ctx, exposed(ctx.registry), name, params))
+def _run(tool: ToolContext, ctx: GraphContext, name: str, params: object) -> object:
+    return _show(_run_by_name(tool, ctx, exposed(ctx.registry), name, params))
 
 
-def run_by_name(
-    desk: ToolContext,
+def _run_record(tool: ToolContext, ctx: GraphContext, name: str, params: object) -> object:
+    found = _run_by_name(tool, ctx, ctx.registry.queries, name, params)
+    return _plain(found) if isinstance(found, QueryAnswer) else {"commit": found}
+
+
+def _run_link(tool: ToolContext, ctx: GraphContext, name: str, params: object) -> object:
+    """With parameters as texts, several of each: the query's declaration says what they mean."""
+    query = _admitted(ctx, ctx.registry.queries).get(name)
+    if query is not None and query.mutation:
+        raise QueryError(f"{name} changes data, and following a link must not; POST its params")
+    declared = {} if query is None else {each.name: each for each in query.params}
+    texts = cast(Mapping[str, Sequence[str]], params)
+    read = {
+        each: read_texts(declared[each], said) if each in declared else said[0]
+        for each, said in texts.items()
+    }
+    return _run_record(tool, ctx, name, read)
+
+
+def _run_by_name(
+    tool: ToolContext,
     ctx: GraphContext,
     known: Mapping[str, StoredQuery],
     name: str,
     params: object,
 ) -> QueryAnswer | str | None:
     """Run one of some stored queries: its answer, or the commit of one that changes data."""
-    admitted = admitted_queries(ctx, known)
+    admitted = _admitted(ctx, known)
     query = admitted.get(name)
     if query is None:
         hint = suggest(name, list(admitted)) if admitted else "this graph has none"
         raise NotFoundError(f"there is no stored query {name[:100]!r}; {hint}", query=name[:100])
-    check_here(desk.service.graph, ctx, of_query(query))
+    check_here(tool.service.graph, ctx, of_query(query))
     if query.mutation and ctx.snapshot is not None:
         message = f"snapshot: {name} changes data, and the past can't be changed; leave it out"
         raise ValidationError([FieldError("snapshot", "unknown_field", message, ctx.snapshot)])
@@ -182,7 +223,7 @@ def run_by_name(
         ctx.call.name, ctx.call.kind = query.name, activity_kind(query)
     checks = checks_of(ctx.registry, ctx.declared)
     given = checks.of_query(query).prepare(ctx, {"params": params})
-    service = desk.service
+    service = tool.service
     return run_query(service.graph, service.untrusted, ctx, query, given["params"])
 
 
@@ -237,6 +278,7 @@ STORED_QUERY_LIST: Final = Builtin(
     action="InvokeQuery",
     place="inline",
     run=_list,
+    offered="by_name",
 )
 
 STORED_QUERY_RUN: Final = Builtin(
@@ -262,6 +304,27 @@ STORED_QUERY_RUN: Final = Builtin(
     hints=WRITER,
     action="InvokeQuery",
     run=_run,
+    record=_run_record,
+    offered="by_name",
+    routes=(Route("POST", "queries/{name}"),),
 )
 
-BY_NAME: Final[Sequence[Builtin]] = (STORED_QUERY_LIST, STORED_QUERY_RUN)
+_replace = msgspec.structs.replace
+_LIST_ALL: Final = _replace(
+    STORED_QUERY_LIST,
+    fields=(),
+    record=_list_record,
+    offered="never",
+    routes=(Route("GET", "queries"),),
+    command="queries",
+)
+"""For programs, which filter the list themselves."""
+_RUN_LINK: Final = _replace(
+    STORED_QUERY_RUN,
+    name="stored_query_link",
+    record=_run_link,
+    offered="never",
+    routes=(Route("GET", "queries/{name}", gathers="params"),),
+)
+
+BUILTINS: Final = (GRAPH_QUERY, STORED_QUERY_LIST, STORED_QUERY_RUN, _LIST_ALL, _RUN_LINK)

@@ -26,6 +26,7 @@ from trails.request.builtins.declare import (
     STRING,
     WRITER,
     Builtin,
+    Route,
     ToolContext,
     field,
     listed,
@@ -34,8 +35,8 @@ from trails.request.builtins.declare import (
 )
 
 
-def mutate(
-    desk: ToolContext,
+def _mutate_record(
+    tool: ToolContext,
     ctx: GraphContext,
     operations: Sequence[object],
     update: str | None,
@@ -43,11 +44,10 @@ def mutate(
     expected_head: str | None,
     idempotency_key: str | None,
 ) -> Mutation:
-    """Make the change that the arguments say."""
     if bool(operations) == (update is not None):
         told = "give operations, or update, and not both"
         raise ValidationError([FieldError("operations", "required", f"operations: {told}")])
-    return desk.service.mutate(
+    return tool.service.mutate(
         ctx,
         operations if update is None else update,
         message=message or "",
@@ -56,8 +56,8 @@ def mutate(
     )
 
 
-def _mutate(desk: ToolContext, ctx: GraphContext, **given: object) -> object:
-    done = mutate(desk, ctx, **given)  # type: ignore[arg-type]
+def _mutate(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
+    done = _mutate_record(tool, ctx, **given)  # type: ignore[arg-type]
     return {
         "commit": done.commit,
         "changed": done.commit is not None and not done.replayed,
@@ -115,11 +115,14 @@ GRAPH_MUTATE: Final = Builtin(
     action="Change",
     kind="mutation",
     run=_mutate,
+    record=_mutate_record,
+    routes=(Route("POST", "mutate", text=("update", "application/sparql-update")),),
+    command="mutate",
 )
 
 
 def load_file(
-    desk: ToolContext, ctx: GraphContext, file: Path | list[bytes], given: Mapping[str, str | None]
+    tool: ToolContext, ctx: GraphContext, file: Path | list[bytes], given: Mapping[str, str | None]
 ) -> LoadResult:
     """Load a file, or what would be in one, as the arguments say."""
     request = LoadRequest(
@@ -133,13 +136,13 @@ def load_file(
         expected_head=given["expected_head"],
         idempotency_key=given["idempotency_key"],
     )
-    return desk.service.load(
+    return tool.service.load(
         ctx.actor, request, registry=ctx.registry, call=ctx.call, access=ctx.access
     )
 
 
-def _load(desk: ToolContext, ctx: GraphContext, data: str, **given: str | None) -> object:
-    done = load_file(desk, ctx, [data.encode("utf-8", "surrogatepass")], given)
+def _load(tool: ToolContext, ctx: GraphContext, data: str, **given: str | None) -> object:
+    done = load_file(tool, ctx, [data.encode("utf-8", "surrogatepass")], given)
     return {
         "branch": done.branch,
         "commit": done.commit,
@@ -196,3 +199,5 @@ GRAPH_LOAD: Final = Builtin(
     kind="load",
     run=_load,
 )
+
+BUILTINS: Final = (GRAPH_MUTATE, GRAPH_LOAD)

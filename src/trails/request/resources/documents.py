@@ -15,7 +15,6 @@ from trails.engine.graph.graph import MAIN
 from trails.engine.session.context import GraphContext
 from trails.engine.session.service import GraphService
 from trails.engine.upkeep.maintenance import measure
-from trails.engine.visibility.access import OPEN
 from trails.errors import NotFoundError
 from trails.model.capabilities import StoredQuery
 from trails.model.history import Activity, Commit
@@ -25,9 +24,9 @@ from trails.model.uris import Document, DocumentAddress, ListAddress, ReadPoint,
 from trails.projections.documents import project_schema
 from trails.projections.json_schema import project_fields
 from trails.registry.registry import Registry
+from trails.request.authorize import rights_of
 from trails.request.failures import unmask
 from trails.request.resources.visible_resources import offered_capabilities, offered_queries
-from trails.request.rights import rights_of
 
 ACTIVITIES: Final = 50
 COMMITS: Final = 20
@@ -68,9 +67,10 @@ def _types(service: GraphService, ctx: GraphContext, place: ReadPoint) -> object
 
 def _stats(service: GraphService, ctx: GraphContext, place: ReadPoint) -> object:
     del place
-    rights, registry = rights_of(ctx), ctx.registry
+    registry = ctx.registry
     capabilities, queries = len(registry.capabilities), len(registry.queries)
-    if rights is not None:
+    if not ctx.access.unrestricted:
+        rights = rights_of(ctx)
         capabilities = len(offered_capabilities(registry, rights, service.graph.name))
         queries = len(offered_queries(registry, rights))
     return {
@@ -95,7 +95,7 @@ def _latest(service: GraphService, ctx: GraphContext, place: ReadPoint) -> objec
     """Who did what; an actor without the right to administer sees its own calls."""
     del place
     graph, access = service.graph, ctx.access
-    if access is OPEN or access.may("Admin", MAIN):
+    if access.may("Admin", MAIN):
         activities = [_activity(each) for each in graph.activities.newest(ACTIVITIES)]
     else:
         lately = graph.activities.newest(_LOOKED_AT)

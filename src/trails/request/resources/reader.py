@@ -7,7 +7,7 @@ runs on the event loop; the rest in a thread.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -34,7 +34,6 @@ from trails.model.uris import (
     DEFAULT_LIMIT,
     HERE,
     MAX_URI_BYTES,
-    ROOTS,
     Address,
     Completions,
     Content,
@@ -52,6 +51,7 @@ from trails.model.uris import (
 from trails.projections.documents import JsonLd
 from trails.projections.resources import JSON, LD_JSON, TEXT, project_resources
 from trails.request.authorize import Authorizer
+from trails.request.entries import Rights
 from trails.request.failures import failure_of
 from trails.request.resources.completion import CompletionSource, Typed, complete_variable
 from trails.request.resources.documents import Doctor, read_document, read_query
@@ -63,7 +63,6 @@ from trails.request.resources.visible_resources import (
     offered_roots,
     offers_document,
 )
-from trails.request.rights import ActorAccess
 from trails.request.threads import Threads
 
 READ: Final = "resources/read"
@@ -97,16 +96,14 @@ class Reader:
         self._threads = threads
         self._doctor = doctor or self._examine
         self._listed = ResourceList("", (), ())
-        self._offers: VersionedCache[ActorAccess, ResourceList] = VersionedCache(_LISTS)
+        self._offers: VersionedCache[Hashable, ResourceList] = VersionedCache(_LISTS)
         self._documents: LRUCache[str, JsonLd] = LRUCache(_SCHEMAS)
 
-    def _offer(self, rights: ActorAccess) -> ResourceList:
+    def _offer(self, rights: Rights) -> ResourceList:
         return offer_resources(rights, self._service.registry, self._service.graph.name)
 
     def _roots(self, actor: Actor) -> Sequence[str]:
         rights = self._authority.rights(actor)
-        if rights is None:
-            return ROOTS
         return offered_roots(rights, self._service.registry, self._service.graph.name)
 
     def _examine(self) -> Report:
@@ -118,7 +115,7 @@ class Reader:
     def resources(self, actor: Actor) -> ResourceList:
         """What an actor may read: a list of each type, built-in documents, and templates."""
         rights = self._authority.rights(actor)
-        if rights is not None:
+        if not rights.unrestricted:
             version = rights.arrangement, self._service.registry.version
             return self._offers.get(rights, version, partial(self._offer, rights))
         schema = self._service.graph.main.schema
@@ -132,7 +129,7 @@ class Reader:
         try:
             rights = self._authority.rights(actor)
             known = CompletionSource(
-                RefResolver(graph, None if rights is None else reader(rights)),
+                RefResolver(graph, reader(rights)),
                 self.resources(actor),
                 offered_queries(self._service.registry, rights),
                 partial(self._context, actor),
@@ -166,7 +163,7 @@ class Reader:
         activities = self._service.graph.activities
         with suppress(StorageError):  # then reading goes on, as long as there is something to read
             if isinstance(found, Failure) and found.kind in _REFUSED:
-                activities.refuse(call, found.code, shown, told=found.code, about=shown)
+                activities.refuse(call, found.code, shown, answered=found.code, about=shown)
             elif isinstance(found, Failure):
                 activities.end(call, found.code, shown)
             else:
@@ -190,7 +187,7 @@ class Reader:
             registry = self._service.registry
             offered = offered_queries(registry, rights)
             return [_json(uri, read_query(registry, offered, address.name))]
-        if rights is not None and address.place is HERE:
+        if not rights.unrestricted and address.place is HERE:
             _check_offered(rights, uri, address, partial(self._roots, actor))
         ctx = self._context(actor, address.place)
         match address:
@@ -203,7 +200,7 @@ class Reader:
                 return read_page(ctx, uri, address)
 
     def _context(self, actor: Actor, place: ReadPoint) -> GraphContext:
-        access = self._authority.access(actor)
+        access = self._authority.rights(actor)
         permits = None if place is HERE else reader(access)
         return self._service.context(
             actor.name, place.branch or MAIN, place.commit, access=access, permits=permits
@@ -233,7 +230,7 @@ def _missing(kg: GraphSession, address: InstanceAddress) -> str:
     return f"{missing} ({listing} lists all)"
 
 
-def _check_offered(rights: ActorAccess, uri: str, address: Address, roots: Roots) -> None:
+def _check_offered(rights: Rights, uri: str, address: Address, roots: Roots) -> None:
     """Refuse what does not exist for an actor, where no branch or commit is named."""
     if isinstance(address, DocumentAddress):
         if not offers_document(rights, address.name):
@@ -250,7 +247,7 @@ def _is_open(graph: Graph, place: ReadPoint) -> bool:
     if place is HERE:
         return True
     name = place.branch if place.commit is None else SNAPSHOT + place.commit
-    return graph.has_line(name or MAIN)
+    return graph.has_checkout(name or MAIN)
 
 
 def _check_type(schema: Schema, name: str) -> None:

@@ -14,7 +14,7 @@ from trails.model.iris import digest_of
 from trails.model.uris import ROOTS, SCHEME, Document, ResourceList
 from trails.projections.resources import project_resources
 from trails.registry.registry import Registry
-from trails.request.rights import ActorAccess, of_capability, of_queries, of_query
+from trails.request.entries import Rights, of_capability, of_queries, of_query
 
 NO_TYPES: Final = (
     "there are none yet: the first write or 'trails serve' stores what the project declares"
@@ -26,17 +26,17 @@ _QUERY_TEMPLATE: Final = f"{SCHEME}queries/{{name}}"
 _PLACED: Final = (f"{SCHEME}branch/", f"{SCHEME}at/")
 
 
-def offered_queries(registry: Registry, rights: ActorAccess | None) -> Mapping[str, StoredQuery]:
+def offered_queries(registry: Registry, rights: Rights) -> Mapping[str, StoredQuery]:
     """The stored queries that are shown to a caller, by name."""
     return {
         name: query
         for name, query in registry.queries.items()
-        if query.expose and (rights is None or rights.passes(of_query(query)))
+        if query.expose and rights.passes(of_query(query))
     }
 
 
 def offered_capabilities(
-    registry: Registry, rights: ActorAccess, graph: str
+    registry: Registry, rights: Rights, graph: str
 ) -> Mapping[str, Capability]:
     """The capabilities that a caller can call, by id."""
     declared = rights.declared(registry)
@@ -48,7 +48,7 @@ def offered_capabilities(
     }
 
 
-def offers_document(rights: ActorAccess, name: Document) -> bool:
+def offers_document(rights: Rights, name: Document) -> bool:
     """Whether a document exists for an actor, where it names no branch."""
     if name == "doctor":
         return rights.passes(rights.gate("Admin"))
@@ -57,7 +57,7 @@ def offers_document(rights: ActorAccess, name: Document) -> bool:
     return rights.passes(rights.gate("Read"))
 
 
-def offer_resources(rights: ActorAccess, registry: Registry, graph: str) -> ResourceList:
+def offer_resources(rights: Rights, registry: Registry, graph: str) -> ResourceList:
     """What an actor is listed: types of ``main``, documents, and templates."""
     every = project_resources(rights.schema(MAIN))
     reads = rights.passes(rights.gate("Read"))
@@ -77,7 +77,7 @@ def offer_resources(rights: ActorAccess, registry: Registry, graph: str) -> Reso
     return ResourceList(f"{every.version}-{shown[:16]}", resources, templates)
 
 
-def offered_roots(rights: ActorAccess, registry: Registry, graph: str) -> tuple[str, ...]:
+def offered_roots(rights: Rights, registry: Registry, graph: str) -> tuple[str, ...]:
     """How the URIs begin that exist for an actor."""
     documents = {name for name in _NAMES if offers_document(rights, name)}
 
@@ -94,7 +94,7 @@ def offered_roots(rights: ActorAccess, registry: Registry, graph: str) -> tuple[
     return tuple(filter(offers, ROOTS))
 
 
-def _asks(rights: ActorAccess, registry: Registry, graph: str) -> bool:
+def _asks(rights: Rights, registry: Registry, graph: str) -> bool:
     """Whether any stored query is shown to an actor."""
     queries = (each for each in registry.queries.values() if each.expose)
     return rights.passes(of_queries(queries, graph))

@@ -1,4 +1,4 @@
-"""Handlers of the routes: tools, queries, changes, instances, files and records of built-ins.
+"""Handlers of the routes: built-ins by their declarations, tools, instances and files.
 
 Each builds the arguments of one call from path, query string and body. A value that cannot be
 converted stays text, so that the check of the call itself reports it.
@@ -15,6 +15,7 @@ from starlette.responses import Response, StreamingResponse
 
 from trails.model.results import Failure
 from trails.model.uris import Content
+from trails.request.builtins.declare import Builtin, Route
 from trails.surfaces.rest.bodies import (
     media_type,
     read_object,
@@ -26,14 +27,18 @@ from trails.surfaces.rest.replies import JSON, Refused, refused, reply
 from trails.surfaces.rest.routing import Handler, RestCall
 from trails.surfaces.rest.uris import join_page, place_problem, write_uri
 
-_NUMBERS: Final = frozenset({"limit", "offset"})
-_FLAGS: Final = frozenset({"force", "dry_run", "all_branches"})
 _WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
 _TRUTHS: Final = {"true": True, "false": False}
 
 
-def query_arguments(call: RestCall, *, lists: Collection[str] = ()) -> dict[str, object]:
-    """The query string: numbers and truth values as such, ``lists`` as lists."""
+def query_arguments(
+    call: RestCall,
+    *,
+    lists: Collection[str] = (),
+    numbers: Collection[str] = (),
+    flags: Collection[str] = (),
+) -> dict[str, object]:
+    """The query string, with the named arguments as lists, numbers and booleans."""
     found: dict[str, object] = {}
     for name, text in call.request.query_params.multi_items():
         if name in lists:
@@ -43,7 +48,13 @@ def query_arguments(call: RestCall, *, lists: Collection[str] = ()) -> dict[str,
         elif name in found:
             raise refused("query_string", f"{name[:100]!r} is given twice; give it once")
         else:
-            found[name] = _value(name, text)
+            found[name] = (
+                int(text)
+                if name in numbers and _WHOLE.fullmatch(text)
+                else _TRUTHS.get(text, text)
+                if name in flags
+                else text
+            )
     return found
 
 
@@ -55,48 +66,41 @@ def query_texts(call: RestCall) -> dict[str, list[str]]:
     return found
 
 
-def _value(name: str, text: str) -> object:
-    if name in _NUMBERS and _WHOLE.fullmatch(text):
-        return int(text)
-    if name in _FLAGS:
-        return _TRUTHS.get(text, text)
-    return text
-
-
-async def record(call: RestCall, name: str, arguments: Mapping[str, object]) -> Response:
-    """The record of a built-in."""
-    return reply(await call.backend.transfers.record(call.actor, name, arguments))
-
-
-def call_with_query(
-    name: str, /, fixed: Mapping[str, object] | None = None, **parts: str
+def operation_handler(
+    operation: Builtin, route: Route, fixed: Mapping[str, str] | None = None
 ) -> Handler:
-    """Call a built-in with arguments from the query string, and ``parts`` of the path."""
+    """Call a built-in as one of its routes declares; ``fixed`` has parts of the path."""
+    parts = [] if fixed else path_parameters(route.path)
+    kinds = {each.name: each.type.kind for each in operation.fields}
+    numbers = frozenset(name for name, kind in kinds.items() if kind == "Int")
+    flags = frozenset(name for name, kind in kinds.items() if kind == "Bool")
+    controls = frozenset(each.name for each in operation.controls)
+
+    async def arguments(call: RestCall) -> Mapping[str, object]:
+        if route.gathers is not None:
+            texts = query_texts(call)
+            around: dict[str, object] = {
+                name: texts.pop(name)[0] for name in controls & texts.keys()
+            }
+            return {**around, route.gathers: texts}
+        if route.method != "POST":
+            return query_arguments(call, numbers=numbers, flags=flags)
+        if route.text is not None and media_type(call.request) == route.text[1]:
+            given = query_arguments(call, numbers=numbers, flags=flags)
+            return {**given, route.text[0]: await read_text(call)}
+        return await read_object(call)
 
     async def answer(call: RestCall) -> Response:
-        given = {argument: call.part(part) for argument, part in parts.items()}
-        return await record(call, name, {**query_arguments(call), **given, **(fixed or {})})
+        path = {part: call.part(part) for part in parts}
+        given = {**route.defaults, **await arguments(call), **path, **(fixed or {})}
+        return reply(await call.backend.transfers.record(call.actor, operation.name, given))
 
     return answer
 
 
-def call_with_body(name: str) -> Handler:
-    """Call a built-in with the body as its arguments."""
-
-    async def answer(call: RestCall) -> Response:
-        return await record(call, name, await read_object(call))
-
-    return answer
-
-
-async def diff_branch(call: RestCall) -> Response:
-    """What a branch has that ``main``, or ``from``, has not."""
-    given = {"from": "main", **query_arguments(call), "to": call.part("branch")}
-    return await record(call, "graph_diff", given)
-
-
-_QUERY: Final = "application/sparql-query"
-_UPDATE: Final = "application/sparql-update"
+def path_parameters(path: str) -> list[str]:
+    """The arguments in the path of a route."""
+    return [part[1:-1] for part in path.split("/") if part.startswith("{")]
 
 
 async def list_capabilities(call: RestCall) -> Response:
@@ -109,50 +113,6 @@ async def invoke(call: RestCall) -> Response:
     """Call anything by its name; the body has its arguments."""
     arguments = await read_object(call)
     return reply(await call.backend.execute(call.actor, call.part("name"), arguments))
-
-
-async def snapshot(call: RestCall) -> Response:
-    """What the graph holds: types and counts."""
-    arguments = query_arguments(call)
-    return reply(await call.backend.execute(call.actor, "graph_snapshot", arguments))
-
-
-async def query_by_name(call: RestCall) -> Response:
-    """Run a stored query; the body has ``params``, ``branch`` and ``snapshot``."""
-    return await _run(call, await read_object(call))
-
-
-async def query_by_link(call: RestCall) -> Response:
-    """Run a stored query; the query string has its parameters."""
-    texts = query_texts(call)
-    around: dict[str, object] = {
-        name: texts.pop(name)[0] for name in ("branch", "snapshot") if name in texts
-    }
-    given = {**around, "params": texts, "name": call.part("name")}
-    return await record(call, "stored_query_link", given)
-
-
-async def _run(call: RestCall, arguments: Mapping[str, object]) -> Response:
-    return await record(call, "stored_query_run", {**arguments, "name": call.part("name")})
-
-
-async def query(call: RestCall) -> Response:
-    """Run a query text."""
-    return await _text_call(call, "graph_query", _QUERY, "query")
-
-
-async def mutate(call: RestCall) -> Response:
-    """Change the graph in one commit."""
-    return await _text_call(call, "graph_mutate", _UPDATE, "update")
-
-
-async def _text_call(call: RestCall, name: str, media: str, argument: str) -> Response:
-    """Arguments in a JSON object, or a text by itself with the others in the query string."""
-    if media_type(call.request) == media:
-        arguments = {**query_arguments(call), argument: await read_text(call)}
-    else:
-        arguments = await read_object(call)
-    return await record(call, name, arguments)
 
 
 MAX_LOAD: Final = 64 << 30
@@ -189,7 +149,8 @@ async def get_instance(call: RestCall) -> Response:
 
 async def _read(call: RestCall, *parts: str) -> Sequence[Content]:
     """Read the URI that a path and its query string denote."""
-    given = {name: str(value) for name, value in query_arguments(call).items()}
+    asked = query_arguments(call, numbers=("limit", "offset"))
+    given = {name: str(value) for name, value in asked.items()}
     branch, snapshot = given.pop("branch", None), given.pop("snapshot", None)
     if branch is not None and snapshot is not None:
         raise refused(

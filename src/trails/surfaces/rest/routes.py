@@ -1,8 +1,13 @@
-"""The table of routes, and the ASGI application that serves them."""
+"""The table of routes, and the ASGI application that serves them.
+
+The routes of built-ins are in their declarations (``request/builtins``); those of streams and of
+what is not a built-in are here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from starlette.applications import Starlette
@@ -14,9 +19,9 @@ from starlette.routing import BaseRoute
 from trails.model.fairness import LargeBodies
 from trails.model.results import Failure
 from trails.model.scope_keys import MAX_BODY
-from trails.surfaces.rest import endpoints as calls
-from trails.surfaces.rest import endpoints as data
-from trails.surfaces.rest.endpoints import call_with_body, call_with_query, diff_branch
+from trails.request.builtins import OPERATIONS
+from trails.request.builtins.declare import Builtin
+from trails.surfaces.rest import endpoints
 from trails.surfaces.rest.replies import JSON, refuse_http
 from trails.surfaces.rest.routing import (
     Graphs,
@@ -38,29 +43,37 @@ def build_routes(graphs: Graphs, lists: Lists = visible_to_all) -> list[BaseRout
     return [
         SegmentRoute("/healthz", Methods({"GET": _health(graphs)})),
         SegmentRoute("/graphs", Methods({"GET": _lister(graphs)}, lists)),
-        at("/snapshot", get=calls.snapshot),
-        at("/kg/{type}", get=data.list_instances),
-        at("/kg/{type}/{id}", get=data.get_instance),
-        at("/capabilities", get=calls.list_capabilities),
-        at("/invoke/{name}", post=calls.invoke),
-        at("/queries", get=call_with_query("stored_query_list")),
-        at("/queries/{name}", get=calls.query_by_link, post=calls.query_by_name),
-        at("/query", post=calls.query),
-        at("/mutate", post=calls.mutate),
-        at("/load", post=data.load),
-        at("/export", get=data.export),
-        at("/branches", get=call_with_query("branch_list"), post=call_with_body("branch_create")),
-        at(
-            "/branches/merge",
-            post=call_with_body("branch_merge"),
-            delete=call_with_query("branch_delete", {"name": "merge"}),
-        ),
-        at("/branches/{branch}", delete=call_with_query("branch_delete", name="branch")),
-        at("/branches/{branch}/diff", get=diff_branch),
-        at("/commits", get=call_with_query("commit_list")),
-        at("/commits/{commit}", get=call_with_query("commit_get", commit="commit")),
-        at("/diff", get=call_with_query("graph_diff")),
+        at("/kg/{type}", get=endpoints.list_instances),
+        at("/kg/{type}/{id}", get=endpoints.get_instance),
+        at("/capabilities", get=endpoints.list_capabilities),
+        at("/invoke/{name}", post=endpoints.invoke),
+        at("/load", post=endpoints.load),
+        at("/export", get=endpoints.export),
+        *(at(f"/{path}", **found) for path, found in operation_routes(OPERATIONS).items()),
     ]
+
+
+def operation_routes(operations: Sequence[Builtin]) -> dict[str, dict[str, Handler]]:
+    """The handlers of built-ins by path and method; paths with parameters come last.
+
+    ``branches/merge`` is also the branch of that name: it has the methods of ``branches/{name}``.
+    """
+    declared = [(route, each) for each in operations for route in each.routes]
+    paths = dict.fromkeys(route.path for route, _ in declared)
+    found: dict[str, dict[str, Handler]] = {}
+    for path in sorted(paths, key=lambda path: [part[0] == "{" for part in path.split("/")]):
+        methods = found[path] = {}
+        for route, operation in declared:
+            method, fixed = route.method.lower(), _matched(route.path, path)
+            if route.path == path or (fixed and method not in methods):
+                methods[method] = endpoints.operation_handler(operation, route, fixed)
+    return found
+
+
+def _matched(template: str, path: str) -> dict[str, str]:
+    """The parameters with which a template gives a path without any; empty if it does not."""
+    found = re.fullmatch(re.sub(r"{(\w+)}", r"(?P<\1>[^/{}]+)", template), path)
+    return {} if found is None else found.groupdict()
 
 
 def _health(graphs: Graphs) -> Callable[[Request], Awaitable[Response]]:

@@ -72,10 +72,10 @@ class Compiler:
         schema: Schema,
         special: Mapping[str, Coerce],
         load: Load,
-        blurred: Mapping[str, frozenset[str]] | None = None,
+        partly_hidden: Mapping[str, frozenset[str]] | None = None,
     ) -> None:
-        """``blurred`` are fields by type whose keys say more than their values may."""
-        self._blurred = blurred or {}
+        """``partly_hidden`` are fields by type whose keys say more than their values may."""
+        self._partly_hidden = partly_hidden or {}
         self._schema = schema
         self._special = special
         self._load = load
@@ -120,7 +120,7 @@ class Compiler:
         if compiled is None:
             raise QueryError(f"{condition.lookup!r} is not a lookup; use {', '.join(LOOKUPS)}")
         found = compiled(self, descriptor, field, condition.value)
-        if found.ranges is None or name not in self._blurred.get(descriptor.name, ()):
+        if found.ranges is None or name not in self._partly_hidden.get(descriptor.name, ()):
             return found
         if condition.lookup == "isnull":
             return CompiledCondition(found.test)
@@ -342,20 +342,24 @@ class Unseen(msgspec.Struct, frozen=True):
         return bool(self.checks)
 
     @classmethod
-    def of(cls, index: NodeIndex, lens: SchemaFilter, descriptor: TypeDescriptor) -> Unseen:
+    def of(
+        cls, index: NodeIndex, schema_filter: SchemaFilter, descriptor: TypeDescriptor
+    ) -> Unseen:
         """What is left out of the lists of a type."""
         checks: list[Check] = []
         values: list[object] = []
         family = index.schema.family(descriptor.name)
-        for low, high in index.file.ranges(lens.hidden.intersection(family)):
+        for low, high in index.file.ranges(schema_filter.hidden.intersection(family)):
             checks.append(_outside)
             values += (low, high)
-        partial = sorted(lens.partial_edges.intersection(family))
+        partial = sorted(schema_filter.partial_edges.intersection(family))
         for name in partial:
             for end in ("source", "target"):
                 target = index.schema.by_name[name].by_name[end].target or ""
                 sid = index.file.slot_number(slot_name(name, (end,)))
-                for hidden in sorted(lens.hidden.intersection(index.schema.family(target))):
+                for hidden in sorted(
+                    schema_filter.hidden.intersection(index.schema.family(target))
+                ):
                     start = (PRESENT + f"{hidden}/".encode())[:LONG]
                     checks.append(_not_among)
                     values += (sid, start, after_prefix(start))
@@ -375,17 +379,23 @@ def _not_among(arm: Arm) -> str:
 
 
 def first_handles(
-    index: NodeIndex, db: sqlite3.Connection, start: str, limit: int, lens: SchemaFilter | None
+    index: NodeIndex,
+    db: sqlite3.Connection,
+    start: str,
+    limit: int,
+    schema_filter: SchemaFilter | None,
 ) -> list[str]:
     """The first few handles that begin so, of nodes that are seen."""
     found = index.handles_from(db, start, limit)
-    if lens is None or start.partition("/")[0] not in lens.partial_edges:
+    if schema_filter is None or start.partition("/")[0] not in schema_filter.partial_edges:
         return found
     seen: list[str] = []
     asked = limit
     while True:
         stored = index.find_all(db, found)
-        seen = [each for each in found if each in stored and lens.apply(stored[each].state)]
+        seen = [
+            each for each in found if each in stored and schema_filter.apply(stored[each].state)
+        ]
         if len(seen) >= limit or len(found) < asked:
             return seen[:limit]
         asked *= 4

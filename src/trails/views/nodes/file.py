@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from trails.errors import CorruptionError, ReadOnlyError, StorageError, UnwritableError
 from trails.files import private_folder, sync_file, sync_folder
-from trails.log.storage import connect, connect_read_only, give_back_space, storage_errors
+from trails.log.storage import bytes_of, connect, connect_read_only, give_back_space, storage_errors
 from trails.model.types import Schema
 from trails.views.locks import ReadWriteLock
 from trails.views.nodes.layers import FOREVER, ROOT, Layers
@@ -585,6 +585,11 @@ class NodeFile:
             self.db.execute("PRAGMA optimize")
             self.db.execute("VACUUM")
             self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def size(self) -> int:
+        """The bytes of the file and of what SQLite keeps beside it."""
+        path = self._path
+        return 0 if path is None else bytes_of(path.parent.glob(f"{path.name}*"))
 
     def give_back_space(self) -> None:
         """Give what the file does not use back to the file system."""

@@ -87,9 +87,9 @@ class Selector:
         db: sqlite3.Connection,
         schema: Schema,
         special: dict[str, Coerce],
-        lens: SchemaFilter | None = None,
+        schema_filter: SchemaFilter | None = None,
     ) -> None:
-        """With a lens, ``schema`` is what it leaves, and so is every answer."""
+        """``schema_filter`` is applied to every answer; ``schema`` is what it leaves."""
         if db is index.file.db:
             index.file.put_waiting()
         self._index = index
@@ -97,10 +97,10 @@ class Selector:
         self._db = db
         self._schema = schema
         self._loaded: dict[str, Values | None] = {}
-        self._lens = lens
-        self._read: _Read = index.state if lens is None else self._see
-        self._blurred = {} if lens is None else lens.partly_hidden
-        self._compiler = Compiler(schema, special, self._load, self._blurred)
+        self._schema_filter = schema_filter
+        self._read: _Read = index.state if schema_filter is None else self._filtered
+        self._partly_hidden = {} if schema_filter is None else schema_filter.partly_hidden
+        self._compiler = Compiler(schema, special, self._load, self._partly_hidden)
 
     # --- the three questions -----------------------------------------------------
 
@@ -176,7 +176,7 @@ class Selector:
             picked = self._sorted(few, tree, descriptor, order, position, wanted)
             return islice(picked, skip, None)
         if wanted is not None and len(self._arms) == 1:
-            page = self._glimpse(scan, self._filters(residue, unseen), position, wanted)
+            page = self._short_walk(scan, self._filters(residue, unseen), position, wanted)
             if page is not None:
                 return islice(page, skip, None)
         total = self._index.live(self._db, self._schema.family(descriptor.name))
@@ -223,7 +223,7 @@ class Selector:
         if len(order) > 1:
             return None
         field, descending = order[0].field, order[0].descending
-        if field in self._blurred.get(descriptor.name, ()):
+        if field in self._partly_hidden.get(descriptor.name, ()):
             return None
         for point in points:
             group = (point.field, field)
@@ -295,7 +295,7 @@ class Selector:
             if within is not None:
                 return
 
-    def _glimpse(
+    def _short_walk(
         self, scan: Scan, filters: _Filters, position: Cursor | None, wanted: int
     ) -> list[_Picked] | None:
         """The page, where matches are so common that a short walk finds all of it."""
@@ -317,7 +317,11 @@ class Selector:
 
     def _unseen(self, descriptor: TypeDescriptor) -> Unseen:
         """Which rows of a type a walk must leave out."""
-        return NOTHING if self._lens is None else Unseen.of(self._index, self._lens, descriptor)
+        return (
+            NOTHING
+            if self._schema_filter is None
+            else Unseen.of(self._index, self._schema_filter, descriptor)
+        )
 
     def _filters(
         self, residue: Sequence[CompiledCondition], unseen: Unseen, largest: int = 0
@@ -523,10 +527,10 @@ class Selector:
 
     # --- small parts ---------------------------------------------------------------
 
-    def _see(self, handle: str, doc: bytes) -> NodeState | None:
-        """A row's node; None when it is out of sight."""
+    def _filtered(self, handle: str, doc: bytes) -> NodeState | None:
+        """A row's node; None when it is hidden."""
         state = self._index.state(handle, doc)
-        return state if self._lens is None else self._lens.apply(state)
+        return state if self._schema_filter is None else self._schema_filter.apply(state)
 
     def _load(self, handle: str) -> Values | None:
         if handle not in self._loaded:
@@ -534,8 +538,8 @@ class Selector:
                 self._loaded.clear()
             found = self._index.find(self._db, handle)
             state = None if found is None else found.state
-            if state is not None and self._lens is not None:
-                state = self._lens.apply(state)
+            if state is not None and self._schema_filter is not None:
+                state = self._schema_filter.apply(state)
             self._loaded[handle] = None if state is None else state.values
         return self._loaded[handle]
 

@@ -34,12 +34,12 @@ from trails.app.serve.http.responses import (
 from trails.app.serve.relay.links import Listener
 from trails.app.settings import GraphSettings
 from trails.identity.oauth.challenges import PLAIN, Challenges
-from trails.model.actors import MISPLACED, OPERATOR, Actor
+from trails.model.actors import MISPLACED, OPERATOR
 from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import LargeBodies
 from trails.model.results import Failure, describe_outage
 from trails.model.scope_keys import ACTOR, CHALLENGE, LISTENER, MAX_BODY, PRESENTED
-from trails.request.authenticate import Authenticator
+from trails.request.authenticate import Authenticator, HttpCallers, Refusal
 from trails.request.authorize import lists_graphs
 from trails.request.pipeline import Kernel
 from trails.surfaces.mcp.http import McpApp
@@ -72,7 +72,7 @@ class HttpInterface:
         """``judge`` decides about the server itself; ``operator`` is for its owner alone."""
         self._operator = operator
         self._challenges = challenges
-        self.entrance = Listener(policy, authenticator)
+        self.listener = Listener(policy, authenticator, challenges)
         """The way in of requests whose connection has none of its own."""
         self._max_body = max_body
         self._graphs = graphs
@@ -113,18 +113,14 @@ class HttpInterface:
         if scope["type"] != "http":
             await _refuse_other(scope, send)
             return
-        entrance: Listener = scope.get(LISTENER, self.entrance)
-        policy, head = entrance.policy, RequestHead(scope)
+        listener: Listener = scope.get(LISTENER, self.listener)
+        policy, head = listener.policy, RequestHead(scope)
         send = HeaderSender(send, _common_headers(policy, scope["headers"]))
         reply = _check_host(policy, scope, head) or self._check_size(scope, head)
         if reply is None and scope["method"] in _READING_OR_ASKING:
             reply = _answer_preflight(policy, scope) or self._describe(scope)
         if reply is None and scope["path"] != _HEALTH:
-            known = entrance.recognise(head.authorization)
-            if known is None:
-                reply = await self._identify(entrance, scope, head.authorization)
-            else:
-                self._admit(entrance, scope, known, head.authorization)
+            reply = await _authenticate(listener.callers, scope, head.authorization)
         if reply is None and (head.doubtful or PRESENTED in scope):
             reply = _refuse_misplaced(scope)
         named = self._names.get(raw_path(scope))
@@ -174,30 +170,6 @@ class HttpInterface:
         found = self._challenges.metadata(scope["path"])
         return None if found is None or scope["method"] not in _READING else JsonReply(200, found)
 
-    async def _identify(
-        self, entrance: Listener, scope: Scope, authorization: bytes | None
-    ) -> JsonReply | None:
-        """Find out who asks, or ask for a credential."""
-        actor = await entrance.identify(authorization)
-        if not isinstance(actor, Failure):
-            self._admit(entrance, scope, actor, authorization)
-            return None
-        body = error_body(actor.code, actor.message)
-        if actor.kind != "unauthenticated":
-            return JsonReply(503, body, [(b"retry-after", b"5")])
-        wanted = self._challenges.ask(presented=authorization is not None)
-        return JsonReply(401, body, [(b"www-authenticate", wanted)])
-
-    def _admit(
-        self, entrance: Listener, scope: Scope, actor: Actor, authorization: bytes | None
-    ) -> None:
-        """Put into the scope who asks."""
-        scope[ACTOR] = actor
-        held = entrance.authenticator.scopes
-        scope[CHALLENGE] = self._challenges.step_up(actor, held)
-        if authorization is not None:
-            scope[PRESENTED] = presented_in(authorization)
-
     def _refuse_overload(self, scope: Scope, named: str | None) -> JsonReply | None:
         """Refuse what a graph could only let wait, before any of its body is read."""
         parts = [] if named is not None else _parts(scope)
@@ -216,10 +188,10 @@ class HttpInterface:
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request to the surface that it is for."""
         parts = _parts(scope)
-        entrance: Listener = scope.get(LISTENER, self.entrance)
+        listener: Listener = scope.get(LISTENER, self.listener)
         if (
             self._operator is not None
-            and entrance.operator
+            and listener.callers.operator
             and scope[ACTOR] == OPERATOR
             and scope["method"] == "POST"
             and len(parts) == 3
@@ -259,6 +231,23 @@ def _answer_preflight(policy: HostPolicy, scope: Scope) -> JsonReply | None:
     if not is_preflight(scope["method"], scope["headers"]):
         return None
     return JsonReply(204, b"", preflight_headers(policy, scope["headers"]))
+
+
+async def _authenticate(
+    callers: HttpCallers, scope: Scope, authorization: bytes | None
+) -> JsonReply | None:
+    """Put the caller into the scope; or ask for a credential."""
+    caller = callers.recognise(authorization) or await callers.authenticate(authorization)
+    if isinstance(caller, Refusal):
+        body = error_body(caller.failure.code, caller.failure.message)
+        if caller.challenge is None:
+            return JsonReply(503, body, [(b"retry-after", b"5")])
+        return JsonReply(401, body, [(b"www-authenticate", caller.challenge)])
+    scope[ACTOR] = caller
+    scope[CHALLENGE] = callers.step_up(caller)
+    if authorization is not None:
+        scope[PRESENTED] = presented_in(authorization)
+    return None
 
 
 def _refuse_misplaced(scope: Scope) -> JsonReply | None:
