@@ -236,23 +236,29 @@ class Meter:
 T = TypeVar("T")
 _SHORT: Final = 0.05
 """Seconds for which a request counts as short work."""
+_GRACE: Final = 0.01
+"""Seconds that any request may take before it gives way."""
 _SLICE: Final = 0.001
 """Seconds of long work between two pauses."""
+_SHARE: Final = 4
+"""How much longer a pause is: beside short work, long work gets a fifth of the time."""
 _MIB: Final = 1 << 20
-_PAUSE: Final = 0.004
-"""Seconds of a pause: beside short work, long work gets a fifth of the time."""
+_PAUSE: Final = _SLICE * _SHARE
+"""Seconds of a pause while a request is read."""
 
 
 class WorkInProgress:
     """A request, or long work that belongs to no request; the current one of its context."""
 
-    __slots__ = ("begun", "due")
+    __slots__ = ("begun", "due", "resumed")
 
     def __init__(self, *, is_long: bool = False) -> None:
         now = monotonic()
         self.begun = now - _SHORT if is_long else now
-        self.due = self.begun + _SHORT
+        self.due = now if is_long else now + _GRACE
         """When it pauses next, if short work is under way then."""
+        self.resumed = max(now, self.due - _SLICE)
+        """When the last pause ended."""
         _all_work[self] = None
         _current_work.set(self)
 
@@ -278,8 +284,9 @@ def give_way() -> None:
     if now < work.due:
         return
     if _is_short_work_beside(work, now):
-        sleep(_PAUSE)
+        sleep(min(_SHORT, _SHARE * (now - work.resumed)))
         now = monotonic()
+    work.resumed = now
     work.due = now + _SLICE
 
 

@@ -232,7 +232,7 @@ def check_states(nodes: PendingNodes, states: States) -> list[RuleError]:
     """Bring nodes into states; return violations of their own rules and of those between nodes."""
     checkout, found = nodes.checkout, list[RuleError]()
     stored = nodes.index.find_all(nodes.db, list(states))
-    for at, (handle, state) in enumerate(states.items()):
+    for at, (handle, state) in enumerate(with_pauses(states.items())):
         if at % CHUNK == 0:
             nodes.go_on()
         if state is not None:
@@ -252,7 +252,7 @@ def put_states(nodes: PendingNodes, states: States) -> None:
     while some := list(islice(handles, CHUNK)):
         nodes.go_on()
         stored = nodes.index.find_all(nodes.db, some)
-        for handle in some:
+        for handle in with_pauses(some):
             before, state = stored.get(handle), states[handle]
             if (None if before is None else before.state) != state:
                 nodes.store(before, handle, state)
