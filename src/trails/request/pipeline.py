@@ -166,11 +166,11 @@ class Kernel:
         if catalog is None or catalog.registry is not registry:
             made = Catalog(registry, self._service, self._options, self._authority)
             if made.queries_by_name != (catalog is not None and catalog.queries_by_name):
-                self._tell_mode(made)
+                self._log_query_mode(made)
             self._catalog = catalog = made
         return catalog
 
-    def _tell_mode(self, catalog: Catalog) -> None:
+    def _log_query_mode(self, catalog: Catalog) -> None:
         how = "stored_query_list and stored_query_run" if catalog.queries_by_name else "a tool each"
         _logger.info(
             "graph %s: its stored queries are now offered as %s (%s, threshold %d)",

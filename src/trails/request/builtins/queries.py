@@ -256,7 +256,7 @@ STORED_QUERY_LIST: Final = Builtin(
         field("filter", "A text that the name or the description holds.", max_length=200),
         field(
             "detail_level",
-            "How much to tell of each.",
+            "How much to show of each.",
             default="summary",
             one_of=["names", "summary", "full"],
         ),
@@ -287,7 +287,7 @@ STORED_QUERY_RUN: Final = Builtin(
     description=(
         "Run a stored query by name, with its parameters in params: "
         '{"name": "open_by_status", "params": {"status": "proposed"}}. stored_query_list with '
-        "detail_level full tells names and parameters. A query that reads returns columns and "
+        "detail_level full shows names and parameters. A query that reads returns columns and "
         "rows; one that changes data returns the commit, and takes no snapshot."
     ),
     fields=(

@@ -74,7 +74,7 @@ def read_page(ctx: GraphContext, uri: str, address: ListAddress) -> list[Content
     contents = [Content(uri, JSON, msgspec.json.encode(items).decode())]
     if found.next is not None:
         following = msgspec.structs.replace(address, offset=None, cursor=found.next)
-        contents.append(_tell_rest(format_address(following), address, len(items), total))
+        contents.append(_describe_rest(format_address(following), address, len(items), total))
     return contents
 
 
@@ -85,7 +85,7 @@ def _handle(kg: GraphSession, row: NodeState, place: ReadPoint) -> str:
     return format_address(InstanceAddress(row.type, row.id, place))
 
 
-def _tell_rest(following: str, address: ListAddress, shown: int, total: int | None) -> Content:
+def _describe_rest(following: str, address: ListAddress, shown: int, total: int | None) -> Content:
     if address.where is None:
         some = f"{shown} of {total} {address.type} instances are shown"
     else:
