@@ -25,8 +25,8 @@ from trails.engine.session.service import GraphService
 from trails.errors import FieldError, LimitError, NotFoundError, StorageError, ValidationError
 from trails.model.capabilities import Capability
 from trails.model.results import Failure, Outcome, Success
+from trails.request.answers import failure_of, invalid, near_name
 from trails.request.entries import OPEN_GATE, Request, activity_kind
-from trails.request.failures import failure_of, invalid, near_name
 from trails.request.repair import repair_request
 from trails.request.threads import Threads
 

@@ -28,13 +28,12 @@ from trails.model.uris import Completions, Content, ResourceList
 from trails.projections.documents import project_instructions
 from trails.registry.registry import Registry
 from trails.request.admission import Admission, KernelOptions, Reservation
+from trails.request.answers import MASKED, unknown_tool
 from trails.request.authorize import Authorizer, refuse_reading, refuse_scope
 from trails.request.catalog import Catalog
 from trails.request.dispatch import Dispatch
 from trails.request.entries import Entry, Request
-from trails.request.failures import MASKED, unknown_tool
-from trails.request.resources.completion import Typed
-from trails.request.resources.pages import listen_to_lists
+from trails.request.resources.listing import Typed, listen_to_lists
 from trails.request.resources.reader import NOTHING, READ, Reader
 from trails.request.threads import Threads
 from trails.request.transfers import Transfers

@@ -35,7 +35,7 @@ from trails.model.uris import HERE, InstanceAddress, ListAddress, ReadPoint, par
 from trails.model.visibility import ChangeKey, SchemaFilter
 from trails.request.authorize import Authorizer
 from trails.request.entries import Rights
-from trails.request.resources.visible_resources import NO_TYPES
+from trails.request.resources.listing import NO_TYPES
 
 
 class PendingChanges:

@@ -121,7 +121,6 @@ def serve():
     import trails.app.local
     import trails.app.main
     import trails.app.serve.commands
-    import trails.app.serve.endpoints
     import trails.app.serve.http.front
     import trails.app.serve.http.servers
     import trails.app.serve.relay.stdio

@@ -25,7 +25,7 @@ from trails.model.texts import read_texts
 from trails.projections.json_schema import TypeLookup
 from trails.projections.tools import BRANCH, SNAPSHOT, project_query_input
 from trails.registry.registry import Registry
-from trails.request.answers import ANSWER, CHANGED, plain_rows, show_answer, show_change
+from trails.request.answers import ANSWER, CHANGED, near_name, plain_rows, show_answer, show_change
 from trails.request.authorize import check_here, rights_of
 from trails.request.builtins.declare import (
     BOOLEAN,
@@ -41,7 +41,6 @@ from trails.request.builtins.declare import (
     shown,
 )
 from trails.request.entries import activity_kind, of_query
-from trails.request.failures import near_name
 
 
 def _query(
