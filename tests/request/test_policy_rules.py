@@ -27,8 +27,7 @@ from trails.app.kernels import kernel_of
 from trails.errors import CapabilityError, DeclarationError, DeniedError, RegistryError
 from trails.model.actors import LOCAL, Actor
 from trails.model.results import Failure, Success
-from trails.registry.cell import RegistryCell, collect
-from trails.registry.registry import with_queries
+from trails.registry.registry import RegistryCell, collect, with_queries
 
 ran: list[str] = []
 """What handlers ran."""

@@ -35,7 +35,7 @@ from trails.model.uris import Content
 from trails.model.writes import LoadRequest, LoadResult
 from trails.request.builtins import OPERATIONS
 from trails.surfaces.cli.operations import InstancePage, Listing, ReadState
-from trails.surfaces.rest.uris import join_page, place_problem, write_uri
+from trails.surfaces.rest.backend import join_page, place_problem, write_uri
 
 _T = TypeVar("_T")
 
