@@ -148,7 +148,7 @@ def condition_of(descriptor: TypeDescriptor, clause: Clause) -> Condition:
 
 def _value_of(field: PredicateDescriptor, text: str) -> object:
     coerce, expected = coercer_of(field.type.scalar, {})
-    read = _READ.get(field.type.scalar.kind, str)
+    read = _FROM_TEXT.get(field.type.scalar.kind, str)
     try:
         value = read(text)
         found = coerce(value)
@@ -212,7 +212,7 @@ def _read_bool(text: str) -> bool:
     return text == "true"
 
 
-_READ: Final[Mapping[str, Callable[[str], object]]] = {
+_FROM_TEXT: Final[Mapping[str, Callable[[str], object]]] = {
     "Int": _read_integer,
     "Float": _read_number,
     "Bool": _read_bool,
@@ -234,7 +234,7 @@ def read_document(
     """A document's content."""
     if address.name == "doctor":
         return _health(doctor())
-    return _READ[address.name](service, ctx, address.place)
+    return _DOCUMENTS[address.name](service, ctx, address.place)
 
 
 def _schema(service: GraphService, ctx: GraphContext, place: ReadPoint) -> object:
@@ -324,7 +324,7 @@ def _commit(commit: Commit) -> Mapping[str, object]:
     }
 
 
-_READ: Final[Mapping[Document, Callable[[GraphService, GraphContext, ReadPoint], object]]] = {
+_DOCUMENTS: Final[Mapping[Document, Callable[[GraphService, GraphContext, ReadPoint], object]]] = {
     "schema": _schema,
     "kg/types": _types,
     "stats": _stats,
