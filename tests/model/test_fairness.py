@@ -7,7 +7,7 @@ import threading
 from contextvars import Context, copy_context
 
 import pytest
-from tests.waiting import wait_until
+from tests.worlds.processes import wait_until
 
 from trails.model import fairness
 from trails.model.fairness import FairQueue, WorkInProgress

@@ -18,7 +18,6 @@ from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Builtin
 from trails.surfaces.cli.access import add_policy_commands, add_token_commands
 from trails.surfaces.cli.calls import add_call_commands, add_get_command, read_arguments
-from trails.surfaces.cli.clients import add_client_commands
 from trails.surfaces.cli.files import add_file_commands
 from trails.surfaces.cli.history import add_branch_commands, add_commit_commands
 from trails.surfaces.cli.operations import Operations
@@ -27,6 +26,7 @@ from trails.surfaces.cli.options import (
     GraphOption,
     JsonOption,
     ServerOption,
+    build_root,
     open_session,
 )
 from trails.surfaces.cli.project import (
@@ -36,8 +36,7 @@ from trails.surfaces.cli.project import (
     add_upkeep_commands,
 )
 from trails.surfaces.cli.queries import add_mutate_command, add_query_commands
-from trails.surfaces.cli.root import build_root
-from trails.surfaces.cli.serving import add_serve_command
+from trails.surfaces.cli.serving import add_client_commands, add_serve_command
 from trails.surfaces.cli.values import show_result
 
 

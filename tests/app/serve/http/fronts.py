@@ -11,7 +11,7 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from tests.waiting import PATIENCE
+from tests.worlds.processes import PATIENCE
 
 from trails import App
 from trails.app.kernels import kernel_of
