@@ -10,15 +10,15 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from trails.app.app import App as App
-    from trails.authoring.annotations import Ref as Ref
-    from trails.authoring.annotations import Vector as Vector
+    from trails.authoring.capabilities import Context as Context
     from trails.authoring.capabilities import capability as capability
     from trails.authoring.capabilities import meta_capability as meta_capability
     from trails.authoring.capabilities import policy as policy
     from trails.authoring.capabilities import policy_rule as policy_rule
-    from trails.authoring.context import Context as Context
     from trails.authoring.nodes import Edge as Edge
     from trails.authoring.nodes import Node as Node
+    from trails.authoring.predicates import Ref as Ref
+    from trails.authoring.predicates import Vector as Vector
     from trails.authoring.predicates import predicate as predicate
     from trails.authoring.queries import Page as Page
     from trails.authoring.queries import Q as Q
@@ -41,7 +41,7 @@ _HOMES = {
     "BigInt": "trails.model.kinds",
     "Blob": "trails.model.kinds",
     "Commit": "trails.model.history",
-    "Context": "trails.authoring.context",
+    "Context": "trails.authoring.capabilities",
     "Edge": "trails.authoring.nodes",
     "Iri": "trails.model.kinds",
     "LoadRequest": "trails.model.writes",
@@ -49,10 +49,10 @@ _HOMES = {
     "Node": "trails.authoring.nodes",
     "Page": "trails.authoring.queries",
     "Q": "trails.authoring.queries",
-    "Ref": "trails.authoring.annotations",
+    "Ref": "trails.authoring.predicates",
     "Resolution": "trails.model.history",
     "Shape": "trails.authoring.types",
-    "Vector": "trails.authoring.annotations",
+    "Vector": "trails.authoring.predicates",
     "capability": "trails.authoring.capabilities",
     "edge_type": "trails.authoring.types",
     "meta_capability": "trails.authoring.capabilities",

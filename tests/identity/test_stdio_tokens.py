@@ -4,7 +4,6 @@ import asyncio
 import json
 
 import pytest
-from tests.app.serve.processes import Web, owner_first, wait_for_owner
 from tests.journeys.access.lines import CLIENT_INFO, Client, meta_of, said
 from tests.journeys.access.workshops import (
     ALL,
@@ -18,17 +17,15 @@ from tests.journeys.access.workshops import (
     names_in,
     tokens_of,
 )
-from tests.surfaces.mcp.messages import INITIALIZED, META, hello, message_of
-from tests.surfaces.mcp.trivial import TrivialBackend
-from tests.waiting import wait_until
+from tests.worlds.processes import Web, owner_first, wait_for_owner, wait_until
+from tests.worlds.surfaces import INITIALIZED, META, TrivialBackend, hello, message_of
 
 from trails.app.access import make_hello
 from trails.app.serve.relay.links import Hello, read_hello, write_hello
-from trails.app.serve.relay.sessions import SessionCallers
 from trails.identity.tokens import TokenBook
 from trails.model.actors import LOCAL, Actor, Secret
 from trails.model.results import Failure
-from trails.request.authenticate import Authenticator
+from trails.request.authenticate import Authenticator, SessionCallers
 from trails.surfaces.mcp.callers import take_bearer, without_bearer
 from trails.surfaces.mcp.streams import serve_stream
 
@@ -224,6 +221,11 @@ def test_a_session_is_the_same_behind_the_next_owner(folder):
             assert code_of(answer) == (0 if alive else UNAUTHENTICATED)
 
 
+def callers_of(gate, hello):
+    """The callers of a session that begins with a hello."""
+    return SessionCallers(gate, frozenset(hello.scopes), hello.token, hello.wanted)
+
+
 def test_what_a_front_says_can_only_narrow(tmp_path):
     """A token that it wants opens nothing where this project asks for others."""
     data = tmp_path / ".trails"
@@ -231,7 +233,7 @@ def test_what_a_front_says_can_only_narrow(tmp_path):
     hello = make_hello("main", {"TRAILS_MCP_TOKEN": "mine", "TRAILS_MCP_SCOPES": EVERY})
 
     def who(gate, token, hello=hello):
-        callers = SessionCallers(gate, hello)
+        callers = callers_of(gate, hello)
         found = asyncio.run(callers.resolve(token and Secret(token), begins=False))
         if isinstance(found, Failure):
             return found.code
@@ -246,7 +248,7 @@ def test_what_a_front_says_can_only_narrow(tmp_path):
     assert who(other, "mine") == who(other, None) == "unauthenticated"
     assert who(other, "theirs") == Actor("local", every, credential="static")
     assert who(other, "theirs", Hello("main")).scopes == {"runtime"}
-    callers = SessionCallers(open_, hello)
+    callers = callers_of(open_, hello)
     began = asyncio.run(callers.resolve(Secret("mine"), begins=True))
     give_token(tmp_path)
     wait_until(lambda: not callers.is_current(began), "the first token")
@@ -257,7 +259,7 @@ def test_a_wrong_token_begins_no_session(tmp_path):
     """What was good before it stands; a right one takes its place."""
     ann, bob = give_token(tmp_path), give_token(tmp_path, "bob")
     gate = Authenticator(LOCAL, None, TokenBook(tmp_path / ".trails"))
-    callers = SessionCallers(gate, make_hello("main", {"TRAILS_TOKEN": ann}))
+    callers = callers_of(gate, make_hello("main", {"TRAILS_TOKEN": ann}))
 
     def who(token, *, begins):
         found = asyncio.run(callers.resolve(token and Secret(token), begins=begins))

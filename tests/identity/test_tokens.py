@@ -19,7 +19,7 @@ from trails.identity import tokens as token_book
 from trails.identity.tokens import TokenBook, make_token, parse_end
 from trails.model.actors import Actor, Secret, TokenRequest
 from trails.model.results import Failure
-from trails.request.authenticate import Authenticator
+from trails.request.authenticate import Authenticator, HttpCallers, Refusal
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 
@@ -464,7 +464,8 @@ def test_all_that_is_wrong_with_a_token_is_told_in_the_same_words(tmp_path):
     gate = access_of(folder, read_settings(folder), {"TRAILS_MCP_TOKEN": "static"})
 
     async def ask(token):
-        return await gate.authenticator.bearer(b"Bearer " + token.encode())
+        found = await HttpCallers(gate.authenticator).authenticate(b"Bearer " + token.encode())
+        return found.failure if isinstance(found, Refusal) else found
 
     async def ask_all():
         return [await ask(each) for each in (dead, good[:-1], "nope", "trails_x_y", "static ")]
@@ -491,8 +492,8 @@ def test_scopes_are_those_of_process_and_credential(data, process, held, left):
     issued = issue(data, scopes=held)
     gate = Authenticator(Actor("local", frozenset(process)), None, TokenBook(data))
     header = b"Bearer " + issued.token.reveal().encode()
-    assert asyncio.run(gate.bearer(header)).scopes == left
-    presented = gate.presented(issued.token, frozenset(process))
+    assert asyncio.run(HttpCallers(gate).authenticate(header)).scopes == left
+    presented = gate.authenticate(issued.token, frozenset(process))
     assert asyncio.run(presented).scopes == left
 
 
@@ -502,12 +503,12 @@ def test_without_a_credential_there_is_runtime_at_most(data):
     process = Actor("local", every)
     open_ = Authenticator(process, None, TokenBook(data))
     assert not open_.required
-    unnamed = asyncio.run(open_.bearer(b"Bearer whatever"))
+    unnamed = asyncio.run(HttpCallers(open_).authenticate(b"Bearer whatever"))
     assert unnamed == Actor("local")
-    assert asyncio.run(open_.presented(None, frozenset({"dev"}))).scopes == set()
+    assert asyncio.run(open_.authenticate(None, frozenset({"dev"}))).scopes == set()
     assert open_.is_current(unnamed)
     closed = Authenticator(process, Secret("static"), TokenBook(data))
-    named = asyncio.run(closed.bearer(b"Bearer static"))
+    named = asyncio.run(HttpCallers(closed).authenticate(b"Bearer static"))
     assert named == Actor("local", every, credential="static")
     assert closed.is_current(named)
     assert not closed.is_current(unnamed)
@@ -516,7 +517,7 @@ def test_without_a_credential_there_is_runtime_at_most(data):
 def test_a_token_of_others_is_not_tried_as_ours(data):
     """What is too long is not even hashed."""
     gate = Authenticator(Actor("local"), Secret("x" * 20_000), TokenBook(data))
-    refused = asyncio.run(gate.presented(Secret("x" * 20_000), frozenset({"runtime"})))
+    refused = asyncio.run(gate.authenticate(Secret("x" * 20_000), frozenset({"runtime"})))
     assert isinstance(refused, Failure)
 
 

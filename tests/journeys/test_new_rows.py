@@ -1,14 +1,24 @@
-"""A new kind is one row, and a new constraint three edits: every part of Trails reads them.
+"""A new kind is one row, a new constraint three edits, and a new built-in one declaration.
 
-The edits below are made in a copy of the source, so they are also the recipe for a maintainer.
+Every part of Trails reads them. The edits below are made in a copy of the source, so they are also
+the recipe for a maintainer.
 """
 
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+from tests.test_docs import commands
+from tests.worlds.surfaces import MODERN, headers_of, message_of
 
 import trails
+from trails.app.local import LocalOperations
+from trails.request.builtins import OPERATIONS
+from trails.surfaces.cli.commands import build_cli
 
 SOURCE = Path(trails.__file__).parent
 
@@ -207,27 +217,138 @@ print("all read the new rows")
 '''
 
 
-def test_a_new_kind_and_a_new_constraint_reach_every_part(tmp_path: Path) -> None:
-    """One file for a kind, three for a constraint; nothing else has to know them."""
-    package = tmp_path / "source" / "trails"
+def edited_copy(folder: Path, *edits: dict[str, list[tuple[str, str]]]) -> dict[str, str]:
+    """Make edits in a copy of the source; the environment in which that is imported."""
+    package = folder / "source" / "trails"
     shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
-    for edits in (NEW_KIND, NEW_CONSTRAINT):
-        for name, changes in edits.items():
+    for each in edits:
+        for name, changes in each.items():
             text = (package / name).read_text(encoding="utf-8")
             for old, new in changes:
                 assert text.count(old) == 1, (name, old)
                 text = text.replace(old, new)
             (package / name).write_text(text, encoding="utf-8")
+    roots = (package.parent, Path(__file__).parents[2])
+    return {"PYTHONPATH": ":".join(map(str, roots)), "HOME": str(folder)}
+
+
+def test_a_new_kind_and_a_new_constraint_reach_every_part(tmp_path: Path) -> None:
+    """One file for a kind, three for a constraint; nothing else has to know them."""
     folder = tmp_path / "jobs"
     folder.mkdir()
-    roots = (package.parent, Path(__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         cwd=folder,
-        env={"PYTHONPATH": ":".join(map(str, roots)), "HOME": str(tmp_path)},
+        env=edited_copy(tmp_path, NEW_KIND, NEW_CONSTRAINT),
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
     )
     assert done.stdout == "all read the new rows\n", done.stderr
+
+
+NEW_BUILTIN = {
+    "request/builtins/graph.py": [
+        (
+            "BUILTINS: Final = (SCHEMA_GET,",
+            """
+def _count(tool: ToolContext, ctx: GraphContext, type: str, times: int, *, double: bool) -> object:
+    del tool
+    return {"type": type, "count": ctx.kg.counts()[type] * times * (2 if double else 1)}
+
+
+TYPE_COUNT: Final = Builtin(
+    name="type_count",
+    title="Count instances",
+    description="Count the instances of a type.",
+    fields=(
+        field("type", "The name of a type.", required=True),
+        field("times", "A factor.", "Int", default=1, min_value=1),
+        field("double", "Count each twice.", "Bool", default=False),
+    ),
+    controls=(BRANCH, SNAPSHOT),
+    output=shown(type=STRING, count=INTEGER),
+    hints=READER,
+    action="Read",
+    run=_count,
+    routes=(Route("GET", "types/{type}/count"),),
+    command="type count",
+)
+
+BUILTINS: Final = (TYPE_COUNT, SCHEMA_GET,""",
+        )
+    ]
+}
+
+
+def test_a_new_builtin_is_one_declaration(tmp_path: Path) -> None:
+    """It is an MCP tool, a REST route, a request of the remote client, and a command."""
+    env = edited_copy(tmp_path, NEW_BUILTIN)
+    folder = tmp_path / "jobs"
+    folder.mkdir()
+    (folder / "trails.toml").write_text('[project]\nname = "jobs"\n')
+    (folder / "app.py").write_text(
+        "from trails import Node, node_type\n\n\n@node_type\nclass Job(Node):\n"
+        '    """Work."""\n\n    name: str\n'
+    )
+    (folder / "jobs.ndjson").write_text('{"type": "Job", "data": {"name": "one"}}\n')
+
+    def trails(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "trails", *arguments],
+            cwd=folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    command = ("type", "count", "Job", "--times", "3", "--double", "--json")
+    wanted = {"type": "Job", "count": 6}
+    trails("load", "jobs.ndjson")
+    assert json.loads(trails(*command)) == wanted
+    usage = trails("type", "count", "--help")
+    assert "The name of a type." in usage
+    assert "--snapshot" in usage
+    server = subprocess.Popen(
+        [sys.executable, "-m", "trails", "serve", "--port", "0", "--json"],
+        cwd=folder,
+        env=env,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert server.stdout is not None
+        url = json.loads(server.stdout.readline())["url"]
+        assert json.loads(trails(*command)) == wanted  # through the process that serves
+        assert json.loads(trails(*command, "--server", url)) == wanted
+        route = f"{url}/graphs/main/types/Job/count?times=3&double=true"
+        with urlopen(route) as response:  # noqa: S310 - our own server
+            assert json.load(response) == wanted
+        asked = {"name": "type_count", "arguments": {"type": "Job", "times": 3, "double": True}}
+        assert call_tool(f"{url}/graphs/main/mcp", asked) == wanted
+    finally:
+        server.terminate()
+        server.wait(60)
+        server.stdout.close()
+
+
+def call_tool(url: str, params: dict[str, object]) -> object:
+    """The structured result of ``tools/call``."""
+    headers = [*headers_of(MODERN, "tools/call", params), (b"content-type", b"application/json")]
+    body = json.dumps(message_of(MODERN, "tools/call", params)).encode()
+    given = {name.decode(): value.decode() for name, value in headers if name != b"host"}
+    with urlopen(Request(url, body, given)) as response:  # noqa: S310 - our own server
+        answer = json.load(response)
+    return answer["result"]["structuredContent"]
+
+
+def test_commands_that_are_written_by_hand_are_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the names that the table says, so that none is made a second time."""
+    monkeypatch.setattr("trails.surfaces.cli.commands.OPERATIONS", ())
+    cli = build_cli(LocalOperations(), "0")
+    by_hand = {each.removeprefix("trails ") for each in commands(cli, "trails")}
+    assert {each.command for each in OPERATIONS if each.command is not None} <= by_hand

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from trails import App, Node, node_type, predicate
 from trails.engine.transfer.ndjson import fast_lines
-from trails.model.caches import LRUCache
+from trails.model.caches import BoundedCache, LRUCache
 from trails.views.nodes.rows import docs_of
 
 
@@ -39,6 +39,15 @@ def test_threads_get_the_same():
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda _: kept.get("x", object), range(200)))
     assert len(set(map(id, found))) == 1
+
+
+def test_a_full_one_starts_again():
+    """A new key drops the others; a key that is there already does not."""
+    kept = BoundedCache(2)
+    kept["a"], kept["b"], kept["a"] = 1, 2, 3
+    assert kept == {"a": 3, "b": 2}
+    kept["c"] = 4
+    assert kept == {"c": 4}
 
 
 @node_type

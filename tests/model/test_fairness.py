@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from tests.waiting import wait_until
+from tests.worlds.processes import wait_until
 
 from trails.model.fairness import FairQueue
 

@@ -5,8 +5,7 @@ import json
 import cedarpy
 
 from trails import App, Node, node_type, predicate
-from trails.authoring.capabilities import capability
-from trails.authoring.context import Context
+from trails.authoring.capabilities import Context, capability
 from trails.model.actors import Actor
 from trails.model.capabilities import StoredQuery
 from trails.model.decisions import Resource

@@ -40,7 +40,7 @@ from trails.model.iris import RDF_TYPE, Names
 from trails.model.kinds import KindError
 from trails.model.types import PredicateDescriptor, Schema
 from trails.projections.shacl import project_shacl
-from trails.registry.cell import discover
+from trails.registry.registry import discover
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "northline.shacl.ttl"
 NORTHLINE = Path(__file__).parents[2] / "examples" / "northline"

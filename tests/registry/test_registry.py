@@ -19,8 +19,7 @@ from trails.errors import DeclarationError, RegistryError
 from trails.model.capabilities import Capability, CapabilityDescriptor, StoredQuery, content_version
 from trails.model.iris import digest_of
 from trails.model.names import BUILTIN_TOOLS
-from trails.registry.cell import RegistryCell
-from trails.registry.registry import Registry, check_registry
+from trails.registry.registry import Registry, RegistryCell, check_registry
 
 
 @node_type

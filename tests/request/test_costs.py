@@ -7,8 +7,8 @@ import time
 import pytest
 
 from trails import App, Context, Node, capability, meta_capability, node_type, predicate
-from trails.app.health import examine_project, examine_served
 from trails.app.kernels import kernel_of
+from trails.app.upkeep import examine_project, examine_served
 from trails.engine.graph.activities import CallRecord
 from trails.engine.session.costs import fold_costs
 from trails.errors import CapabilityError, DeclarationError

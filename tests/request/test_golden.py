@@ -27,8 +27,7 @@ from trails.model.actors import LOCAL
 from trails.model.capabilities import StoredQuery, Tool
 from trails.model.types import PredicateDescriptor, ValueType
 from trails.projections.tools import project_capability
-from trails.registry.cell import collect
-from trails.registry.registry import Registry
+from trails.registry.registry import Registry, collect
 from trails.request.builtins import BUILTINS, BY_NAME
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mcp"

@@ -8,8 +8,7 @@ import threading
 from uuid import UUID
 
 import pytest
-from tests.journeys.access.wires import WIRES, Wires
-from tests.surfaces.mcp.messages import MODERN
+from tests.worlds.surfaces import MODERN, WIRES, Wires
 
 from trails import (
     App,
@@ -27,8 +26,7 @@ from trails.app.kernels import kernel_of
 from trails.errors import CapabilityError, DeclarationError, DeniedError, RegistryError
 from trails.model.actors import LOCAL, Actor
 from trails.model.results import Failure, Success
-from trails.registry.cell import RegistryCell, collect
-from trails.registry.registry import with_queries
+from trails.registry.registry import RegistryCell, collect, with_queries
 
 ran: list[str] = []
 """What handlers ran."""

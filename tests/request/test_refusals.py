@@ -8,15 +8,14 @@ import time
 
 import pytest
 from tests.journeys.access.workshops import BUILD, give_token, headers_for, make_workshop
-from tests.surfaces.mcp.doors import ask_app, headers_of
-from tests.surfaces.mcp.messages import MODERN, message_of
+from tests.worlds.surfaces import MODERN, ask_app, headers_of, message_of
 
 from trails import App
 from trails.app.access import access_of
-from trails.app.health import examine_served
 from trails.app.kernels import kernel_of
 from trails.app.serve.http.front import HttpInterface
 from trails.app.serve.http.hosts import HostPolicy
+from trails.app.upkeep import examine_served
 from trails.engine.graph import activities as refusals
 from trails.engine.graph.activities import (
     NAMES,
@@ -30,7 +29,7 @@ from trails.errors import StorageError
 from trails.log.storage import files_below
 from trails.model.actors import Actor
 from trails.model.history import Activity
-from trails.request.failures import MASKED
+from trails.request.answers import MASKED
 
 POLICIES = """
 permit(principal == Actor::"boss", action, resource);
@@ -153,7 +152,7 @@ def test_whoever_shows_no_credential_leaves_nothing(workshop, caplog):
     assert app.graph().activities.newest(10) == []
     assert (len(stored(app)), size_of(app)) == (known, before)
     assert not [each for each in caplog.records if each.name.startswith("trails")]
-    assert interface.entrance.authenticator._recent == {}
+    assert interface.listener.callers._recent == {}
 
 
 def test_whoever_looks_does_not_make_the_log_longer(workshop):

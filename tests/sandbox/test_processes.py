@@ -12,8 +12,14 @@ from pathlib import Path
 
 import pytest
 from tests.sandbox.branches import Branch, statements
-from tests.sandbox.processes import children, kill_workers_of, running, seconds_used, stop
-from tests.waiting import wait_until
+from tests.worlds.processes import (
+    children_of,
+    is_running,
+    kill_workers_of,
+    seconds_used,
+    stop,
+    wait_until,
+)
 
 from trails.errors import LimitError, UnavailableError
 from trails.sandbox.limits import Limits
@@ -59,7 +65,7 @@ def owner(tmp_path):
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     zygote = int(process.stdout.readline())
-    yield process, zygote, children(zygote)
+    yield process, zygote, children_of(zygote)
     process.kill()
     process.wait()
     process.stdout.close()
@@ -71,7 +77,7 @@ def test_workers_end_with_their_owner(owner, victim):
     process, zygote, workers = owner
     assert len(workers) >= 2
     os.kill(process.pid if victim == "owner" else zygote, signal.SIGKILL)
-    wait_until(lambda: not any(map(running, [zygote, *workers])))
+    wait_until(lambda: not any(map(is_running, [zygote, *workers])))
 
 
 def test_the_debris_of_a_crash_is_removed(owner, tmp_path):
@@ -178,10 +184,10 @@ def test_closing_leaves_nothing(branch, tmp_path):
     sandbox = Sandbox(tmp_path / "scratch")
     sandbox.query(branch, "ASK {}", caller="ann")
     zygote = sandbox._spawner._process.pid
-    workers = children(zygote)
+    workers = children_of(zygote)
     assert workers
     sandbox.close()
-    wait_until(lambda: not any(map(running, [zygote, *workers])))
+    wait_until(lambda: not any(map(is_running, [zygote, *workers])))
     assert list((tmp_path / "scratch").iterdir()) == []
     with pytest.raises(UnavailableError, match="closed"):
         sandbox.query(branch, "ASK {}", caller="ann")

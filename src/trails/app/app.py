@@ -46,8 +46,14 @@ from trails.model.capabilities import StoredQuery
 from trails.model.results import REQUESTED, QueryAnswer, unwritable
 from trails.model.types import Schema
 from trails.model.writes import LoadRequest, LoadResult, Mutation
-from trails.registry.cell import Declarations, RegistryCell, collect, discover
-from trails.registry.registry import Registry, with_queries
+from trails.registry.registry import (
+    Declarations,
+    Registry,
+    RegistryCell,
+    collect,
+    discover,
+    with_queries,
+)
 from trails.request.builtins.meta import META
 from trails.request.builtins.queries import query_by_name
 from trails.request.dispatch import call_capability

@@ -1,6 +1,7 @@
 """The operations of the command line, on a project folder of this machine or on a server.
 
-If another process serves the folder, it carries out the operation on request.
+If another process serves the folder, it carries out the operation on request. Cedar is imported
+only when a command needs it.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ import msgspec
 
 from trails.app.access import access_of
 from trails.app.app import App
-from trails.app.clients.install import install_client, list_clients, uninstall_client
+from trails.app.clients.configuration import install_client, list_clients, uninstall_client
 from trails.app.ownership import Ownership
 from trails.app.policies import unguarded
-from trails.app.policy_commands import LocalPolicies
 from trails.app.serve.commands import LocalServer
 from trails.app.serve.relay.owner_election import own_or_find
 from trails.app.serve.relay.owners import OwnerAddress
@@ -61,6 +61,14 @@ from trails.errors import LockedError, NotFoundError, TrailsError, UnreachableEr
 from trails.files import set_private_umask
 from trails.identity.tokens import TokenFile
 from trails.model.actors import OPERATOR, Actor, IssuedToken, TokenRecord, TokenRequest
+from trails.model.decisions import (
+    Explanation,
+    PolicyActor,
+    PolicyCheck,
+    PolicyMatrix,
+    PolicyQuestion,
+    PolicyResult,
+)
 from trails.model.results import Failure
 from trails.model.types import Schema
 from trails.model.upkeep import (
@@ -75,6 +83,41 @@ from trails.model.upkeep import (
     RestoreRequest,
 )
 from trails.surfaces.cli.operations import ProjectLocation, Session, Tell
+
+
+class LocalPolicies:
+    """The policies of project folders of this machine."""
+
+    def check_policies(self, folder: Path) -> list[PolicyCheck]:
+        """Check the policies of every graph and of the server."""
+        from trails.app.policy_inspection import PolicyInspector  # noqa: PLC0415
+
+        return PolicyInspector(folder).check()
+
+    def test_policies(
+        self, folder: Path, graph: str | None, file: Path | None
+    ) -> list[PolicyResult]:
+        """Run the cases of a file."""
+        from trails.app.policy_inspection import PolicyInspector  # noqa: PLC0415
+
+        return PolicyInspector(folder).test(graph, file)
+
+    def explain_policy(
+        self, folder: Path, graph: str | None, question: PolicyQuestion
+    ) -> Explanation:
+        """Explain why something is allowed or denied."""
+        from trails.app.policy_inspection import PolicyInspector  # noqa: PLC0415
+
+        return PolicyInspector(folder).explain(graph, question)
+
+    def policy_matrix(
+        self, folder: Path, graph: str | None, actors: Sequence[PolicyActor], branch: str
+    ) -> PolicyMatrix:
+        """Show which actor may use which tool."""
+        from trails.app.policy_inspection import PolicyInspector  # noqa: PLC0415
+
+        return PolicyInspector(folder).matrix(graph, actors, branch)
+
 
 _A = TypeVar("_A", bound=msgspec.Struct)
 _R = TypeVar("_R")
@@ -263,7 +306,7 @@ def _find_caller(folder: Path, settings: Settings) -> _Caller:
     if token is None:
         return _Caller(OPERATOR, unguarded)
     gate = access_of(folder, settings, os.environ)
-    found = asyncio.run(gate.authenticator.presented(token, OPERATOR.scopes))
+    found = asyncio.run(gate.authenticator.authenticate(token, OPERATOR.scopes))
     if isinstance(found, Failure):
         raise error_of(found)
     return _Caller(found, gate.configured)

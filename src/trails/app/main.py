@@ -39,7 +39,7 @@ def _command_line(first: Sequence[str]) -> Callable[[], object]:
 
     if first == ["serve"]:
         from trails.app.serve.commands import LocalServer  # noqa: PLC0415
-        from trails.surfaces.cli.root import build_root  # noqa: PLC0415
+        from trails.surfaces.cli.options import build_root  # noqa: PLC0415
         from trails.surfaces.cli.serving import add_serve_command  # noqa: PLC0415
 
         cli = build_root(__version__)

@@ -16,8 +16,7 @@ from trails.app.settings import Settings
 from trails.engine.sparql.stored_queries import read_queries
 from trails.errors import DeclarationError, SettingsError, TrailsError
 from trails.model.iris import Names
-from trails.registry.cell import RegistryCell, collect, discover
-from trails.registry.registry import Registry, with_queries
+from trails.registry.registry import Registry, RegistryCell, collect, discover, with_queries
 from trails.request.builtins.meta import META
 
 _OWN_MODULES = "trails_project_"

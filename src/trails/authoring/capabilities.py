@@ -1,5 +1,8 @@
 """Decorators of functions: ``@capability``, ``@meta_capability``, ``@policy``, ``@policy_rule``.
 
+``Context`` is what such a function receives: protocols only, which the engine implements, so user
+code does not depend on the engine.
+
 The signature becomes the input shape, the return annotation the output shape, the docstring the
 description. A policy rule is a function of the context and of the arguments that it names; only
 ``True`` permits, so a rule that forgets to return denies. Nothing is registered here.
@@ -10,15 +13,14 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from math import inf
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from trails.authoring.annotations import evaluate, read_value_type
-from trails.authoring.context import Context
-from trails.authoring.predicates import UNSET, Predicate, describe
+from trails.authoring.predicates import UNSET, Predicate, describe, evaluate, read_value_type
 from trails.errors import DeclarationError
 from trails.model.capabilities import (
     NO_EFFECTS,
@@ -30,8 +32,114 @@ from trails.model.capabilities import (
     Scope,
     content_version,
 )
+from trails.model.history import Commit, Head
 from trails.model.names import check_capability_id, check_meta_id, check_parameter_name
-from trails.model.types import LIST, PredicateDescriptor, ValueType
+from trails.model.nodes import Selection
+from trails.model.types import LIST, PredicateDescriptor, Schema, ValueType
+
+
+class Row(Protocol):
+    """A stored node: values are native, references are handles (``Type/id``)."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def values(self) -> Mapping[str, object]: ...
+
+
+class Rows(Protocol):
+    """One page of a selection."""
+
+    @property
+    def rows(self) -> Sequence[Row]: ...
+    @property
+    def next(self) -> str | None: ...
+
+
+class SparqlResult(Protocol):
+    """The result of a SPARQL query: variables, and rows of Python values."""
+
+    @property
+    def variables(self) -> tuple[str, ...]: ...
+    @property
+    def rows(self) -> Sequence[Mapping[str, object]]: ...
+    def __bool__(self) -> bool: ...
+
+
+class KnowledgeGraph(Protocol):
+    """The graph behind a context: reads, the one write path, transactions."""
+
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def head(self) -> Head: ...
+
+    def iri(self, handle: str) -> str: ...
+    def find(self, type_name: str, reference: object) -> Row | None: ...
+    def describe_missing(self, type_name: str, reference: object) -> str: ...
+    def select(self, selection: Selection) -> Rows: ...
+    def count(self, selection: Selection) -> int: ...
+    def check_fields(self, type_name: str, fields: Iterable[str]) -> None: ...
+    def save(
+        self,
+        node: object,
+        *,
+        upsert: bool = False,
+        message: str = "",
+        expected_head: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Commit | None: ...
+    def save_all(
+        self,
+        nodes: Iterable[object],
+        *,
+        upsert: bool = False,
+        message: str = "",
+        expected_head: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Commit | None: ...
+    def delete(
+        self,
+        node: object,
+        *,
+        cascade: bool = False,
+        message: str = "",
+        expected_head: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Commit | None: ...
+    def transaction(
+        self,
+        *,
+        message: str = "",
+        expected_head: str | None = None,
+        idempotency_key: str | None = None,
+        request: object = None,
+    ) -> AbstractContextManager[object]: ...
+    def sparql(self, text: str, /, **params: object) -> SparqlResult: ...
+    def raw_sparql(
+        self, text: str, /, *, skip_validation: bool = False, message: str = ""
+    ) -> Commit | None: ...
+
+
+class Context(Protocol):
+    """Who is acting, on which graph and branch, and the graph itself."""
+
+    @property
+    def actor(self) -> str: ...
+    @property
+    def graph(self) -> str: ...
+    @property
+    def branch(self) -> str: ...
+    @property
+    def snapshot(self) -> str | None: ...
+    @property
+    def kg(self) -> KnowledgeGraph: ...
+    def spend(self, **amounts: float) -> None: ...
+    def hydrate(self, row: Row) -> object: ...
+    def reference(self, handle: str) -> object: ...
+
 
 F = TypeVar("F", bound=Callable[..., object])
 MARK = "__trails_capability__"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transf
 
 import msgspec
 
-from trails.authoring.context import Context
+from trails.authoring.capabilities import Context
 from trails.authoring.queries import Q, Query
 from trails.errors import FieldError, NotFoundError, TrailsError, ValidationError
 from trails.model.history import Commit

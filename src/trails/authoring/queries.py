@@ -7,7 +7,7 @@ from typing import Generic, Literal, Self, TypeVar, cast
 
 import msgspec
 
-from trails.authoring.context import Context, Row
+from trails.authoring.capabilities import Context, Row
 from trails.errors import NotFoundError, QueryError
 from trails.model.nodes import LOOKUPS, Condition, Group, Order, Selection
 

@@ -12,9 +12,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform, overload
 
-from trails.authoring.annotations import Forward, evaluate, read_value_type
 from trails.authoring.nodes import Edge, Node
-from trails.authoring.predicates import Predicate, describe
+from trails.authoring.predicates import Forward, Predicate, describe, evaluate, read_value_type
 from trails.errors import DeclarationError, FieldError, ValidationError
 from trails.model.names import check_term, check_type_name
 from trails.model.types import (

@@ -1,4 +1,7 @@
-"""``LRUCache`` keeps the last values by key; ``VersionedCache`` keeps one version of each value."""
+"""Caches: ``LRUCache`` keeps the last values by key, ``VersionedCache`` one version of each value.
+
+``BoundedCache`` is a dict that starts again when it is full.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,22 @@ class LRUCache(Generic[K, V]):
             if len(self._made) > self._most:
                 del self._made[next(iter(self._made))]
         return found
+
+
+class BoundedCache(dict[K, V]):
+    """Values that are read often, added seldom, and quickly found again.
+
+    Reading is that of a dict; setting a value when it is full drops all others.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    def __setitem__(self, key: K, value: V) -> None:
+        """Add a value."""
+        if len(self) >= self._most and key not in self:
+            self.clear()
+        super().__setitem__(key, value)
 
 
 class VersionedCache(Generic[K, V]):

@@ -20,9 +20,8 @@ from trails.model.actors import Actor
 from trails.model.capabilities import Action
 from trails.model.decisions import Decision, Explanation, PolicyVerdict, Resource
 from trails.policies.judge import CedarJudge, ask_cedar
-from trails.policies.places import Place
+from trails.policies.places import Place, read_actions, spell_uid, walk
 from trails.policies.policies import Policies, Policy
-from trails.policies.trees import read_actions, spell_uid, walk
 from trails.policies.vocabulary import World
 
 _NEEDLESS: Final = re.compile(r"(?<!\w)\(((?:context|principal|resource)(?:\.\w+)*)\)")

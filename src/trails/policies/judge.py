@@ -23,10 +23,9 @@ from trails.model.actors import Actor
 from trails.model.caches import LRUCache
 from trails.model.capabilities import Action
 from trails.model.decisions import Decision, Resource
-from trails.policies.places import Place, join_conditions, kinds_of, places_for
+from trails.policies.places import Place, Uid, join_conditions, kinds_of, places_for
 from trails.policies.policies import KnownNames, Policies, Policy, read_policies
 from trails.policies.sources import PolicyFile
-from trails.policies.trees import Uid
 from trails.policies.vocabulary import (
     DATA,
     FORGOTTEN,

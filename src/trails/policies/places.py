@@ -8,14 +8,16 @@ A policy about a branch that does not exist yet (a fork) permits some name or no
 infinitely many, but patterns distinguish only finitely many kinds of them; one valid name of
 each kind is found by running all patterns in parallel, letter by letter.
 
-Cedar's own partial evaluation is not used; docs/architecture.md says why.
+The first functions read the syntax trees of policies. Cedar's own partial evaluation is not used;
+docs/architecture.md says why.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from functools import lru_cache, reduce
 from string import ascii_lowercase, ascii_uppercase, digits
 from typing import Final
@@ -27,8 +29,127 @@ from trails.errors import DeclarationError
 from trails.model.actors import Actor
 from trails.model.capabilities import Action
 from trails.model.names import LONGEST_BRANCH, check_branch_name
-from trails.policies.trees import children, context_name
 from trails.policies.vocabulary import PAIRS
+
+
+def children(node: object) -> tuple[object, ...]:
+    """Return the direct children of a node."""
+    if isinstance(node, dict):
+        return tuple(node.values())
+    if isinstance(node, tuple):
+        return node
+    if is_dataclass(node) and not isinstance(node, type):
+        return tuple(getattr(node, field.name) for field in fields(node))
+    return ()
+
+
+def walk(node: object) -> Iterator[object]:
+    """Yield a node and everything under it."""
+    todo = [node]
+    while todo:
+        each = todo.pop()
+        yield each
+        todo.extend(children(each))
+
+
+def context_name(node: object) -> str | None:
+    """Return ``branch`` for ``context.branch``; None for anything else."""
+    match node:
+        case pst.GetAttr(base=pst.Var(name="context"), attr=name):
+            return name
+    return None
+
+
+def context_texts(template: pst.Template) -> Iterator[tuple[str, str]]:
+    """Yield every text that a policy compares with an attribute of the context."""
+    for node in walk(template.clauses):
+        match node:
+            case pst.BinaryOp(op="eq" | "not_eq", left=left, right=pst.StringLit(value=text)):
+                name = context_name(left)
+            case pst.BinaryOp(op="eq" | "not_eq", left=pst.StringLit(value=text), right=right):
+                name = context_name(right)
+            case pst.BinaryOp(op="contains", left=pst.Set(elements=elements), right=right):
+                name = context_name(right)
+                for each in elements:
+                    if name is not None and isinstance(each, pst.StringLit):
+                        yield name, each.value
+                continue
+            case _:
+                continue
+        if name is not None:
+            yield name, text
+
+
+def scope_texts(template: pst.Template) -> Iterator[str]:
+    """Yield every text that a policy looks for in the principal's scopes."""
+    for node in walk(template.clauses):
+        match node:
+            case pst.BinaryOp(
+                op="contains" | "contains_all" | "contains_any",
+                left=pst.GetAttr(base=pst.Var(name="principal"), attr="scopes"),
+                right=right,
+            ):
+                texts = right.elements if isinstance(right, pst.Set) else (right,)
+                yield from (each.value for each in texts if isinstance(each, pst.StringLit))
+
+
+Uid = tuple[str, str]
+"""The type and the id of an entity."""
+
+
+class Constraint(msgspec.Struct, frozen=True):
+    """The principals or resources that a policy applies to; by default all."""
+
+    kind: str = ""
+    uid: Uid | None = None
+    within: bool = False
+    """Whether descendants of ``uid`` match too."""
+
+    def fits(self, uid: Uid, above: Collection[Uid]) -> bool:
+        """Whether an entity matches; ``above`` are its ancestors."""
+        if self.kind and self.kind != uid[0]:
+            return False
+        return self.uid is None or self.uid == uid or (self.within and self.uid in above)
+
+    def __str__(self) -> str:
+        named = "" if self.uid is None else spell_uid(self.uid)
+        if self.within:
+            return f"{f'each {self.kind}' if self.kind else 'all'} in {named}"
+        return named or (f"each {self.kind}" if self.kind else "everything")
+
+
+def spell_uid(uid: Uid) -> str:
+    """``Type::"Person"``."""
+    return f"{uid[0]}::{msgspec.json.encode(uid[1]).decode()}"
+
+
+def read_constraint(given: pst.PrincipalOrResourceConstraint) -> Constraint:
+    """Read a head; policies with slots were refused, so an entity has a name."""
+    match given:
+        case pst.ScopeEq(entity=pst.EntityUid() as entity):
+            return Constraint(uid=_uid(entity))
+        case pst.ScopeIn(entity=pst.EntityUid() as entity):
+            return Constraint(uid=_uid(entity), within=True)
+        case pst.ScopeIs(entity_type=kind):
+            return Constraint(str(kind))
+        case pst.ScopeIsIn(entity_type=kind, entity=pst.EntityUid() as entity):
+            return Constraint(str(kind), _uid(entity), within=True)
+    return Constraint()
+
+
+def read_actions(given: pst.ActionConstraint) -> frozenset[str] | None:
+    """Return the actions that a policy names; None if it applies to all."""
+    match given:
+        case pst.ActionEq(entity=entity):
+            return frozenset({entity.id})
+        case pst.ActionIn(entities=entities):
+            return frozenset(each.id for each in entities)
+    return None
+
+
+def _uid(entity: pst.EntityUid) -> Uid:
+    return str(entity.type), entity.id
+
 
 Glob = tuple[str | None, ...]
 """The characters of a pattern; None is ``*``."""
@@ -148,7 +269,7 @@ _FIRST: Final = "main"
 """The most pairs of branches to ask about."""
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class BranchTest(msgspec.Struct, frozen=True):
     """What a name is compared with: texts, or a pattern."""
 
     texts: frozenset[str] = frozenset()
@@ -158,12 +279,12 @@ class Comparison(msgspec.Struct, frozen=True):
     scopes: bool = False
     """Whether the actor's scopes are among the texts."""
 
-    def for_actor(self, actor: Actor) -> Comparison:
+    def for_actor(self, actor: Actor) -> BranchTest:
         """Add the texts that depend on the actor."""
         if not self.name and not self.scopes:
             return self
         brought = {actor.name} if self.name else set()
-        return Comparison(self.texts | brought | (actor.scopes if self.scopes else frozenset()))
+        return BranchTest(self.texts | brought | (actor.scopes if self.scopes else frozenset()))
 
     def holds(self, name: str) -> bool:
         """Whether a name matches."""
@@ -179,8 +300,8 @@ class Comparison(msgspec.Struct, frozen=True):
 class Conditions(msgspec.Struct, frozen=True):
     """How policies use the two branches of a request."""
 
-    branch: frozenset[Comparison] = frozenset()
-    target: frozenset[Comparison] = frozenset()
+    branch: frozenset[BranchTest] = frozenset()
+    target: frozenset[BranchTest] = frozenset()
     same: bool = False
     """Whether the two branches are compared with each other."""
     opaque: bool = False
@@ -225,7 +346,7 @@ def _read(node: object) -> Conditions:
             return _tested(context_name(right), _texts(left))
         case pst.Like(base=base, pattern=pattern) if context_name(base):
             glob = tuple(each.value if isinstance(each, pst.Char) else None for each in pattern)
-            return _tested(context_name(base), Comparison(pattern=glob))
+            return _tested(context_name(base), BranchTest(pattern=glob))
         case pst.Var(name="context"):
             return OPAQUE
     return join_conditions(map(_read, children(node)))
@@ -242,33 +363,33 @@ def _compared(left: object, right: object) -> Conditions:
     return _read(left) | _read(right)
 
 
-def _tested(name: str | None, test: Comparison | None) -> Conditions:
+def _tested(name: str | None, test: BranchTest | None) -> Conditions:
     if test is None or name not in {"branch", "target"}:
         return OPAQUE
     tests = frozenset({test})
     return Conditions(branch=tests) if name == "branch" else Conditions(target=tests)
 
 
-def _text(node: object) -> Comparison | None:
+def _text(node: object) -> BranchTest | None:
     """Return a text that does not depend on the branches; None if it does."""
     match node:
         case pst.StringLit(value=text):
-            return Comparison(frozenset({text}))
+            return BranchTest(frozenset({text}))
         case pst.GetAttr(base=pst.Var(name="principal"), attr="name"):
-            return Comparison(name=True)
+            return BranchTest(name=True)
     return None
 
 
-def _texts(node: object) -> Comparison | None:
+def _texts(node: object) -> BranchTest | None:
     """Return a set of such texts."""
     match node:
         case pst.GetAttr(base=pst.Var(name="principal"), attr="scopes"):
-            return Comparison(scopes=True)
+            return BranchTest(scopes=True)
         case pst.Set(elements=elements):
             known = [each for each in map(_text, elements) if each is not None]
             if len(known) == len(elements):
                 texts = frozenset[str]().union(*(each.texts for each in known))
-                return Comparison(texts, name=any(each.name for each in known))
+                return BranchTest(texts, name=any(each.name for each in known))
     return None
 
 
@@ -315,14 +436,14 @@ def _forks(conditions: Conditions, branches: frozenset[str]) -> Sequence[Place] 
     return [(begin, target) for begin in begins for target in targets]
 
 
-def _kinds(tests: frozenset[Comparison], branches: frozenset[str]) -> list[str]:
+def _kinds(tests: frozenset[BranchTest], branches: frozenset[str]) -> list[str]:
     """Return one branch of each kind."""
     return [members[0] for members in _members(tests, branches).values()]
 
 
 @lru_cache(maxsize=32)
 def _members(
-    tests: frozenset[Comparison], branches: frozenset[str]
+    tests: frozenset[BranchTest], branches: frozenset[str]
 ) -> Mapping[tuple[bool, ...], list[str]]:
     """Group branches by the comparisons that they pass."""
     found: dict[tuple[bool, ...], list[str]] = {}

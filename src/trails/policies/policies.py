@@ -22,15 +22,16 @@ from trails.errors import DeclarationError, PolicyError
 from trails.model.capabilities import SCOPES, Action
 from trails.model.decisions import PolicyProblem, Resource, ResourceKind
 from trails.model.names import check_branch_name
-from trails.policies.places import Conditions, read_conditions
-from trails.policies.sources import PolicyFile, Statement, split_source
-from trails.policies.trees import (
+from trails.policies.places import (
+    Conditions,
     Constraint,
     context_texts,
     read_actions,
+    read_conditions,
     read_constraint,
     scope_texts,
 )
+from trails.policies.sources import PolicyFile, Statement, split_source
 from trails.policies.vocabulary import ATTRIBUTES, CONTEXT, World
 
 

@@ -26,7 +26,7 @@ from trails.engine.sparql.reach import reach_of, touches_hidden
 from trails.engine.visibility.access import Unrestricted
 from trails.engine.visibility.refs import RefResolver, reader
 from trails.model.actors import OPERATOR, Actor
-from trails.model.caches import LRUCache
+from trails.model.caches import BoundedCache, LRUCache
 from trails.model.capabilities import Action, Scope, StoredQuery, Tool
 from trails.model.decisions import ALLOW_ALL, SERVER, Judge, Resource
 from trails.model.results import Failure
@@ -127,8 +127,8 @@ class ActorAccess:
         key = schema.digest, where
         found = self._last
         if found is None or found[0] != key:
-            sight = self._seen.get(key, lambda: self._look(schema, where))
-            self._last = found = key, sight
+            visible = self._seen.get(key, lambda: self._look(schema, where))
+            self._last = found = key, visible
         return found[1]
 
     def _look(self, schema: Schema, where: frozenset[str]) -> Visibility:
@@ -238,12 +238,12 @@ class ActorAccess:
         schema = self._branches.schema_of(branch)
         if schema is None or not self.may("Read", branch):
             return True
-        sight = self.visibility(schema, (branch,))
-        left = sight.restrict(schema).by_name
+        visible = self.visibility(schema, (branch,))
+        left = visible.restrict(schema).by_name
         if any(each in schema.by_name and each not in left for each in gate.takes):
             return False
         query = StoredQuery("", "", gate.text)
-        return not touches_hidden(reach_of(query, schema, self._branches.spelled), sight, schema)
+        return not touches_hidden(reach_of(query, schema, self._branches.spelled), visible, schema)
 
     def _sees_all(self, branch: str) -> bool:
         """Whether nothing on a branch is hidden."""
@@ -264,8 +264,8 @@ class ActorAccess:
         if not self.passes(self.gate("Read")):
             return registry
         # Looked up once an arrangement of branches, so it is not remembered by all their names.
-        sight = self._look(registry.schema, branches)
-        return registry if sight.reads_all else visible_declarations(registry, sight)
+        visible = self._look(registry.schema, branches)
+        return registry if visible.reads_all else visible_declarations(registry, visible)
 
     def gate(self, *actions: Action) -> Gate:
         """The gate of some actions on the graph."""
@@ -332,7 +332,7 @@ class Authorizer:
         self._judge = judge
         self._branches = Branches(graph)
         self._full = FullAccess(self._branches)
-        self._known: tuple[Judge, dict[Actor, ActorAccess]] = judge.current, {}
+        self._known = judge.current, BoundedCache[Actor, ActorAccess](_ACTORS)
         """What the judge of now has decided about; replaced as a whole."""
 
     @property
@@ -359,8 +359,8 @@ class Authorizer:
         if judge is ALLOW_ALL or actor == OPERATOR:
             return self._full
         decider, known = self._known
-        if decider is not judge or len(known) > _ACTORS:
-            known = {}
+        if decider is not judge:
+            known = BoundedCache(_ACTORS)
             self._known = judge, known
         found = known.get(actor)
         if found is None:

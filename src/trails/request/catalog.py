@@ -1,7 +1,7 @@
 """The catalog: everything that one registry snapshot can call, by name.
 
 Built-ins, capabilities, meta-capabilities and stored queries become entries of one
-kind; whoever lists or calls does not ask which is which. Made once a snapshot, so
+kind; listing and calling treat them alike. Made once a snapshot, so
 that a call costs the same however many tools there are.
 """
 
@@ -16,12 +16,11 @@ from trails.engine.graph.graph import MAIN
 from trails.engine.session.arguments import Arguments, checks_of, named
 from trails.engine.session.service import GraphService
 from trails.model.actors import Actor
-from trails.model.caches import VersionedCache
+from trails.model.caches import BoundedCache, VersionedCache
 from trails.model.capabilities import Capability, StoredQuery, Tool, ToolList
 from trails.model.iris import digest_of
 from trails.model.names import portable_name
 from trails.model.types import PredicateDescriptor
-from trails.projections.json_schema import project_fields
 from trails.projections.tools import (
     controls_of,
     project_capability,
@@ -71,7 +70,7 @@ class Catalog:
         self.entries = {entry.tool.name: entry for entry in made}
         self._portable = {portable_name(name): entry for name, entry in self.entries.items()}
         self._lists: VersionedCache[Hashable, ToolList] = VersionedCache(_LISTS)
-        self._digests: dict[Entry, str] = {}
+        self._digests: BoundedCache[Entry, str] = BoundedCache(_DIGESTS)
 
     def find(self, name: str) -> Entry | None:
         """The entry of a name; dots may be spelled as underscores."""
@@ -105,8 +104,6 @@ class Catalog:
         """Of a tool as it is shown; so lists differ where they show something else."""
         found = self._digests.get(entry)
         if found is None:
-            if len(self._digests) >= _DIGESTS:
-                self._digests.clear()
             found = self._digests[entry] = digest_of(entry.tool)
         return found
 
@@ -189,7 +186,7 @@ def builtin_entry(builtin: Builtin, tool: ToolContext, gate: Gate) -> Entry:
             name=builtin.name,
             title=builtin.title,
             description=builtin.description,
-            input_schema=project_fields((*builtin.fields, *builtin.controls), shapes),
+            input_schema=builtin.input_schema(),
             output_schema=builtin.output,
             hints=builtin.hints,
             action=builtin.action,

@@ -25,9 +25,9 @@ from trails.engine.session.service import GraphService
 from trails.errors import FieldError, LimitError, NotFoundError, StorageError, ValidationError
 from trails.model.capabilities import Capability
 from trails.model.results import Failure, Outcome, Success
+from trails.request.answers import failure_of, invalid, near_name
 from trails.request.entries import OPEN_GATE, Request, activity_kind
-from trails.request.failures import failure_of, invalid, near_name
-from trails.request.repair import mend
+from trails.request.repair import repair_request
 from trails.request.threads import Threads
 
 T = TypeVar("T")
@@ -166,7 +166,7 @@ class Dispatch:
         name = request.entry.tool.name
         try:
             if isinstance(error, ValidationError) and not request.prepared:
-                failure = invalid(error, mend(request, error))
+                failure = invalid(error, repair_request(request, error))
             else:
                 failure = failure_of(error, name)
         except Exception as mishap:  # noqa: BLE001 - a call is always answered

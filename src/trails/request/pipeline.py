@@ -1,6 +1,6 @@
 """The path of a request: authenticate, resolve, authorize, admit, dispatch, shape.
 
-    authenticate  ``authenticate``: credential → Actor; before this, in the front or the stream
+    authenticate  ``authenticate``: credential → Actor or refusal, for each way in
     resolve       ``catalog`` or a URI: a name → an entry or an address
     authorize     ``authorize``: the policy (what it denies is unknown), then the scope
     admit         ``admission``: limits of the actor and of the graph
@@ -28,13 +28,12 @@ from trails.model.uris import Completions, Content, ResourceList
 from trails.projections.documents import project_instructions
 from trails.registry.registry import Registry
 from trails.request.admission import Admission, KernelOptions, Reservation
+from trails.request.answers import MASKED, unknown_tool
 from trails.request.authorize import Authorizer, refuse_reading, refuse_scope
 from trails.request.catalog import Catalog
 from trails.request.dispatch import Dispatch
 from trails.request.entries import Entry, Request
-from trails.request.failures import MASKED, unknown_tool
-from trails.request.resources.completion import Typed
-from trails.request.resources.pages import listen_to_lists
+from trails.request.resources.listing import Typed, listen_to_lists
 from trails.request.resources.reader import NOTHING, READ, Reader
 from trails.request.threads import Threads
 from trails.request.transfers import Transfers
@@ -166,11 +165,11 @@ class Kernel:
         if catalog is None or catalog.registry is not registry:
             made = Catalog(registry, self._service, self._options, self._authority)
             if made.queries_by_name != (catalog is not None and catalog.queries_by_name):
-                self._tell_mode(made)
+                self._log_query_mode(made)
             self._catalog = catalog = made
         return catalog
 
-    def _tell_mode(self, catalog: Catalog) -> None:
+    def _log_query_mode(self, catalog: Catalog) -> None:
         how = "stored_query_list and stored_query_run" if catalog.queries_by_name else "a tool each"
         _logger.info(
             "graph %s: its stored queries are now offered as %s (%s, threshold %d)",

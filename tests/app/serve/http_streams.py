@@ -442,7 +442,7 @@ class Ours:
 
     def __init__(self, limits=None):
         self._sock = socket.socket()
-        self._entrance = Listener(HostPolicy.for_bind("127.0.0.1"), Authenticator(LOCAL))
+        self._listener = Listener(HostPolicy.for_bind("127.0.0.1"), Authenticator(LOCAL))
         self._limits = limits or ClientLimits()
         self.found: list[Request] = []
         self.begun: list[tuple[bytes, bytes]] = []
@@ -457,7 +457,7 @@ class Ours:
             app or self._app,
             ServerState(),
             self._limits,
-            self._entrance,
+            self._listener,
             lambda _: None,
             Clock(0.0),
             ArrivalBudget(self._limits.unknown, self._limits.unknown_in_all),

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 from tests.app.serve.http.fronts import PATIENCE, Front, read_all, read_answers
-from tests.waiting import wait_until
+from tests.worlds.processes import wait_until
 
 from trails.app.serve.http.limits import ArrivalBudget, ClientLimits
 
@@ -63,15 +63,15 @@ def test_bodies_are_bounded_while_their_sender_is_looked_up():
     """They count until it is known, and then for the actor."""
     known = threading.Event()
     with Front(limits=ROOM, token=TOKEN) as front, ExitStack() as held:
-        entrance = front.interface.entrance
-        identify = entrance.identify
+        callers = front.interface.listener.callers
+        authenticate = callers.authenticate
 
         async def wait(authorization):
             while not known.is_set():  # noqa: ASYNC110 - another thread sets it
                 await asyncio.sleep(0.005)
-            return await identify(authorization)
+            return await authenticate(authorization)
 
-        entrance.identify = wait
+        callers.authenticate = wait
         socks, arrivals = check_bounded(front, BODY, held)
         known.set()
         wait_until(lambda: not arrivals.total, "nothing to be held")

@@ -59,11 +59,11 @@ class Server:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
     async def _run(self):
-        entrance = Listener(HostPolicy.for_bind("127.0.0.1"), Authenticator(LOCAL))
-        server = HttpServer(self._app, Listeners(entrance, Secret("k")), self._limits)
+        listener = Listener(HostPolicy.for_bind("127.0.0.1"), Authenticator(LOCAL))
+        server = HttpServer(self._app, Listeners(listener, Secret("k")), self._limits)
         self._loop, self._server = asyncio.get_running_loop(), server
         self._loop.call_soon(self._ready.set)
-        await server.run_on([Port(self._sock, entrance)])
+        await server.run_on([Port(self._sock, listener)])
 
     def stop(self):
         """Tell it to end, unless it has."""

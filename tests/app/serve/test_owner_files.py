@@ -11,9 +11,8 @@ from contextlib import contextmanager
 
 import msgspec
 import pytest
-from tests.app.serve.commands import run_command
-from tests.app.serve.processes import Web
 from tests.app.serve.projects import make_project
+from tests.worlds.processes import Web, run_command
 
 from trails.app.ownership import Ownership
 from trails.app.serve.relay.owners import Machine, find_owner, read_owner

@@ -24,7 +24,7 @@ from trails.model.sparql import tokenize
 from trails.model.sparql_terms import TermScan, pieces_of
 from trails.model.types import REF, PredicateDescriptor, ValueType
 from trails.projections.json_schema import is_omissible
-from trails.registry.cell import RegistryCell
+from trails.registry.registry import RegistryCell
 
 
 @node_type

@@ -11,12 +11,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from urllib.parse import urlsplit
 
 import pytest
-from tests.app.serve.processes import Web
 from tests.journeys.access.lines import Client, meta_of
 from tests.journeys.access.streams import Door
 from tests.journeys.access.workshops import code_of, give_token, id_of, make_workshop, tokens_of
-from tests.surfaces.mcp.messages import MODERN, message_of
-from tests.waiting import wait_until
+from tests.worlds.processes import Web, wait_until
+from tests.worlds.surfaces import MODERN, message_of
 
 from trails import App, Context, Node, capability, node_type, predicate
 from trails.app.kernels import kernel_of
@@ -256,8 +255,8 @@ def test_a_call_over_stdio_is_not_answered_to_a_token_that_has_ended(tmp_path):
 @contextmanager
 def serving(answer, is_current):
     """A port where an application answers an actor whose credential can end."""
-    entrance = Listener(HostPolicy.for_bind("127.0.0.1"), Authenticator(Actor("ann")))
-    entrance.authenticator.is_current = is_current
+    listener = Listener(HostPolicy.for_bind("127.0.0.1"), Authenticator(Actor("ann")))
+    listener.authenticator.is_current = is_current
     sock = bind_port("127.0.0.1", 0)
     seen = []
 
@@ -266,10 +265,10 @@ def serving(answer, is_current):
         scope[ACTOR] = Actor("ann", credential="t1")
         await answer(scope, receive, send)
 
-    server = HttpServer(app, Listeners(entrance, Secret("key")))
+    server = HttpServer(app, Listeners(listener, Secret("key")))
 
     def run():
-        asyncio.run(server.run_on([Port(sock, entrance)]))
+        asyncio.run(server.run_on([Port(sock, listener)]))
 
     thread = threading.Thread(target=run)
     thread.start()

@@ -9,11 +9,11 @@ import subprocess
 
 import pytest
 from rich.padding import Padding
-from tests.app.serve.processes import command
 from tests.surfaces.cli.conftest import Shell
+from tests.worlds.processes import command
 
 from trails.surfaces.cli.plain import visible
-from trails.surfaces.cli.terminal import Terminal, escape_json
+from trails.surfaces.cli.reporting import Terminal, escape_json
 from trails.surfaces.cli.values import plain_table
 
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

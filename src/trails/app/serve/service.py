@@ -61,7 +61,7 @@ class HttpOptions(msgspec.Struct, frozen=True):
     read_only: bool = False
     """Whether the data is only read."""
 
-    def arrival(self) -> Preamble:
+    def preamble(self) -> Preamble:
         """The preamble that announces callers of these ports to another owner."""
         scopes, token = self.authenticator.process
         return Preamble(self.policy.bind, scopes, token)
@@ -215,8 +215,10 @@ class _Http:
             for module in ("front", "servers"):
                 await asyncio.to_thread(import_module, f"trails.app.serve.http.{module}")
         with without_gc():
-            from trails.app.serve.http.front import HttpInterface  # noqa: PLC0415 - see above
-            from trails.app.serve.http.operator import OperatorInterface  # noqa: PLC0415
+            from trails.app.serve.http.front import (  # noqa: PLC0415 - see above
+                HttpInterface,
+                OperatorInterface,
+            )
             from trails.app.serve.http.servers import HttpServer, Port  # noqa: PLC0415
 
         listening, settings = self._listening, self._app.settings
@@ -230,7 +232,7 @@ class _Http:
             judge=self._app.policies.server(),
             operator=OperatorInterface(self._app),
         )
-        main = interface.entrance
+        main = interface.listener
         ports = [Port(each, main, listening.tls) for each in listening.ports]
         async with interface.run() as asgi:
             server = HttpServer(

@@ -208,22 +208,22 @@ def _failure(response: HTTPResponse, address: ServerAddress) -> Failure:
 
 
 class _UnixConnection(HTTPConnection):
-    def __init__(self, path: Path, arrival: Preamble) -> None:
+    def __init__(self, path: Path, preamble: Preamble) -> None:
         super().__init__("localhost", timeout=_PATIENCE)
         self._path = path
-        self._arrival = arrival.line()
+        self._preamble = preamble.line()
 
     def connect(self) -> None:
         self.sock = connect_socket(str(self._path), _PATIENCE)
-        self.sock.sendall(self._arrival)
+        self.sock.sendall(self._preamble)
 
 
 def _open(address: ServerAddress, *, operator: bool) -> HTTPConnection:
     connection: HTTPConnection
     if address.path is not None:
         key = address.key.reveal() if operator else ""
-        arrival = Preamble(scopes=OPERATOR.scopes, operator=key)
-        connection = _UnixConnection(address.path, arrival)
+        preamble = Preamble(scopes=OPERATOR.scopes, operator=key)
+        connection = _UnixConnection(address.path, preamble)
     elif address.tls:
         connection = HTTPSConnection(address.host, address.port, timeout=_PATIENCE)
     else:

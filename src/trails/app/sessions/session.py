@@ -97,6 +97,10 @@ class CommandSession:
         """Call a capability, a stored query or a built-in."""
         return msgspec.json.decode(self._client.execute(name, arguments), type=dict[str, object])
 
+    def record(self, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+        """Call a built-in that has a REST route."""
+        return self._record(dict[str, object], name, arguments)
+
     def instances(self, view: ReadState, wanted: Listing) -> InstancePage:
         return self._client.instances(view, wanted)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 
-from trails.authoring.context import Row
+from trails.authoring.capabilities import Row
 from trails.authoring.nodes import Node, blank, loaded
 from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.checkouts import SNAPSHOT, Checkout

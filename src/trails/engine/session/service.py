@@ -31,8 +31,7 @@ from trails.errors import ForbiddenError
 from trails.model.actors import checked_actor
 from trails.model.results import QueryAnswer
 from trails.model.writes import LOAD_LIMITS, LoadLimits, LoadRequest, LoadResult, Mutation
-from trails.registry.cell import RegistryCell
-from trails.registry.registry import Registry
+from trails.registry.registry import Registry, RegistryCell
 from trails.sandbox.pool import Sandbox
 
 

@@ -28,6 +28,7 @@ from trails.model.types import (
     ShapeDescriptor,
     ValueType,
 )
+from trails.projections.json_schema import project_fields
 from trails.request.admission import KernelOptions
 from trails.request.entries import Place
 
@@ -94,6 +95,10 @@ class Builtin(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """REST routes; a remote client uses the first."""
     command: str | None = None
     """The command of the CLI, like ``branch list``."""
+
+    def input_schema(self) -> dict[str, object]:
+        """The JSON Schema of its arguments."""
+        return project_fields((*self.fields, *self.controls), OwnShapes.of(*self.shapes))
 
     def as_record(self) -> Builtin:
         """The form that programs call, over REST and from the command line."""

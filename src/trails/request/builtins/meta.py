@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trails.authoring.capabilities import meta_capability
-from trails.authoring.context import Context
+from trails.authoring.capabilities import Context, meta_capability
 
 
 @meta_capability("trails.meta.ping", scope="runtime", idempotent=True, side_effects=["none"])

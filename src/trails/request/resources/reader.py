@@ -50,14 +50,15 @@ from trails.model.uris import (
 )
 from trails.projections.documents import JsonLd
 from trails.projections.resources import JSON, LD_JSON, TEXT, project_resources
+from trails.request.answers import failure_of
 from trails.request.authorize import Authorizer
 from trails.request.entries import Rights
-from trails.request.failures import failure_of
-from trails.request.resources.completion import CompletionSource, Typed, complete_variable
-from trails.request.resources.documents import Doctor, read_document, read_query
-from trails.request.resources.pages import read_page
-from trails.request.resources.visible_resources import (
+from trails.request.resources.contents import Doctor, read_document, read_page, read_query
+from trails.request.resources.listing import (
     NO_TYPES,
+    CompletionSource,
+    Typed,
+    complete_variable,
     offer_resources,
     offered_queries,
     offered_roots,

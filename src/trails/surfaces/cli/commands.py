@@ -1,15 +1,34 @@
-"""The ``trails`` command, assembled from the modules of this package."""
+"""The ``trails`` command, assembled from the modules of this package.
+
+A built-in that declares a command which no module writes by hand gets one made from its fields:
+required ones are arguments, the others options, and the result is printed as by ``trails call``.
+"""
 
 from __future__ import annotations
 
-import typer
+from collections.abc import Callable, Iterable, Iterator
+from inspect import Parameter, Signature
+from typing import Annotated, Any, Final
 
+import typer
+from rich.markup import escape
+
+from trails.model.types import PredicateDescriptor
+from trails.request.builtins import OPERATIONS
+from trails.request.builtins.declare import Builtin
 from trails.surfaces.cli.access import add_policy_commands, add_token_commands
-from trails.surfaces.cli.calls import add_call_commands, add_get_command
-from trails.surfaces.cli.clients import add_client_commands
+from trails.surfaces.cli.calls import add_call_commands, add_get_command, read_arguments
 from trails.surfaces.cli.files import add_file_commands
 from trails.surfaces.cli.history import add_branch_commands, add_commit_commands
 from trails.surfaces.cli.operations import Operations
+from trails.surfaces.cli.options import (
+    FolderOption,
+    GraphOption,
+    JsonOption,
+    ServerOption,
+    build_root,
+    open_session,
+)
 from trails.surfaces.cli.project import (
     add_backup_commands,
     add_project_commands,
@@ -17,8 +36,8 @@ from trails.surfaces.cli.project import (
     add_upkeep_commands,
 )
 from trails.surfaces.cli.queries import add_mutate_command, add_query_commands
-from trails.surfaces.cli.root import build_root
-from trails.surfaces.cli.serving import add_serve_command
+from trails.surfaces.cli.serving import add_client_commands, add_serve_command
+from trails.surfaces.cli.values import show_result
 
 
 def build_cli(operations: Operations, version: str) -> typer.Typer:
@@ -39,4 +58,87 @@ def build_cli(operations: Operations, version: str) -> typer.Typer:
     add_client_commands(cli, operations)
     add_token_commands(cli, operations)
     add_policy_commands(cli, operations)
+    add_declared_commands(cli, operations, OPERATIONS)
     return cli
+
+
+def add_declared_commands(
+    cli: typer.Typer, operations: Operations, declared: Iterable[Builtin]
+) -> None:
+    """Add the commands that built-ins declare, except those that are there already."""
+    for each in declared:
+        if each.command is None:
+            continue
+        *group, name = each.command.split()
+        parent = _group(cli, group[0]) if group else cli
+        if name not in map(_name, parent.registered_commands):
+            text = escape(f"{each.title}.\n\n{each.description}")
+            parent.command(name, help=text)(_make_command(each, operations))
+
+
+def _group(cli: typer.Typer, name: str) -> typer.Typer:
+    for each in cli.registered_groups:
+        if each.name == name and each.typer_instance is not None:
+            return each.typer_instance
+    made = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+    cli.add_typer(made, name=name)
+    return made
+
+
+def _name(command: typer.models.CommandInfo) -> str:
+    return command.name or str(getattr(command.callback, "__name__", ""))
+
+
+def _make_command(builtin: Builtin, operations: Operations) -> Callable[..., None]:
+    # A parameter can't have the name of a keyword, and ``from`` is one.
+    fields = {f"given_{each.name}": each for each in (*builtin.fields, *builtin.controls)}
+
+    def command(**given: Any) -> None:  # noqa: ANN401 - Typer passes what the signature says
+        place = (given["project"], given["server"], given["graph"])
+        with open_session(operations, *place, as_json=given["as_json"]) as (report, session):
+            texts = [
+                f"{field.name}={text}"
+                for name, field in fields.items()
+                for text in _texts(given[name])
+            ]
+            arguments = read_arguments(texts, builtin.input_schema())
+            report.value = result = session.record(builtin.name, arguments)
+            report.text = list(show_result(result, session.nodes))
+
+    parameters = [*(_parameter(name, each) for name, each in fields.items()), *_COMMON]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return command
+
+
+def _parameter(name: str, field: PredicateDescriptor) -> Parameter:
+    text = escape(field.description)
+    if field.required:
+        argument = typer.Argument(help=text, metavar=field.name.upper())
+        return _keyword(name, Annotated[str, argument], Parameter.empty)
+    option = typer.Option(f"--{field.name.replace('_', '-')}", help=text)
+    if field.type.kind == "Bool":
+        return _keyword(name, Annotated[bool, option], default=False)
+    return _keyword(name, Annotated[list[str] | None if field.many else str | None, option], None)
+
+
+def _keyword(name: str, annotation: object, default: object) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+_COMMON: Final = (
+    _keyword("project", FolderOption, None),
+    _keyword("server", ServerOption, None),
+    _keyword("graph", GraphOption, None),
+    _keyword("as_json", JsonOption, default=False),
+)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """What was typed for an argument; nothing if it was left out."""
+    if value is True:
+        yield "true"
+    elif isinstance(value, list):
+        yield from value
+    elif isinstance(value, str):
+        yield value

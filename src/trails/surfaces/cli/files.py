@@ -30,8 +30,7 @@ from trails.surfaces.cli.options import (
     SnapshotOption,
     place_of,
 )
-from trails.surfaces.cli.reporting import Reporting
-from trails.surfaces.cli.terminal import Terminal, data_output
+from trails.surfaces.cli.reporting import Reporting, Terminal, data_output
 from trails.surfaces.cli.values import as_commit, short, size
 
 

@@ -151,6 +151,9 @@ class Session(Protocol):
     def call(self, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Call a capability, a stored query or a built-in."""
 
+    def record(self, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+        """What a built-in that has a REST route gives to programs."""
+
     def instances(self, view: ReadState, wanted: Listing) -> InstancePage:
         """A page of a type's instances."""
 

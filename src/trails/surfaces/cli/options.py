@@ -1,4 +1,4 @@
-"""Options that many commands share, and the session that a command on one graph opens."""
+"""What commands share: the root, options, and the session that a command on one graph opens."""
 
 from __future__ import annotations
 
@@ -83,3 +83,29 @@ def open_session(
         ) as session,
     ):
         yield report, session
+
+
+def build_root(version: str) -> typer.Typer:
+    """Build the root command with ``--version``."""
+    cli = typer.Typer(
+        name="trails",
+        help="A knowledge graph that agents can operate and author, safely.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+    )
+
+    @cli.callback(invoke_without_command=True)
+    def root(
+        *,
+        show_version: Annotated[
+            bool,
+            typer.Option("--version", help="Print the version and exit.", is_eager=True),
+        ] = False,
+    ) -> None:
+        if show_version:
+            print(f"trails {version}")  # noqa: T201 - this is the command's output
+            raise typer.Exit
+
+    return cli

@@ -38,8 +38,7 @@ from trails.surfaces.cli.options import (
     open_session,
     place_of,
 )
-from trails.surfaces.cli.reporting import Reporting, complain
-from trails.surfaces.cli.terminal import Terminal, data_output
+from trails.surfaces.cli.reporting import Reporting, Terminal, complain, data_output
 from trails.surfaces.cli.values import (
     as_commit,
     guessed_params,

@@ -1,5 +1,9 @@
 """Print the result of a command, or its error, as text or as JSON.
 
+Names, values, messages and errors come from people and agents that the operator need not trust.
+Control characters, also those for text direction, are printed as codes; emoji codes are not
+expanded. Only our own texts contain markup: data goes through ``escape``.
+
 Exit codes: 0 for success, 1 if a check found problems or a merge conflicts, 2 for an error, 130
 if the command was interrupted. With ``--json`` standard output holds one JSON document only.
 """
@@ -7,19 +11,49 @@ if the command was interrupted. With ``--json`` standard output holds one JSON d
 from __future__ import annotations
 
 import errno
+import re
 import sys
+from codecs import getincrementaldecoder
 from collections.abc import Callable
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 import typer
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.markup import escape
+from rich.text import Text
 
 from trails.errors import StorageFullError, TrailsError, ValidationError
 from trails.model.upkeep import Report
-from trails.surfaces.cli.plain import INTERRUPTED
-from trails.surfaces.cli.terminal import Terminal, escape_json
+from trails.surfaces.cli.plain import INTERRUPTED, STEERING, visible
+
+_STEERING: Final = re.compile(STEERING)
+
+
+class Terminal(Console):
+    """A console that replaces control characters in every text."""
+
+    def __init__(self, *, stderr: bool = False, soft_wrap: bool = False) -> None:
+        super().__init__(stderr=stderr, soft_wrap=soft_wrap, highlight=False, emoji=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:  # noqa: ANN401 - rich's own
+        """Render a text or table cell."""
+        return super().render_str(visible(text), **options)
+
+
+def escape_json(document: bytes) -> bytes:
+    """The same JSON with control characters as JSON escapes."""
+    text = document.decode()
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+
+
+def data_output() -> Callable[[bytes], object]:
+    """A writer to standard output: raw for a file or pipe, without control characters otherwise."""
+    if not sys.stdout.isatty():
+        return sys.stdout.buffer.write
+    decoder = getincrementaldecoder("utf-8")("replace")
+    return lambda block: sys.stdout.write(visible(decoder.decode(block)))
+
 
 _MARKS: Final = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "problem": "[red]✗[/]"}
 

@@ -1,4 +1,7 @@
-"""``trails serve``: serve a project to MCP clients and programs, over HTTP or stdio."""
+"""``trails serve``: serve a project to MCP clients and programs, over HTTP or stdio.
+
+``trails mcp``: add a graph to the configuration of MCP clients, or remove it.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ import typer
 from rich.markup import escape
 
 from trails.errors import TrailsError
-from trails.surfaces.cli.operations import ServeCommand, Served
+from trails.model.upkeep import Installation, InstallRequest, Scope
+from trails.surfaces.cli.operations import Operations, ServeCommand, Served
 from trails.surfaces.cli.options import GraphOption, JsonOption, ProjectOption
 from trails.surfaces.cli.plain import INTERRUPTED, tell
-from trails.surfaces.cli.reporting import Reporting
-from trails.surfaces.cli.terminal import Terminal, escape_json
+from trails.surfaces.cli.reporting import Reporting, Terminal, escape_json
 
 
 def add_serve_command(cli: typer.Typer, server: ServeCommand) -> None:
@@ -86,3 +89,104 @@ def _print(served: Served) -> None:
     for graph, reason in served.quarantined.items():
         console.print(f"  [red]graph {escape(graph)} is not served:[/] {escape(reason)}")
     console.print("Press Ctrl-C to stop.")
+
+
+ClientArgument = Annotated[
+    str, typer.Argument(help="The MCP client; 'trails mcp clients' lists them.", metavar="CLIENT")
+]
+NameOption = Annotated[
+    str | None,
+    typer.Option(help="Name of the server in the client.", show_default="the project's name"),
+]
+ScopeOption = Annotated[
+    Scope, typer.Option(help="Install for all your work, or for the project folder only.")
+]
+
+
+def add_client_commands(cli: typer.Typer, operations: Operations) -> None:
+    """Add them to the command line."""
+    mcp = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+    cli.add_typer(mcp, name="mcp", help="Add this project to MCP clients.")
+
+    @mcp.command(epilog="Example: trails mcp install claude-code")
+    def install(
+        client: ClientArgument,
+        *,
+        graph: GraphOption = None,
+        name: NameOption = None,
+        scope: ScopeOption = "user",
+        http: Annotated[
+            bool, typer.Option("--http", help="Connect to a running 'trails serve' over HTTP.")
+        ] = False,
+        dry: Annotated[
+            bool, typer.Option("--print", help="Print the configuration without changing any file.")
+        ] = False,
+        force: Annotated[
+            bool, typer.Option("--force", help="Replace a different server with the same name.")
+        ] = False,
+        project: ProjectOption = Path(),
+        as_json: JsonOption = False,
+    ) -> None:
+        """Add a graph to a client's configuration; other entries are not changed."""
+        with Reporting(as_json=as_json) as report:
+            request = InstallRequest(client, graph, name, scope, http, force)
+            done = operations.install_client(project, request, dry=dry)
+            report.value = done
+            report.text += _describe(done)
+
+    @mcp.command(epilog="Example: trails mcp uninstall claude-code")
+    def uninstall(
+        client: ClientArgument,
+        *,
+        graph: GraphOption = None,
+        name: NameOption = None,
+        scope: ScopeOption = "user",
+        force: Annotated[
+            bool, typer.Option("--force", help="Remove the entry even if it is a different server.")
+        ] = False,
+        project: ProjectOption = Path(),
+        as_json: JsonOption = False,
+    ) -> None:
+        """Remove a graph from a client's configuration."""
+        with Reporting(as_json=as_json) as report:
+            request = InstallRequest(client, graph, name, scope, force=force)
+            done = operations.uninstall_client(project, request)
+            report.value = done
+            report.text += _describe(done)
+
+    @mcp.command(epilog="Example: trails mcp clients")
+    def clients(*, project: ProjectOption = Path(), as_json: JsonOption = False) -> None:
+        """List the supported MCP clients and their configuration files."""
+        with Reporting(as_json=as_json) as report:
+            found = operations.clients(project)
+            report.value = {"clients": found}
+            for each in found:
+                missing = "" if each.exists else "  [dim](does not exist yet)[/]"
+                report.text.append(
+                    f"[bold]{each.client:15}[/] {each.scope:8} {escape(each.file)}{missing}"
+                )
+
+
+def _describe(done: Installation) -> list[str]:
+    """The outcome of a request, line by line."""
+    name, title, file = (escape(each) for each in (done.name, done.title, done.file))
+    if done.outcome == "shown":
+        lines = [f"[dim]Add this to[/] {file}[dim]:[/]", escape(done.snippet.rstrip())]
+        return [*lines, escape(done.lacks)] if done.lacks else lines
+    text = {
+        "installed": f"Added [bold]{name}[/] to {title}: {file}",
+        "replaced": f"Replaced [bold]{name}[/] in {title}: {file}",
+        "present": f"[bold]{name}[/] is already installed in {title}: {file}",
+        "removed": f"Removed [bold]{name}[/] from {title}: {file}",
+        "absent": f"{title} has no server [bold]{name}[/]: {file}",
+    }
+    lines = [text[done.outcome]]
+    if done.difference:
+        lines.append(escape(done.difference))
+    if done.backup:
+        lines.append(f"[dim]Backup of the previous file: {escape(done.backup)}[/]")
+    if done.lacks and done.outcome != "present":
+        lines.append(escape(done.lacks))
+    if done.after:
+        lines.append(escape(done.after))
+    return lines

@@ -25,6 +25,7 @@ from pydantic import ValidationError
 from starlette.types import Scope
 
 from trails.model.actors import Actor
+from trails.model.caches import BoundedCache
 from trails.model.capabilities import ToolList
 from trails.model.results import Failure, Outcome
 from trails.surfaces.mcp.backend import McpBackend
@@ -116,8 +117,8 @@ class Envelopes:
     """Admits requests, and remembers envelopes that were valid before."""
 
     def __init__(self) -> None:
-        self._known: set[tuple[str, Method, bytes]] = set()
-        self._plain_names: set[tuple[bytes, ...]] = set()
+        self._known: BoundedCache[tuple[str, Method, bytes], bool] = BoundedCache(_MAX_KNOWN)
+        self._plain_names: BoundedCache[tuple[bytes, ...], bool] = BoundedCache(_MAX_KNOWN)
         """Names of headers that came together before, and leave no doubt."""
 
     def admit(self, headers: Headers, body: bytes, *, is_scanned: bool = False) -> Ticket | None:
@@ -157,10 +158,8 @@ class Envelopes:
         if names not in self._plain_names:
             if any(name.startswith(b"mcp-") and name not in _HEADERS for name in names):
                 return None
-            if len(self._plain_names) >= _MAX_KNOWN:
-                self._plain_names.clear()
             if len(names) <= _MAX_NAMES:
-                self._plain_names.add(names)
+                self._plain_names[names] = True
         return found
 
     def _is_plain(self, ticket: Ticket, meta: bytes) -> bool:
@@ -177,9 +176,7 @@ class Envelopes:
             return True
         if len(meta) > _MAX_META or not _is_envelope(ticket, meta):
             return False
-        if len(self._known) >= _MAX_KNOWN:
-            self._known.clear()
-        self._known.add(key)
+        self._known[key] = True
         return True
 
 
@@ -282,8 +279,10 @@ class FastPath:
         self._validation = validation
         self._envelopes = Envelopes()
         self._splices = {revision: Splices(server, revision) for revision in LEGACY | MODERN}
-        self._lists: dict[tuple[str, str], bytes] = {}
-        self._mirrored: dict[str, tuple[Mapping[str, object], bool]] = {}
+        self._lists: BoundedCache[tuple[str, str], bytes] = BoundedCache(_MAX_LISTS)
+        self._mirrored: BoundedCache[str, tuple[Mapping[str, object], bool]] = BoundedCache(
+            _MAX_TOOLS
+        )
 
     def read(self, scope: Scope, body: bytes, *, is_scanned: bool = False) -> Ticket | None:
         """A ticket for a request that leaves no doubt, or None; in any thread."""
@@ -336,8 +335,6 @@ class FastPath:
         if encoded is None:
             shaped = shape(self._server, "tools/list", revision, list_tools(tools))
             add_alias(shaped)
-            if len(self._lists) >= _MAX_LISTS:
-                self._lists.clear()
             encoded = self._lists[key] = encode(shaped)
         return encoded
 
@@ -348,8 +345,6 @@ class FastPath:
             return False
         known = self._mirrored.get(name)
         if known is None or known[0] is not schema:
-            if len(self._mirrored) >= _MAX_TOOLS:
-                self._mirrored.clear()
             known = self._mirrored[name] = schema, X_MCP_HEADER_KEY.encode() in encode(schema)
         return known[1]
 

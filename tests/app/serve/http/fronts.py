@@ -11,7 +11,7 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from tests.waiting import PATIENCE
+from tests.worlds.processes import PATIENCE
 
 from trails import App
 from trails.app.kernels import kernel_of
@@ -102,10 +102,10 @@ class Front:
                 max_body=self._max_body,
             )
             self.interface = interface
-            entrance = interface.entrance
-            server = HttpServer(interface, Listeners(entrance, Secret(KEY)), self._limits)
+            listener = interface.listener
+            server = HttpServer(interface, Listeners(listener, Secret(KEY)), self._limits)
             self.connections = server.server_state.connections
-            ports = [Port(self._sock, entrance, self._tls), Port(self._sockets.http_socket)]
+            ports = [Port(self._sock, listener, self._tls), Port(self._sockets.http_socket)]
             async with interface.run():
                 serving = asyncio.create_task(server.run_on(ports))
                 self._ready.set()

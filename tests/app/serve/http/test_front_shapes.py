@@ -83,7 +83,7 @@ UNREADABLE = {
     "an unknown method": GET.replace(b"GET", b"FOO") + b"\r\n",
     "a method in small letters": GET.replace(b"GET", b"get") + b"\r\n",
     "TLS": bytes.fromhex("16030100c8010000c40303") + b"\0" * 50,
-    "an Arrival": b'{"operator":"the-owners-key"}\n' + GET + b"\r\n",
+    "a Preamble": b'{"operator":"the-owners-key"}\n' + GET + b"\r\n",
     "nonsense": b"\x00\xff" * 100,
 }
 

@@ -43,7 +43,7 @@ _FULL: Final = (
     "The server holds as many bytes of requests from unknown senders as it can; try again in a "
     "while, and send less before the request is accepted."
 )
-_ARRIVAL: Final = 64 << 10
+_PREAMBLE: Final = 64 << 10
 """Bytes of the line with which a connection to a Unix socket begins."""
 
 
@@ -74,14 +74,14 @@ class Clock:
 
 
 class BoundedProtocol(asyncio.Protocol):
-    """A connection; on a Unix socket of the same user only, and begun by an Arrival there."""
+    """A connection; on a Unix socket of the same user only, and begun by a Preamble there."""
 
     def __init__(
         self,
         app: ASGIApp,
         state: ServerState,
         limits: ClientLimits,
-        entrance: Listener | None,
+        listener: Listener | None,
         admit: Callable[[bytes], Listener | None],
         clock: Clock,
         arrivals: ArrivalBudget,
@@ -95,9 +95,9 @@ class BoundedProtocol(asyncio.Protocol):
         self.server_state = state
         self._clock = clock
         self._limits = limits
-        self._entrance = entrance
+        self._listener = listener
         self._admit = admit
-        self._arrival = b""
+        self._preamble = b""
         self._parser = RequestParser(limits)
         self._exchange: Exchange | None = None
         """Of the request that was read last."""
@@ -127,12 +127,12 @@ class BoundedProtocol(asyncio.Protocol):
             transport.abort()
         elif len(connections) > self._limits.connections:
             self._refuse(503, "busy", "Too many clients are connected; try again in a while.")
-        elif self._entrance is not None:
-            self._enter(self._entrance)
+        elif self._listener is not None:
+            self._enter(self._listener)
 
-    def _enter(self, entrance: Listener) -> None:
-        self._entrance = entrance
-        self._scheme = "https" if entrance.policy.bind.tls else "http"
+    def _enter(self, listener: Listener) -> None:
+        self._listener = listener
+        self._scheme = "https" if listener.policy.bind.tls else "http"
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Inform the running request."""
@@ -163,13 +163,13 @@ class BoundedProtocol(asyncio.Protocol):
 
     def _arrive(self, data: bytes) -> bytes:
         """Take the first line of a connection to a Unix socket; what follows a good one."""
-        self._arrival += data
-        line, end, rest = self._arrival.partition(b"\n")
-        entrance = self._admit(line) if end else None
-        if entrance is not None:
-            self._enter(entrance)
+        self._preamble += data
+        line, end, rest = self._preamble.partition(b"\n")
+        listener = self._admit(line) if end else None
+        if listener is not None:
+            self._enter(listener)
             return rest
-        if end or len(self._arrival) > _ARRIVAL:
+        if end or len(self._preamble) > _PREAMBLE:
             self._refuse(400, "bad_request", "This socket is for 'trails' commands only.")
         return b""
 
@@ -178,7 +178,7 @@ class BoundedProtocol(asyncio.Protocol):
         if self._stage is _END:
             self._drop(len(data))
             return
-        if self._entrance is None:
+        if self._listener is None:
             data = self._arrive(data)
             if not data:
                 return
@@ -262,7 +262,7 @@ class BoundedProtocol(asyncio.Protocol):
             "headers": head.headers,
             "server": self._server,
             "client": self._client,
-            LISTENER: self._entrance,
+            LISTENER: self._listener,
         }
 
     def can_drain(self, unread: int | None) -> bool:

@@ -3,21 +3,29 @@
 A request goes through the same steps whatever it is for: the Host and Origin that its way in
 allows, the size of its body, what a browser asks in advance, who sends it, and then the
 surface that answers it. Every response has the headers of ``responses``.
+
+``OperatorInterface`` is the upkeep of a project while it is served: for the operator, on the
+owner's own socket only. A request is ``POST /operator/<operation>`` with the arguments as JSON. The
+answer is a stream of JSON lines: ``{"progress": text}`` while it goes on, then ``{"done": result}``
+or ``{"error": …}``.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from threading import Thread
 from typing import Final
 from urllib.parse import unquote
 
+import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from trails.app.app import App
 from trails.app.serve.http.hosts import HostPolicy, is_preflight, preflight_headers, shared_headers
 from trails.app.serve.http.limits import UNCOUNTED, BodyBudget, CountedBody
-from trails.app.serve.http.operator import OPERATOR_PATH, OperatorInterface
 from trails.app.serve.http.responses import (
     HSTS,
     SECURITY,
@@ -33,13 +41,16 @@ from trails.app.serve.http.responses import (
 )
 from trails.app.serve.relay.links import Listener
 from trails.app.settings import GraphSettings
+from trails.app.upkeep import UpkeepOperation, find_operation
+from trails.errors import TrailsError
 from trails.identity.oauth.challenges import PLAIN, Challenges
-from trails.model.actors import MISPLACED, OPERATOR, Actor
+from trails.model.actors import MISPLACED, OPERATOR
 from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import LargeBodies
 from trails.model.results import Failure, describe_outage
 from trails.model.scope_keys import ACTOR, CHALLENGE, LISTENER, MAX_BODY, PRESENTED
-from trails.request.authenticate import Authenticator
+from trails.request.answers import failure_of, plain_data
+from trails.request.authenticate import Authenticator, HttpCallers, Refusal
 from trails.request.authorize import lists_graphs
 from trails.request.pipeline import Kernel
 from trails.surfaces.mcp.http import McpApp
@@ -72,7 +83,7 @@ class HttpInterface:
         """``judge`` decides about the server itself; ``operator`` is for its owner alone."""
         self._operator = operator
         self._challenges = challenges
-        self.entrance = Listener(policy, authenticator)
+        self.listener = Listener(policy, authenticator, challenges)
         """The way in of requests whose connection has none of its own."""
         self._max_body = max_body
         self._graphs = graphs
@@ -113,18 +124,14 @@ class HttpInterface:
         if scope["type"] != "http":
             await _refuse_other(scope, send)
             return
-        entrance: Listener = scope.get(LISTENER, self.entrance)
-        policy, head = entrance.policy, RequestHead(scope)
+        listener: Listener = scope.get(LISTENER, self.listener)
+        policy, head = listener.policy, RequestHead(scope)
         send = HeaderSender(send, _common_headers(policy, scope["headers"]))
         reply = _check_host(policy, scope, head) or self._check_size(scope, head)
         if reply is None and scope["method"] in _READING_OR_ASKING:
             reply = _answer_preflight(policy, scope) or self._describe(scope)
         if reply is None and scope["path"] != _HEALTH:
-            known = entrance.recognise(head.authorization)
-            if known is None:
-                reply = await self._identify(entrance, scope, head.authorization)
-            else:
-                self._admit(entrance, scope, known, head.authorization)
+            reply = await _authenticate(listener.callers, scope, head.authorization)
         if reply is None and (head.doubtful or PRESENTED in scope):
             reply = _refuse_misplaced(scope)
         named = self._names.get(raw_path(scope))
@@ -174,30 +181,6 @@ class HttpInterface:
         found = self._challenges.metadata(scope["path"])
         return None if found is None or scope["method"] not in _READING else JsonReply(200, found)
 
-    async def _identify(
-        self, entrance: Listener, scope: Scope, authorization: bytes | None
-    ) -> JsonReply | None:
-        """Find out who asks, or ask for a credential."""
-        actor = await entrance.identify(authorization)
-        if not isinstance(actor, Failure):
-            self._admit(entrance, scope, actor, authorization)
-            return None
-        body = error_body(actor.code, actor.message)
-        if actor.kind != "unauthenticated":
-            return JsonReply(503, body, [(b"retry-after", b"5")])
-        wanted = self._challenges.ask(presented=authorization is not None)
-        return JsonReply(401, body, [(b"www-authenticate", wanted)])
-
-    def _admit(
-        self, entrance: Listener, scope: Scope, actor: Actor, authorization: bytes | None
-    ) -> None:
-        """Put into the scope who asks."""
-        scope[ACTOR] = actor
-        held = entrance.authenticator.scopes
-        scope[CHALLENGE] = self._challenges.step_up(actor, held)
-        if authorization is not None:
-            scope[PRESENTED] = presented_in(authorization)
-
     def _refuse_overload(self, scope: Scope, named: str | None) -> JsonReply | None:
         """Refuse what a graph could only let wait, before any of its body is read."""
         parts = [] if named is not None else _parts(scope)
@@ -216,10 +199,10 @@ class HttpInterface:
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request to the surface that it is for."""
         parts = _parts(scope)
-        entrance: Listener = scope.get(LISTENER, self.entrance)
+        listener: Listener = scope.get(LISTENER, self.listener)
         if (
             self._operator is not None
-            and entrance.operator
+            and listener.callers.operator
             and scope[ACTOR] == OPERATOR
             and scope["method"] == "POST"
             and len(parts) == 3
@@ -261,6 +244,23 @@ def _answer_preflight(policy: HostPolicy, scope: Scope) -> JsonReply | None:
     return JsonReply(204, b"", preflight_headers(policy, scope["headers"]))
 
 
+async def _authenticate(
+    callers: HttpCallers, scope: Scope, authorization: bytes | None
+) -> JsonReply | None:
+    """Put the caller into the scope; or ask for a credential."""
+    caller = callers.recognise(authorization) or await callers.authenticate(authorization)
+    if isinstance(caller, Refusal):
+        body = error_body(caller.failure.code, caller.failure.message)
+        if caller.challenge is None:
+            return JsonReply(503, body, [(b"retry-after", b"5")])
+        return JsonReply(401, body, [(b"www-authenticate", caller.challenge)])
+    scope[ACTOR] = caller
+    scope[CHALLENGE] = callers.step_up(caller)
+    if authorization is not None:
+        scope[PRESENTED] = presented_in(authorization)
+    return None
+
+
 def _refuse_misplaced(scope: Scope) -> JsonReply | None:
     """Refuse a token where tokens do not belong, before anybody keeps it."""
     if not has_misplaced_token(scope):
@@ -287,3 +287,76 @@ async def _refuse_other(scope: Scope, send: Send) -> None:
     if scope["type"] != "websocket":
         raise RuntimeError(f"{scope['type']} is not served")
     await send({"type": "websocket.close", "code": 1008})
+
+
+OPERATOR_PATH: Final = "operator"
+_LARGEST_ARGUMENTS: Final = 1 << 16
+_NDJSON: Final = (b"content-type", b"application/x-ndjson")
+
+
+class OperatorInterface:
+    """Carries out operations on an app, each in a thread of its own."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def answer(self, name: str, receive: Receive, send: Send) -> None:
+        """Answer one request; the caller knows that the operator sent it."""
+        operation = find_operation(name)
+        if operation is None:
+            message = f"there is no operation {name[:100]!r}"
+            await JsonReply(404, error_body("not_found", message)).send(send)
+            return
+        try:
+            given = msgspec.json.decode(await _read_arguments(receive), type=operation.takes)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            await JsonReply(400, error_body("bad_request", str(error))).send(send)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": [_NDJSON]})
+        async for line in self._lines(operation, given):
+            await send({"type": "http.response.body", "body": line + b"\n", "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _lines(
+        self, operation: UpkeepOperation[msgspec.Struct, object], given: msgspec.Struct
+    ) -> AsyncIterator[bytes]:
+        """Its progress, line by line, and its result."""
+        loop = asyncio.get_running_loop()
+        lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+        def put(line: object) -> None:
+            encoded = None if line is None else msgspec.json.encode(line)
+            try:
+                loop.call_soon_threadsafe(lines.put_nowait, encoded)
+            except RuntimeError:
+                return  # the loop has ended, and its clients with it
+
+        def work() -> None:
+            try:
+                done = operation.run(self._app, given, lambda text: put({"progress": text}))
+                put({"done": done})
+            except BaseException as error:  # noqa: BLE001 - the client gets it
+                put({"error": _describe_error(error, operation.name)})
+            put(None)
+
+        # It ends with the process; what it had not finished then is as after a kill.
+        Thread(target=work, name=f"trails-{operation.name}", daemon=True).start()
+        while (line := await lines.get()) is not None:
+            yield line
+
+
+def _describe_error(error: BaseException, name: str) -> dict[str, object]:
+    """An error in full, since the operator may know the state of the disk."""
+    if isinstance(error, TrailsError):
+        return {"code": error.code, "message": error.message, "data": plain_data(error.data)}
+    failure = failure_of(error, name)
+    return {"code": failure.code, "message": failure.message, "data": failure.data}
+
+
+async def _read_arguments(receive: Receive) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body") or len(body) > _LARGEST_ARGUMENTS:
+            return bytes(body)

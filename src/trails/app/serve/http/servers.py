@@ -29,10 +29,10 @@ _TICKS: Final = 10
 
 
 class Port(msgspec.Struct, frozen=True):
-    """A socket that listens; one without an entrance gets it from each connection."""
+    """A socket that listens; one without a listener gets it from each connection."""
 
     sock: socket.socket
-    entrance: Listener | None = None
+    listener: Listener | None = None
     tls: ssl.SSLContext | None = None
 
 
@@ -42,7 +42,7 @@ class HttpServer(Server):
     def __init__(
         self,
         app: ASGIApp,
-        entrances: Listeners,
+        listeners: Listeners,
         limits: ClientLimits | None = None,
         *,
         grace: float = 3.0,
@@ -65,7 +65,7 @@ class HttpServer(Server):
         # what does not end in time.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self._app = app
-        self._entrances = entrances
+        self._listeners = listeners
         self._limits = limits or ClientLimits()
         self._arrivals = ArrivalBudget(self._limits.unknown, self._limits.unknown_in_all)
         self._ports: Sequence[Port] = ()
@@ -88,7 +88,7 @@ class HttpServer(Server):
         self._clock.now = loop.time()
         self.servers = [
             await loop.create_server(
-                lambda entrance=port.entrance: self._connect(entrance),
+                lambda listener=port.listener: self._connect(listener),
                 sock=port.sock,
                 ssl=port.tls,
                 ssl_handshake_timeout=None if port.tls is None else HANDSHAKE,
@@ -97,13 +97,13 @@ class HttpServer(Server):
         ]
         self.started = True
 
-    def _connect(self, entrance: Listener | None) -> BoundedProtocol:
+    def _connect(self, listener: Listener | None) -> BoundedProtocol:
         return BoundedProtocol(
             self._app,
             self.server_state,
             self._limits,
-            entrance,
-            self._entrances.admit,
+            listener,
+            self._listeners.admit,
             self._clock,
             self._arrivals,
         )
@@ -115,7 +115,7 @@ class HttpServer(Server):
             for connection in list(self.server_state.connections):
                 if isinstance(connection, BoundedProtocol):
                     connection.expire(now)
-            end_stale(self._underway, self._entrances.main.authenticator.is_current)
+            end_stale(self._underway, self._listeners.main.authenticator.is_current)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -6,7 +6,7 @@ JSON-RPC, one message a line; an owner that ends gracefully says Goodbye.
 On the ``http`` socket, a connection begins with one line, a Preamble: a front says what it
 requires of its clients, or the command line shows the owner's key. Everything after that line
 is HTTP, so nothing that a client sends can be mistaken for a Preamble. A ``Listener`` is one
-way in, with the credentials that it requires.
+way in.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from trails.app.serve.relay.frames import LineReader, LineTooLongError
 from trails.app.serve.relay.owners import OwnerAddress
 from trails.app.serve.relay.socket_folders import connect_streams
 from trails.errors import SettingsError, TrailsError
-from trails.model.actors import LOCAL, OPERATOR, Actor, Secret
+from trails.identity.oauth.challenges import PLAIN, Challenges
+from trails.model.actors import LOCAL, Secret
 from trails.model.capabilities import Scope
-from trails.model.results import Failure
-from trails.request.authenticate import Authenticator
+from trails.request.authenticate import Authenticator, HttpCallers
 
 _GOODBYE: Final = b'{"goodbye":'
 
@@ -168,36 +168,20 @@ class Preamble(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Listener:
-    """One way in, with the credentials that it requires."""
+    """One way in: the hosts that it accepts, and how its callers authenticate."""
 
     def __init__(
-        self, policy: HostPolicy, authenticator: Authenticator, *, operator: bool = False
+        self,
+        policy: HostPolicy,
+        authenticator: Authenticator,
+        challenges: Challenges = PLAIN,
+        *,
+        operator: bool = False,
     ) -> None:
         self.policy = policy
         self.authenticator = authenticator
-        self.operator = operator
-
-    def recognise(self, authorization: bytes | None) -> Actor | None:
-        """Return the caller if it is known at once; None if it must be verified."""
-        if self.operator and authorization is None:
-            return OPERATOR
-        actor = self.authenticator.recognise(authorization)
-        if actor is None or actor.credential or not self.policy.bind.credentials:
-            return actor
-        return None
-
-    async def identify(self, authorization: bytes | None) -> Actor | Failure:
-        """Identify the caller; if credentials are required, refuse requests without one."""
-        if self.operator and authorization is None:
-            return OPERATOR
-        actor = await self.authenticator.bearer(authorization)
-        if isinstance(actor, Failure) or actor.credential or not self.policy.bind.credentials:
-            return actor
-        return Failure(
-            "unauthenticated",
-            "unauthenticated",
-            "this address requires credentials, but the process that serves the project has "
-            "none: it was started before they were configured. Restart it",
+        self.callers = HttpCallers(
+            authenticator, challenges, operator=operator, mandatory=policy.bind.credentials
         )
 
 
@@ -215,13 +199,14 @@ class Listeners:
 
     def _open(self, line: bytes) -> Listener | None:
         try:
-            arrival = msgspec.json.decode(line, type=Preamble)
-            policy = HostPolicy(arrival.bind)
-            digest = bytes.fromhex(arrival.token)
+            preamble = msgspec.json.decode(line, type=Preamble)
+            policy = HostPolicy(preamble.bind)
+            digest = bytes.fromhex(preamble.token)
         except (msgspec.MsgspecError, SettingsError, ValueError):
             return None
-        if arrival.operator and not compare_digest(arrival.operator.encode(), self._key):
+        if preamble.operator and not compare_digest(preamble.operator.encode(), self._key):
             return None
-        process = msgspec.structs.replace(LOCAL, scopes=arrival.scopes)
+        process = msgspec.structs.replace(LOCAL, scopes=preamble.scopes)
         behind = self.main.authenticator.through(process, digest or None)
-        return Listener(policy, behind, operator=bool(arrival.operator))
+        challenges = self.main.callers.challenges
+        return Listener(policy, behind, challenges, operator=bool(preamble.operator))

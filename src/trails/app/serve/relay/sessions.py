@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from hmac import compare_digest
 from typing import Final
 
 import msgspec
@@ -29,12 +28,11 @@ from trails.app.serve.relay.frames import (
     read_large_frame,
     read_params,
 )
-from trails.app.serve.relay.links import Goodbye, Hello, Welcome, read_hello
+from trails.app.serve.relay.links import Goodbye, Welcome, read_hello
 from trails.app.serve.relay.socket_folders import is_same_user
-from trails.model.actors import LOCAL, Actor, Secret
 from trails.model.fairness import LargeBodies, is_large
 from trails.model.results import Failure
-from trails.request.authenticate import WANTED, Authenticator, hash_of, refuse_token
+from trails.request.authenticate import Authenticator, SessionCallers
 from trails.surfaces.mcp.streams import serve_stream
 
 _logger: Final = logging.getLogger("trails")
@@ -144,35 +142,6 @@ class RelayConnection:
         self._writer.close()
 
 
-class SessionCallers:
-    """Identifies the sender of each message of one session."""
-
-    def __init__(self, authenticator: Authenticator, hello: Hello) -> None:
-        self._authenticator = authenticator
-        self._scopes = frozenset(hello.scopes)
-        self._wanted = bytes.fromhex(hello.wanted) if hello.wanted else None
-        self.default_token = hello.token
-        """The credential of messages that carry no token."""
-
-    async def resolve(self, token: Secret | None, *, begins: bool) -> Actor | Failure:
-        """Identify a message's sender; the token of the first message holds for later ones."""
-        actor = await self._judge(self.default_token if token is None else token)
-        if begins and token is not None and not isinstance(actor, Failure):
-            self.default_token = token
-        return actor
-
-    async def _judge(self, token: Secret | None) -> Actor | Failure:
-        if self._wanted is None or self._authenticator.required:
-            return await self._authenticator.presented(token, self._scopes)
-        if token is None or not compare_digest(hash_of(token), self._wanted):
-            return refuse_token(token)
-        return msgspec.structs.replace(LOCAL, scopes=self._scopes, credential=WANTED)
-
-    def is_current(self, actor: Actor) -> bool:
-        """Whether an actor's credential is still valid."""
-        return self._authenticator.is_current(actor)
-
-
 _FAREWELL: Final = 1.0
 """Seconds that a front has to read the goodbye."""
 
@@ -249,7 +218,9 @@ class RelaySessions:
             found,
             connection.receive,
             connection.answer,
-            callers=SessionCallers(self._authenticator, hello),
+            callers=SessionCallers(
+                self._authenticator, frozenset(hello.scopes), hello.token, hello.wanted
+            ),
             validation_errors=self._app.settings.graphs[hello.graph].mcp.validation_errors,
             large=self._large,
         )

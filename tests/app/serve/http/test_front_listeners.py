@@ -20,9 +20,9 @@ BEARER = f"authorization: Bearer {TOKEN}"
 REMOTE = Bind("192.0.2.7", ("kg.example.org",), ("https://app.example.org",), credentials=True)
 
 
-def arrive(front, arrival, *lines, path="/graphs", host=LOCALHOST):
+def arrive(front, preamble, *lines, path="/graphs", host=LOCALHOST):
     """What is answered to a request on the Unix socket, after a first line."""
-    first = arrival.line() if isinstance(arrival, Preamble) else arrival
+    first = preamble.line() if isinstance(preamble, Preamble) else preamble
     head = "\r\n".join([f"GET {path} HTTP/1.1", host, *lines, "connection: close", "", ""])
     (found,) = front.send(first + head.encode(), unix=True)
     return found
