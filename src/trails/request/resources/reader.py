@@ -8,7 +8,6 @@ runs on the event loop; the rest in a thread.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -22,7 +21,7 @@ from trails.engine.session.graph_session import GraphSession
 from trails.engine.session.service import GraphService
 from trails.engine.upkeep.doctor import examine
 from trails.engine.visibility.refs import RefResolver, reader
-from trails.errors import NotFoundError, StorageError
+from trails.errors import NotFoundError
 from trails.model.actors import Actor
 from trails.model.caches import LRUCache, VersionedCache
 from trails.model.constraints import shorten
@@ -162,13 +161,12 @@ class Reader:
         start = uri[:MAX_URI_BYTES]
         shown = start.partition("?")[0] if start.isprintable() else shorten(start)
         activities = self._service.graph.activities
-        with suppress(StorageError):  # then reading goes on, as long as there is something to read
-            if isinstance(found, Failure) and found.kind in _REFUSED:
-                activities.refuse(call, found.code, shown, answered=found.code, about=shown)
-            elif isinstance(found, Failure):
-                activities.end(call, found.code, shown)
-            else:
-                activities.end(call, "cancelled" if found is None else "ok", shown)
+        if isinstance(found, Failure) and found.kind in _REFUSED:
+            activities.refuse(call, found.code, shown, answered=found.code, about=shown)
+        elif isinstance(found, Failure):
+            activities.end(call, found.code, shown)
+        else:
+            activities.end(call, "cancelled" if found is None else "ok", shown)
 
     def _is_quick(self, address: Address) -> bool:
         """Whether a read takes so little time that handing it to a thread would take more."""
