@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import TypeVar, cast
 
@@ -22,7 +21,7 @@ from trails.engine.session.context import GraphContext, recording
 from trails.engine.session.costs import describe_cost
 from trails.engine.session.results import conformer, plain
 from trails.engine.session.service import GraphService
-from trails.errors import FieldError, LimitError, NotFoundError, StorageError, ValidationError
+from trails.errors import FieldError, LimitError, NotFoundError, ValidationError
 from trails.model.capabilities import Capability
 from trails.model.results import Failure, Outcome, Success
 from trails.request.answers import failure_of, invalid, near_name
@@ -171,9 +170,7 @@ class Dispatch:
                 failure = failure_of(error, name)
         except Exception as mishap:  # noqa: BLE001 - a call is always answered
             failure = failure_of(mishap, name)
-        # A disk that refuses the activity is in the failure already, or is a detail.
-        with suppress(StorageError):
-            self._end(request, failure.code, failure.message)
+        self._end(request, failure.code, failure.message)
         return failure
 
 

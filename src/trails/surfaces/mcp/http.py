@@ -190,7 +190,7 @@ class McpApp:
             await self._ask_sdk(scope, posted, receive, send)
         elif ticket.method != "subscriptions/listen":
             answer = await run_until_disconnect(receive, self._fast.answer(ticket, actor))
-            more = challenge(scope, answer.lacking)
+            more = challenge(scope, answer.lacking) if answer.lacking else None
             await send_json(send, STEP_UP if more else answer.status, answer.body, more)
         elif (stream := self._listening.open(ticket, actor)) is not None:
             await stream.serve(receive, send)
