@@ -29,7 +29,7 @@ from trails.errors import StorageError
 from trails.log.storage import files_below
 from trails.model.actors import Actor
 from trails.model.history import Activity
-from trails.request.failures import MASKED
+from trails.request.answers import MASKED
 
 POLICIES = """
 permit(principal == Actor::"boss", action, resource);

@@ -138,7 +138,6 @@ def fork_commands():
 
     import trails.app.main
     import trails.app.serve.commands
-    import trails.app.serve.endpoints
     import trails.app.serve.http.front
     import trails.app.serve.http.servers
     import trails.app.serve.relay.stdio

@@ -127,8 +127,8 @@ class ActorAccess:
         key = schema.digest, where
         found = self._last
         if found is None or found[0] != key:
-            sight = self._seen.get(key, lambda: self._look(schema, where))
-            self._last = found = key, sight
+            visible = self._seen.get(key, lambda: self._look(schema, where))
+            self._last = found = key, visible
         return found[1]
 
     def _look(self, schema: Schema, where: frozenset[str]) -> Visibility:
@@ -238,12 +238,12 @@ class ActorAccess:
         schema = self._branches.schema_of(branch)
         if schema is None or not self.may("Read", branch):
             return True
-        sight = self.visibility(schema, (branch,))
-        left = sight.restrict(schema).by_name
+        visible = self.visibility(schema, (branch,))
+        left = visible.restrict(schema).by_name
         if any(each in schema.by_name and each not in left for each in gate.takes):
             return False
         query = StoredQuery("", "", gate.text)
-        return not touches_hidden(reach_of(query, schema, self._branches.spelled), sight, schema)
+        return not touches_hidden(reach_of(query, schema, self._branches.spelled), visible, schema)
 
     def _sees_all(self, branch: str) -> bool:
         """Whether nothing on a branch is hidden."""
@@ -264,8 +264,8 @@ class ActorAccess:
         if not self.passes(self.gate("Read")):
             return registry
         # Looked up once an arrangement of branches, so it is not remembered by all their names.
-        sight = self._look(registry.schema, branches)
-        return registry if sight.reads_all else visible_declarations(registry, sight)
+        visible = self._look(registry.schema, branches)
+        return registry if visible.reads_all else visible_declarations(registry, visible)
 
     def gate(self, *actions: Action) -> Gate:
         """The gate of some actions on the graph."""

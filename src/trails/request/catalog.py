@@ -1,7 +1,7 @@
 """The catalog: everything that one registry snapshot can call, by name.
 
 Built-ins, capabilities, meta-capabilities and stored queries become entries of one
-kind; whoever lists or calls does not ask which is which. Made once a snapshot, so
+kind; listing and calling treat them alike. Made once a snapshot, so
 that a call costs the same however many tools there are.
 """
 

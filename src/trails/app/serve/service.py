@@ -215,8 +215,10 @@ class _Http:
             for module in ("front", "servers"):
                 await asyncio.to_thread(import_module, f"trails.app.serve.http.{module}")
         with without_gc():
-            from trails.app.serve.http.front import HttpInterface  # noqa: PLC0415 - see above
-            from trails.app.serve.http.operator import OperatorInterface  # noqa: PLC0415
+            from trails.app.serve.http.front import (  # noqa: PLC0415 - see above
+                HttpInterface,
+                OperatorInterface,
+            )
             from trails.app.serve.http.servers import HttpServer, Port  # noqa: PLC0415
 
         listening, settings = self._listening, self._app.settings

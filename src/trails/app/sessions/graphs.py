@@ -245,7 +245,7 @@ _R = TypeVar("_R")
 
 
 class _Line(msgspec.Struct):
-    tell: str | None = None
+    progress: str | None = None
     error: dict[str, object] | None = None
     done: msgspec.Raw = msgspec.Raw()
 
@@ -260,8 +260,8 @@ def ask_owner(
     connection = ServerConnection(address, operator=True)
     for text in connection.lines(f"/operator/{operation.name}", given):
         line = msgspec.json.decode(text, type=_Line)
-        if line.tell is not None:
-            report(line.tell)
+        if line.progress is not None:
+            report(line.progress)
         elif line.error is not None:
             raise error_of(msgspec.convert({"kind": "semantic", **line.error}, Failure))
         elif bytes(line.done):
