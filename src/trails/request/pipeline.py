@@ -23,6 +23,7 @@ from trails.engine.graph.graph import MAIN
 from trails.engine.session.service import GraphService
 from trails.model.actors import Actor
 from trails.model.capabilities import ToolList
+from trails.model.fairness import WorkInProgress
 from trails.model.results import Failure, Outcome, Status
 from trails.model.uris import Completions, Content, ResourceList
 from trails.projections.documents import project_instructions
@@ -154,9 +155,11 @@ class Kernel:
             return admitted if call is None else self._refused(call, admitted)
         if call is not None:
             self._running.add(call)
+        progress = WorkInProgress()
         try:
             return await work(*given)
         finally:
+            progress.end()
             if call is not None:
                 self._running.discard(call)
             admitted.end()
