@@ -143,7 +143,7 @@ def _checked(outcome: _T | Failure) -> _T:
 
 
 _ROUTES: Final = {each.name: each.routes[0] for each in OPERATIONS if each.routes}
-_UNTOLD: Final = frozenset({"not_found", "forbidden", "denied"})
+_HIDING: Final = frozenset({"not_found", "forbidden", "denied"})
 """Codes with which a server hides which graphs it has."""
 
 
@@ -165,7 +165,7 @@ def list_graphs(connection: ServerConnection) -> dict[str, str] | None:
     try:
         body = connection.ask("GET", "/graphs")
     except TrailsError as error:
-        if error.code in _UNTOLD:
+        if error.code in _HIDING:
             return None
         raise
     found = msgspec.json.decode(body, type=_Graphs)
@@ -245,7 +245,7 @@ _R = TypeVar("_R")
 
 
 class _Line(msgspec.Struct):
-    tell: str | None = None
+    progress: str | None = None
     error: dict[str, object] | None = None
     done: msgspec.Raw = msgspec.Raw()
 
@@ -260,8 +260,8 @@ def ask_owner(
     connection = ServerConnection(address, operator=True)
     for text in connection.lines(f"/operator/{operation.name}", given):
         line = msgspec.json.decode(text, type=_Line)
-        if line.tell is not None:
-            report(line.tell)
+        if line.progress is not None:
+            report(line.progress)
         elif line.error is not None:
             raise error_of(msgspec.convert({"kind": "semantic", **line.error}, Failure))
         elif bytes(line.done):

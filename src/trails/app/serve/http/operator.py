@@ -1,7 +1,7 @@
 """Upkeep of a project while it is served: for the operator, on the owner's own socket alone.
 
 A request is ``POST /operator/<operation>`` with the arguments as JSON. The answer is a stream of
-JSON lines: ``{"tell": text}`` while it goes on, then ``{"done": result}`` or ``{"error": …}``.
+JSON lines: ``{"progress": text}`` while it goes on, then ``{"done": result}`` or ``{"error": …}``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class OperatorInterface:
 
         def work() -> None:
             try:
-                done = operation.run(self._app, given, lambda text: put({"tell": text}))
+                done = operation.run(self._app, given, lambda text: put({"progress": text}))
                 put({"done": done})
             except BaseException as error:  # noqa: BLE001 - the client gets it
                 put({"error": _describe(error, operation.name)})
