@@ -4,7 +4,6 @@ import asyncio
 import json
 
 import pytest
-from tests.app.serve.processes import Web, owner_first, wait_for_owner
 from tests.journeys.access.lines import CLIENT_INFO, Client, meta_of, said
 from tests.journeys.access.workshops import (
     ALL,
@@ -18,9 +17,8 @@ from tests.journeys.access.workshops import (
     names_in,
     tokens_of,
 )
-from tests.surfaces.mcp.messages import INITIALIZED, META, hello, message_of
-from tests.surfaces.mcp.trivial import TrivialBackend
-from tests.waiting import wait_until
+from tests.worlds.processes import Web, owner_first, wait_for_owner, wait_until
+from tests.worlds.surfaces import INITIALIZED, META, TrivialBackend, hello, message_of
 
 from trails.app.access import make_hello
 from trails.app.serve.relay.links import Hello, read_hello, write_hello

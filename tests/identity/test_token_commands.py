@@ -4,9 +4,9 @@ import json
 import subprocess
 
 import pytest
-from tests.app.serve.processes import Process, Stdio, command
 from tests.journeys.access.workshops import code_of, give_token, id_of, make_workshop, tokens_of
-from tests.surfaces.mcp.messages import META
+from tests.worlds.processes import Process, Stdio, command
+from tests.worlds.surfaces import META
 from typer.testing import CliRunner
 
 from trails.app.local import LocalOperations

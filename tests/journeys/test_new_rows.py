@@ -12,9 +12,8 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
-from tests.surfaces.mcp.doors import headers_of
-from tests.surfaces.mcp.messages import MODERN, message_of
 from tests.test_docs import commands
+from tests.worlds.surfaces import MODERN, headers_of, message_of
 
 import trails
 from trails.app.local import LocalOperations

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 from tests.log.test_log import open_log, write
-from tests.waiting import wait_until
+from tests.worlds.processes import wait_until
 
 from trails import App, Node, node_type, predicate
 from trails.engine.graph.activities import Activities, CallRecord

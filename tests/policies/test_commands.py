@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from tests.app.serve.commands import run_command
 from tests.policies.projects import READERS, make_project
+from tests.worlds.processes import run_command
 
 from trails import App
 from trails.app.policy_inspection import PolicyInspector

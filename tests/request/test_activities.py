@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.request.library import DECLARED
-from tests.waiting import wait_until
+from tests.worlds.processes import wait_until
 
 from trails import App
 from trails.app.kernels import kernel_of

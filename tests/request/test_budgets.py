@@ -7,8 +7,7 @@ import threading
 from contextlib import suppress
 
 import pytest
-from tests.journeys.access.wires import WIRES, Wires
-from tests.surfaces.mcp.messages import LEGACY, MODERN
+from tests.worlds.surfaces import LEGACY, MODERN, WIRES, Wires
 
 from trails import App, Context, capability
 from trails.app.kernels import kernel_of

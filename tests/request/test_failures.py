@@ -9,7 +9,7 @@ from tests.request.library import Book
 from trails import errors
 from trails.errors import TrailsError, ValidationError
 from trails.model.constraints import FIELD_CODES
-from trails.request.failures import failure_of
+from trails.request.answers import failure_of
 
 BOOK = {"isbn": "0001", "title": "Emma", "year": 1815}
 

@@ -6,9 +6,7 @@ import asyncio
 import json
 
 import pytest
-from tests.journeys.access.wires import Wires
-from tests.surfaces.mcp.doors import PLAIN, ask_app
-from tests.surfaces.mcp.messages import message_of
+from tests.worlds.surfaces import PLAIN, Wires, ask_app, message_of
 
 from trails import App, Context, capability
 from trails.app.settings import Budgets, GraphSettings, Project, Settings

@@ -8,8 +8,7 @@ import threading
 from uuid import UUID
 
 import pytest
-from tests.journeys.access.wires import WIRES, Wires
-from tests.surfaces.mcp.messages import MODERN
+from tests.worlds.surfaces import MODERN, WIRES, Wires
 
 from trails import (
     App,

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from tests.journeys.access.wires import WIRES, Wires
+from tests.worlds.surfaces import WIRES, Wires
 
 from trails import App
 from trails.app.kernels import kernel_of

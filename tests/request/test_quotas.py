@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from tests.journeys.access.wires import Wires
+from tests.worlds.surfaces import Wires
 
 from trails import App, Node, node_type, predicate
 from trails.app.kernels import kernel_of

@@ -8,8 +8,7 @@ import time
 
 import pytest
 from tests.journeys.access.workshops import BUILD, give_token, headers_for, make_workshop
-from tests.surfaces.mcp.doors import ask_app, headers_of
-from tests.surfaces.mcp.messages import MODERN, message_of
+from tests.worlds.surfaces import MODERN, ask_app, headers_of, message_of
 
 from trails import App
 from trails.app.access import access_of
@@ -30,7 +29,7 @@ from trails.errors import StorageError
 from trails.log.storage import files_below
 from trails.model.actors import Actor
 from trails.model.history import Activity
-from trails.request.failures import MASKED
+from trails.request.answers import MASKED
 
 POLICIES = """
 permit(principal == Actor::"boss", action, resource);

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from tests.app.serve.processes import Web
 from tests.journeys.access.lines import Client, meta_of, said
 from tests.journeys.access.streams import Door
 from tests.journeys.access.workshops import (
@@ -16,7 +15,8 @@ from tests.journeys.access.workshops import (
     make_workshop,
     names_in,
 )
-from tests.surfaces.mcp.messages import MODERN, OLD, hello, message_of
+from tests.worlds.processes import Web
+from tests.worlds.surfaces import MODERN, OLD, hello, message_of
 
 EVERY = "runtime,builder,dev"
 EVE = 'forbid(principal == Actor::"eve", action == Action::"Admin", resource);\n'

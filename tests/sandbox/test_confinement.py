@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.sandbox.descriptors import files_opened_by
+from tests.worlds.processes import files_opened_by
 
 from trails.errors import UnavailableError
 from trails.sandbox.confine import Confinement

@@ -8,7 +8,7 @@ from time import monotonic
 import pytest
 from tests.sandbox.branches import EX, Branch, statements
 from tests.sandbox.deadly import FILES, QUERIES
-from tests.sandbox.processes import kill_workers_of
+from tests.worlds.processes import kill_workers_of
 
 from trails.errors import BudgetError, BusyError, LimitError, QueryError, TrailsError
 from trails.sandbox.limits import Limits

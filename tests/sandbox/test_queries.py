@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyoxigraph as ox
 import pytest
 from tests.sandbox.branches import EX, Branch, bare, statements
-from tests.sandbox.processes import kill_workers_of
-from tests.waiting import PATIENCE, wait_until
+from tests.worlds.processes import PATIENCE, kill_workers_of, wait_until
 
 from trails.errors import BudgetError, LimitError, QueryError, TrailsError
 from trails.model.history import Position

@@ -24,7 +24,7 @@ from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import Clock, Excess, Meter
 from trails.model.results import Failure
 from trails.model.upkeep import Report
-from trails.request.failures import failure_of
+from trails.request.answers import failure_of
 
 _SOON: Final = 1
 """Seconds after which a call that is under way may have ended."""

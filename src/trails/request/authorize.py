@@ -51,9 +51,9 @@ class Branches:
 
     def look(self) -> tuple[int, frozenset[str]]:
         """The branches that there are now; the number changes also with the types of one."""
-        arrangement, seen = self._graph.log.branches_version, self._seen
-        if seen[0] != arrangement:
-            seen = self._seen = arrangement, frozenset({MAIN, *self._graph.log.branches()})
+        branches_version, seen = self._graph.log.branches_version, self._seen
+        if seen[0] != branches_version:
+            seen = self._seen = branches_version, frozenset({MAIN, *self._graph.log.branches()})
         return seen
 
     def schema_of(self, branch: str) -> Schema | None:
@@ -65,7 +65,7 @@ class Branches:
 class FullAccess(Unrestricted):
     """The rights of an actor to whom nothing is denied."""
 
-    arrangement = 0
+    branches_version = 0
 
     def __init__(self, branches: Branches) -> None:
         self._branches = branches
@@ -127,8 +127,8 @@ class ActorAccess:
         key = schema.digest, where
         found = self._last
         if found is None or found[0] != key:
-            sight = self._seen.get(key, lambda: self._look(schema, where))
-            self._last = found = key, sight
+            visible = self._seen.get(key, lambda: self._look(schema, where))
+            self._last = found = key, visible
         return found[1]
 
     def _look(self, schema: Schema, where: frozenset[str]) -> Visibility:
@@ -177,7 +177,7 @@ class ActorAccess:
         )
 
     @property
-    def arrangement(self) -> int:
+    def branches_version(self) -> int:
         """All that lists depend on beside the actor and the registry."""
         return self._branches.look()[0]
 
@@ -238,12 +238,12 @@ class ActorAccess:
         schema = self._branches.schema_of(branch)
         if schema is None or not self.may("Read", branch):
             return True
-        sight = self.visibility(schema, (branch,))
-        left = sight.restrict(schema).by_name
+        visible = self.visibility(schema, (branch,))
+        left = visible.restrict(schema).by_name
         if any(each in schema.by_name and each not in left for each in gate.takes):
             return False
         query = StoredQuery("", "", gate.text)
-        return not touches_hidden(reach_of(query, schema, self._branches.spelled), sight, schema)
+        return not touches_hidden(reach_of(query, schema, self._branches.spelled), visible, schema)
 
     def _sees_all(self, branch: str) -> bool:
         """Whether nothing on a branch is hidden."""
@@ -263,9 +263,9 @@ class ActorAccess:
     def _see_declared(self, registry: Registry, branches: frozenset[str]) -> Registry | Declared:
         if not self.passes(self.gate("Read")):
             return registry
-        # Looked up once an arrangement of branches, so it is not remembered by all their names.
-        sight = self._look(registry.schema, branches)
-        return registry if sight.reads_all else visible_declarations(registry, sight)
+        # Looked up once for each version of the branches, so not cached by all their names.
+        visible = self._look(registry.schema, branches)
+        return registry if visible.reads_all else visible_declarations(registry, visible)
 
     def gate(self, *actions: Action) -> Gate:
         """The gate of some actions on the graph."""

@@ -1,7 +1,7 @@
 """The catalog: everything that one registry snapshot can call, by name.
 
 Built-ins, capabilities, meta-capabilities and stored queries become entries of one
-kind; whoever lists or calls does not ask which is which. Made once a snapshot, so
+kind; listing and calling treat them alike. Made once a snapshot, so
 that a call costs the same however many tools there are.
 """
 
@@ -88,7 +88,7 @@ class Catalog:
         """The tools that an actor may use, in name order."""
         rights = self._authority.rights(actor)
         key = rights, actor.scopes
-        return self._lists.get(key, rights.arrangement, lambda: self._list(actor, rights))
+        return self._lists.get(key, rights.branches_version, lambda: self._list(actor, rights))
 
     def _list(self, actor: Actor, rights: Rights) -> ToolList:
         every = (rights.see(entry, self.registry) for entry in self.entries.values())

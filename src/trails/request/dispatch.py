@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import TypeVar, cast
 
@@ -22,12 +21,12 @@ from trails.engine.session.context import GraphContext, recording
 from trails.engine.session.costs import describe_cost
 from trails.engine.session.results import conformer, plain
 from trails.engine.session.service import GraphService
-from trails.errors import FieldError, LimitError, NotFoundError, StorageError, ValidationError
+from trails.errors import FieldError, LimitError, NotFoundError, ValidationError
 from trails.model.capabilities import Capability
 from trails.model.results import Failure, Outcome, Success
+from trails.request.answers import failure_of, invalid, near_name
 from trails.request.entries import OPEN_GATE, Request, activity_kind
-from trails.request.failures import failure_of, invalid, near_name
-from trails.request.repair import mend
+from trails.request.repair import repair_request
 from trails.request.threads import Threads
 
 T = TypeVar("T")
@@ -166,14 +165,12 @@ class Dispatch:
         name = request.entry.tool.name
         try:
             if isinstance(error, ValidationError) and not request.prepared:
-                failure = invalid(error, mend(request, error))
+                failure = invalid(error, repair_request(request, error))
             else:
                 failure = failure_of(error, name)
         except Exception as mishap:  # noqa: BLE001 - a call is always answered
             failure = failure_of(mishap, name)
-        # A disk that refuses the activity is in the failure already, or is a detail.
-        with suppress(StorageError):
-            self._end(request, failure.code, failure.message)
+        self._end(request, failure.code, failure.message)
         return failure
 
 

@@ -23,18 +23,18 @@ from trails.engine.graph.graph import MAIN
 from trails.engine.session.service import GraphService
 from trails.model.actors import Actor
 from trails.model.capabilities import ToolList
+from trails.model.fairness import WorkInProgress
 from trails.model.results import Failure, Outcome, Status
 from trails.model.uris import Completions, Content, ResourceList
 from trails.projections.documents import project_instructions
 from trails.registry.registry import Registry
 from trails.request.admission import Admission, KernelOptions, Reservation
+from trails.request.answers import MASKED, unknown_tool
 from trails.request.authorize import Authorizer, refuse_reading, refuse_scope
 from trails.request.catalog import Catalog
 from trails.request.dispatch import Dispatch
 from trails.request.entries import Entry, Request
-from trails.request.failures import MASKED, unknown_tool
-from trails.request.resources.completion import Typed
-from trails.request.resources.pages import listen_to_lists
+from trails.request.resources.listing import Typed, listen_to_lists
 from trails.request.resources.reader import NOTHING, READ, Reader
 from trails.request.threads import Threads
 from trails.request.transfers import Transfers
@@ -52,6 +52,8 @@ class Kernel:
         self._options = options
         self._authority = Authorizer(service.graph, options.judge)
         self._admission = Admission(options.budget)
+        self.refuse_overload = self._admission.refuse_overload
+        """Why this graph begins nothing more now; asked before a request is even read."""
         self._threads = Threads(service.graph.name, self._admission)
         self._dispatch = Dispatch(service, self._threads)
         self._reader = Reader(service, self._authority, self._threads, options.doctor)
@@ -153,9 +155,11 @@ class Kernel:
             return admitted if call is None else self._refused(call, admitted)
         if call is not None:
             self._running.add(call)
+        progress = WorkInProgress()
         try:
             return await work(*given)
         finally:
+            progress.end()
             if call is not None:
                 self._running.discard(call)
             admitted.end()
@@ -166,11 +170,11 @@ class Kernel:
         if catalog is None or catalog.registry is not registry:
             made = Catalog(registry, self._service, self._options, self._authority)
             if made.queries_by_name != (catalog is not None and catalog.queries_by_name):
-                self._tell_mode(made)
+                self._log_query_mode(made)
             self._catalog = catalog = made
         return catalog
 
-    def _tell_mode(self, catalog: Catalog) -> None:
+    def _log_query_mode(self, catalog: Catalog) -> None:
         how = "stored_query_list and stored_query_run" if catalog.queries_by_name else "a tool each"
         _logger.info(
             "graph %s: its stored queries are now offered as %s (%s, threshold %d)",
@@ -237,10 +241,6 @@ class Kernel:
         found = Counter(call.name for call in tuple(self._running))
         others = len(self._admission) - found.total()
         return found + Counter({"reads and transfers": max(0, others)})
-
-    def refuse_overload(self, actor: Actor) -> Failure | None:
-        """Why this graph begins nothing more now; asked before a request is even read."""
-        return self._admission.refuse_overload(actor)
 
     def reserve(self, actor: Actor) -> Reservation | Failure:
         """Admit an actor before its large request is parsed; or why that can't be now.

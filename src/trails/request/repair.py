@@ -2,7 +2,7 @@
 
 Never loses what the caller said: no text is cut, no value dropped, no reference changed to another
 record. Corrected arguments are given only if they pass the check that refused the first ones.
-``repair`` is pure; ``mend`` adds a look into the graph of a request.
+``repair`` is pure; ``repair_request`` adds a look into the graph of a request.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Repaired(msgspec.Struct, frozen=True):
     arguments: Mapping[str, object] | None = None
     """The whole call as its checks accept it; None where they would not, or that is not known."""
     certain: bool = False
-    """Whether nothing else is checked: neither a new node nor a text that only running it tells."""
+    """Whether nothing else is checked: no new node, no text that must be run."""
 
 
 def repair(
@@ -307,7 +307,7 @@ def _parsed(text: object) -> object:
         return None
 
 
-def mend(request: Request, error: ValidationError) -> Repaired:
+def repair_request(request: Request, error: ValidationError) -> Repaired:
     """What can be suggested for refused arguments; none of it is done."""
     entry, ctx = request.entry, request.ctx
     wanted = Parameters((*entry.arguments.fields, *entry.controls.fields), entry.declared)

@@ -35,7 +35,7 @@ from trails.model.uris import HERE, InstanceAddress, ListAddress, ReadPoint, par
 from trails.model.visibility import ChangeKey, SchemaFilter
 from trails.request.authorize import Authorizer
 from trails.request.entries import Rights
-from trails.request.resources.visible_resources import NO_TYPES
+from trails.request.resources.listing import NO_TYPES
 
 
 class PendingChanges:
@@ -79,17 +79,18 @@ class PendingChanges:
             self.handles.clear()
 
     def shows(
-        self, lens: SchemaFilter, schema: Schema, type_name: str, segment: str | None
+        self, schema_filter: SchemaFilter, schema: Schema, type_name: str, segment: str | None
     ) -> bool:
         """Whether a schema filter shows a change of a type, or of one node."""
         if self._vague:
             return True
-        key = id(lens), type_name
+        key = id(schema_filter), type_name
         found = self._seen.get(key)
         if found is None:
             family = set(schema.family(type_name))
-            facets = [each for each in self.traces if each.type in family and lens.shows(each)]
-            found = self._seen[key] = lens, facets
+            known = (each for each in self.traces if each.type in family)
+            keys = [each for each in known if schema_filter.shows(each)]
+            found = self._seen[key] = schema_filter, keys
         if segment is None:
             return bool(found[1])
         return any(self.traces.may_be_at(each, f"{each.type}/{segment}") for each in found[1])
@@ -145,7 +146,7 @@ class Watches:
         self._notes: dict[str, PendingChanges] = {}
         self._awake = False
         """Whether a round is under way or due, so that the loop need not be woken."""
-        self._telling: Iterator[tuple[Watcher, str]] = iter(())
+        self._deliveries: Iterator[tuple[Watcher, str]] = iter(())
         self._notified = 0
         self._rest_until = 0.0
 
@@ -267,14 +268,14 @@ class Watches:
             notes, self._notes = self._notes, {}
             self._awake = bool(notes)
         if notes:
-            self._telling, self._notified = self._audible(notes), 0
+            self._deliveries, self._notified = self._audible(notes), 0
             self._go_on()
 
     def _go_on(self) -> None:
         """Notify some watchers; then let other work run before going on."""
         loop = asyncio.get_running_loop()
         notified = 0
-        for watcher, uri in islice(self._telling, _STEP):
+        for watcher, uri in islice(self._deliveries, _STEP):
             try:
                 watcher.notify(uri)
             except Exception:  # noqa: BLE001 - one that fails must not keep others from being notified
@@ -378,13 +379,13 @@ class Watches:
         schema = self._schema(branch)
         if schema is None:
             return False
-        sight = rights.visibility(schema, (branch,))
-        if sight.reads_all:
+        visibility = rights.visibility(schema, (branch,))
+        if visibility.reads_all:
             return True
-        lens = sight.filter(schema)
-        if target.type not in lens.schema.by_name:
+        schema_filter = visibility.filter(schema)
+        if target.type not in schema_filter.schema.by_name:
             return False
-        return note.shows(lens, schema, target.type, target.segment)
+        return note.shows(schema_filter, schema, target.type, target.segment)
 
     def _sees_turn(
         self, rights: Rights, target: WatchTarget, before: str | None, after: str | None

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 from tests.app.serve.http.fronts import PATIENCE, Front, read_all, read_answers
-from tests.waiting import wait_until
+from tests.worlds.processes import wait_until
 
 from trails.app.serve.http.limits import ArrivalBudget, ClientLimits
 

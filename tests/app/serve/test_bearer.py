@@ -8,8 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from tests.surfaces.mcp.doors import ask_app, headers_of
-from tests.surfaces.mcp.messages import REVISIONS, message_of
+from tests.worlds.surfaces import REVISIONS, ask_app, headers_of, message_of
 
 from trails import App
 from trails.app.access import access_of

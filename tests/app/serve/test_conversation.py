@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.surfaces.mcp.messages import META
+from tests.worlds.surfaces import META
 
 from trails.app.serve.relay.conversation import Conversation
 

@@ -5,10 +5,9 @@ import threading
 from http.client import HTTPException
 
 import pytest
-from tests.app.serve.processes import Stdio, Web
 from tests.app.serve.projects import make_project
 from tests.app.serve.test_http import ask, call
-from tests.waiting import PATIENCE, wait_until
+from tests.worlds.processes import PATIENCE, Stdio, Web, wait_until
 
 
 def start(tmp_path, seconds):

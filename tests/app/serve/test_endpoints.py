@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trails.app.serve.endpoints import describe
-from trails.app.serve.web import ServerStatus
+from trails.app.serve.web import ServerStatus, describe
 from trails.app.settings import Auth, GraphSettings, Project, Settings
 from trails.identity.oauth.settings import OAuth
 

@@ -8,10 +8,9 @@ import threading
 from urllib.parse import urlsplit
 
 import pytest
-from tests.app.serve.processes import Process, Stdio, Web
 from tests.app.serve.projects import make_project
-from tests.surfaces.mcp.messages import MODERN, message_of
-from tests.waiting import PATIENCE, wait_until
+from tests.worlds.processes import PATIENCE, Process, Stdio, Web, wait_until
+from tests.worlds.surfaces import MODERN, message_of
 
 from trails.app.serve.relay.owners import find_owner
 

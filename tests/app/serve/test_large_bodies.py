@@ -13,12 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.app.serve.http.fronts import LOCALHOST, PATIENCE, Front, read_answers
-from tests.journeys.access.wires import Wires
-from tests.surfaces.mcp.doors import PLAIN, ask_app
-from tests.surfaces.mcp.messages import session_of
-from tests.surfaces.mcp.talks import talk
-from tests.surfaces.mcp.trivial import TrivialBackend
-from tests.waiting import wait_until
+from tests.worlds.processes import wait_until
+from tests.worlds.surfaces import PLAIN, TrivialBackend, Wires, ask_app, session_of, talk
 
 from trails import App
 from trails.app.serve.http.limits import BodyBudget

@@ -12,10 +12,8 @@ from pathlib import Path
 
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.shared.exceptions import MCPDeprecationWarning
-from tests.app.serve.processes import Web, command
 from tests.app.serve.projects import make_project
-from tests.sandbox.descriptors import files_opened_by
-from tests.waiting import PATIENCE, wait_until
+from tests.worlds.processes import PATIENCE, Web, command, files_opened_by, wait_until
 
 from trails import App
 from trails.app.local import LocalOperations

@@ -4,9 +4,8 @@ import json
 from urllib.request import urlopen
 
 import pytest
-from tests.app.serve.processes import Process, Stdio
 from tests.policies.projects import READERS, SETTINGS, make_project
-from tests.waiting import wait_until
+from tests.worlds.processes import Process, Stdio, wait_until
 
 META = SETTINGS + '[graphs.main.mcp]\nstored_query_mode = "meta"\n'
 READ_ONLY = "there are no policies, so no one can write"

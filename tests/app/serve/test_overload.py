@@ -8,11 +8,9 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
-from tests.app.serve.commands import run_command
-from tests.app.serve.processes import Stdio, Web
 from tests.app.serve.projects import make_project
 from tests.app.serve.test_http import ask, call
-from tests.waiting import PATIENCE, wait_until
+from tests.worlds.processes import PATIENCE, Stdio, Web, run_command, wait_until
 
 from trails import App, Context, capability
 from trails.app.kernels import kernel_of

@@ -11,13 +11,17 @@ from contextlib import contextmanager
 
 import msgspec
 import pytest
-from tests.app.serve.commands import run_command
-from tests.app.serve.processes import Web
 from tests.app.serve.projects import make_project
+from tests.worlds.processes import Web, run_command
 
 from trails.app.ownership import Ownership
-from trails.app.serve.relay.owners import Machine, find_owner, read_owner
-from trails.app.serve.relay.socket_folders import SocketFolder, connect_socket
+from trails.app.serve.relay.owners import (
+    Machine,
+    SocketFolder,
+    connect_socket,
+    find_owner,
+    read_owner,
+)
 from trails.errors import LockedError, StorageError
 from trails.identity.tokens import TokenFile
 from trails.model.actors import Secret, TokenRequest

@@ -5,10 +5,9 @@ import os
 import signal
 
 import pytest
-from tests.app.serve.processes import Process, Stdio, owner_first
 from tests.app.serve.projects import make_project
-from tests.surfaces.mcp.messages import META
-from tests.waiting import wait_until
+from tests.worlds.processes import Process, Stdio, owner_first, wait_until
+from tests.worlds.surfaces import META
 
 from trails import App
 from trails.app.serve.relay.owners import find_owner
@@ -160,7 +159,7 @@ def test_a_file_can_be_the_input(folder, tmp_path):
     """What was asked is answered before the end of the input ends the process."""
     import subprocess
 
-    from tests.app.serve.processes import command
+    from tests.worlds.processes import command
 
     asked = [
         {"jsonrpc": "2.0", "id": n, "method": "tools/list", "params": {"_meta": META}} for n in "ab"

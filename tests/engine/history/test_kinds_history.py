@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import anyio
 import pytest
 from tests.surfaces.cli.conftest import Shell
-from tests.surfaces.mcp.connect import MODERN, connect
 from tests.surfaces.rest.conftest import Client, Serving
+from tests.worlds.mcp_clients import connect
+from tests.worlds.surfaces import MODERN
 
 from trails import App
 from trails.app.kernels import kernel_of

@@ -11,7 +11,7 @@ from time import sleep
 
 import pytest
 from tests.surfaces.rest.conftest import Serving
-from tests.waiting import PATIENCE, wait_until
+from tests.worlds.processes import PATIENCE, wait_until
 
 from trails import App, Node, node_type, predicate
 from trails.app.kernels import kernel_of

@@ -16,7 +16,7 @@ from trails.model.visibility import Visibility
 from trails.model.writes import LoadRequest
 from trails.request.builtins.queries import query_by_name
 from trails.request.dispatch import call_capability
-from trails.request.resources.pages import read_page
+from trails.request.resources.contents import read_page
 
 
 @node_type

@@ -5,9 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.surfaces.mcp.doors import Doors, headers_of
-from tests.surfaces.mcp.messages import LEGACY, MODERN, REVISIONS, message_of
-from tests.surfaces.mcp.trivial import TrivialBackend
+from tests.worlds.surfaces import (
+    LEGACY,
+    MODERN,
+    REVISIONS,
+    Doors,
+    TrivialBackend,
+    headers_of,
+    message_of,
+)
 
 from trails.identity.oauth.challenges import PLAIN, Challenges
 from trails.identity.oauth.settings import OAuth

@@ -6,13 +6,12 @@ import threading
 import time
 
 import pytest
-from tests.app.serve.processes import Process
 from tests.identity.oauth.forgeries import FORGERIES, parts, prepared
 from tests.identity.oauth.provider import AUDIENCE, ISSUER, KeyServer, Provider, spell
 from tests.journeys.access.desks import make_desk, served
 from tests.journeys.access.lines import Client
-from tests.surfaces.mcp.messages import MODERN, message_of
-from tests.waiting import PATIENCE
+from tests.worlds.processes import PATIENCE, Process
+from tests.worlds.surfaces import MODERN, message_of
 
 from trails.identity.tokens import make_token
 

@@ -8,8 +8,8 @@ import socket
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from tests.app.serve.processes import Web
-from tests.surfaces.mcp.messages import message_of
+from tests.worlds.processes import Web
+from tests.worlds.surfaces import message_of
 
 APP = '''
 """A desk: notes to read, and a drawer for those who may open it."""

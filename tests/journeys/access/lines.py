@@ -1,8 +1,8 @@
 """A client of ``trails serve --stdio`` that says by which token it asks."""
 
-from tests.app.serve.processes import Stdio
 from tests.journeys.access.workshops import code_of
-from tests.surfaces.mcp.messages import INFO, INITIALIZED, MODERN, envelope, hello
+from tests.worlds.processes import Stdio
+from tests.worlds.surfaces import INFO, INITIALIZED, MODERN, envelope, hello
 
 CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
 

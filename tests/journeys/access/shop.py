@@ -9,9 +9,7 @@ import json
 from typing import Any, NamedTuple
 
 import msgspec
-from tests.surfaces.mcp.doors import Doors, Reply, ask_app, headers_of
-from tests.surfaces.mcp.messages import MODERN, message_of
-from tests.surfaces.mcp.trivial import OneCaller
+from tests.worlds.surfaces import MODERN, Doors, OneCaller, Reply, ask_app, headers_of, message_of
 
 from trails.app.app import App
 from trails.app.kernels import kernel_of

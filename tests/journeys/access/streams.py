@@ -9,8 +9,8 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 from tests.journeys.access.lines import meta_of
-from tests.surfaces.mcp.messages import INITIALIZED, MODERN, OLD, hello, message_of
-from tests.waiting import wait_until
+from tests.worlds.processes import wait_until
+from tests.worlds.surfaces import INITIALIZED, MODERN, OLD, hello, message_of
 
 JSON = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 WATCHED = {"resourceSubscriptions": ["trails://kg/Note"], "toolsListChanged": True}

@@ -17,7 +17,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from tests.app.serve.processes import Web, owner_first, wait_for_owner
 from tests.journeys.access.lines import CLIENT_INFO, Client, meta_of, said
 from tests.journeys.access.streams import WAYS, Door
 from tests.journeys.access.workshops import (
@@ -30,9 +29,8 @@ from tests.journeys.access.workshops import (
     make_workshop,
     tokens_of,
 )
-from tests.surfaces.mcp.doors import ask_app
-from tests.surfaces.mcp.messages import MODERN, OLD, hello, message_of
-from tests.waiting import wait_until
+from tests.worlds.processes import Web, owner_first, wait_for_owner, wait_until
+from tests.worlds.surfaces import MODERN, OLD, ask_app, hello, message_of
 
 from trails import App
 from trails.app.access import access_of

@@ -11,12 +11,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from urllib.parse import urlsplit
 
 import pytest
-from tests.app.serve.processes import Web
 from tests.journeys.access.lines import Client, meta_of
 from tests.journeys.access.streams import Door
 from tests.journeys.access.workshops import code_of, give_token, id_of, make_workshop, tokens_of
-from tests.surfaces.mcp.messages import MODERN, message_of
-from tests.waiting import wait_until
+from tests.worlds.processes import Web, wait_until
+from tests.worlds.surfaces import MODERN, message_of
 
 from trails import App, Context, Node, capability, node_type, predicate
 from trails.app.kernels import kernel_of

@@ -16,8 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from tests.surfaces.mcp.doors import ask_app, headers_of
-from tests.surfaces.mcp.messages import LEGACY, MODERN, message_of
+from tests.worlds.surfaces import LEGACY, MODERN, ask_app, headers_of, message_of
 
 from trails import App
 from trails.app.kernels import ServedGraphs

@@ -12,8 +12,8 @@ from random import Random
 import pytest
 from tests.campaigns import sized
 from tests.journeys.access.twins import GRAPHS, IBIS, ZEBRA, make_project, run
-from tests.sandbox.descriptors import files_opened_by
-from tests.surfaces.mcp.messages import LEGACY, MODERN, hello
+from tests.worlds.processes import files_opened_by
+from tests.worlds.surfaces import LEGACY, MODERN, hello
 
 from trails import App, Context, Node, capability, node_type, predicate
 from trails.app.kernels import kernel_of

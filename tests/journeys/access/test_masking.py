@@ -19,8 +19,7 @@ from tests.journeys.access.shop import (
     put_back,
     read,
 )
-from tests.surfaces.mcp.doors import ask_app
-from tests.surfaces.mcp.messages import LEGACY, MODERN
+from tests.worlds.surfaces import LEGACY, MODERN, ask_app
 
 from trails import Context, capability
 from trails.app.serve.http.front import HttpInterface

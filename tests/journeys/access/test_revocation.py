@@ -5,7 +5,6 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from tests.app.serve.processes import Web
 from tests.journeys.access.lines import Client, meta_of
 from tests.journeys.access.streams import JSON, WATCHED, WAYS, Door
 from tests.journeys.access.workshops import (
@@ -16,10 +15,8 @@ from tests.journeys.access.workshops import (
     make_workshop,
     tokens_of,
 )
-from tests.surfaces.mcp.doors import ask_app
-from tests.surfaces.mcp.messages import MODERN, hello, message_of
-from tests.surfaces.mcp.trivial import TrivialBackend
-from tests.waiting import wait_until
+from tests.worlds.processes import Web, wait_until
+from tests.worlds.surfaces import MODERN, TrivialBackend, ask_app, hello, message_of
 
 from trails.model.actors import Actor
 from trails.model.capabilities import ToolList

@@ -15,7 +15,7 @@ from trails.errors import TrailsError
 from trails.model.nodes import Condition, Group, NodeState, Order, Selection
 from trails.projections.documents import JsonLd, project_schema
 from trails.projections.resources import project_resources
-from trails.request.resources.pages import Labels
+from trails.request.resources.contents import Labels
 
 Question = Callable[[GraphContext], object]
 NAMES = [*TYPES, "Nope"]

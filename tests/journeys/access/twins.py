@@ -6,8 +6,7 @@ import asyncio
 import json
 from urllib.parse import quote
 
-from tests.surfaces.mcp.doors import ask_app, headers_of
-from tests.surfaces.mcp.messages import MODERN, message_of
+from tests.worlds.surfaces import MODERN, ask_app, headers_of, message_of
 
 from trails import App
 from trails.app.kernels import ServedGraphs

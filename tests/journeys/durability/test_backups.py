@@ -10,8 +10,6 @@ import threading
 from urllib.request import Request, urlopen
 
 import pytest
-from tests.app.serve.commands import run_command
-from tests.app.serve.processes import Web
 from tests.journeys.durability.campaign import fold_statements, fresh_seed
 from tests.journeys.durability.operations import (
     bulk,
@@ -20,7 +18,7 @@ from tests.journeys.durability.operations import (
     next_operation,
     perform,
 )
-from tests.waiting import wait_until
+from tests.worlds.processes import Web, run_command, wait_until
 
 from trails import App
 from trails.app.serve.relay.links import Preamble

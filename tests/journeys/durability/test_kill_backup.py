@@ -5,11 +5,10 @@ import shutil
 import time
 
 import pytest
-from tests.app.serve.commands import run_command
-from tests.app.serve.processes import Process, Web
 from tests.campaigns import sized
 from tests.journeys.durability.campaign import fresh_seed, items_of
 from tests.journeys.durability.operations import bulk, make_project, next_operation, perform
+from tests.worlds.processes import Process, Web, run_command
 
 from trails import App
 from trails.app.upkeep import list_backups

@@ -8,10 +8,8 @@ import stat
 from urllib.parse import urlsplit
 
 import pytest
-from tests.app.serve.commands import run_command
-from tests.app.serve.processes import Web
 from tests.journeys.durability.operations import make_project
-from tests.waiting import wait_until
+from tests.worlds.processes import Web, run_command, wait_until
 
 from trails import App
 from trails.app.ownership import examine_permissions

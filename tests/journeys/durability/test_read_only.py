@@ -10,14 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.app.serve.commands import run_command
-from tests.app.serve.processes import Process
 from tests.journeys.durability import unwritable
 from tests.journeys.durability.campaign import environment, items_of
 from tests.journeys.durability.damage import crash, delete, files_of
 from tests.journeys.durability.operations import graph_folder, make_project
 from tests.journeys.durability.unwritable import assert_only_read
 from tests.surfaces.rest.conftest import Client
+from tests.worlds.processes import Process, run_command
 
 from trails import App
 from trails.errors import ReadOnlyError

@@ -7,11 +7,11 @@ import sqlite3
 
 import msgspec
 import pytest
-from tests.app.serve.commands import run_command
 from tests.campaigns import sized
 from tests.journeys.durability.campaign import assert_sound, fresh_seed, items_of
 from tests.journeys.durability.damage import crash, cut, delete, files_of, flip, wal_damages
 from tests.journeys.durability.operations import SEGMENT, bulk, graph_folder, make_project, perform
+from tests.worlds.processes import run_command
 
 from trails import App
 from trails.app.local import LocalOperations

@@ -26,7 +26,7 @@ from tests.journeys.durability.operations import (
     next_operation,
     perform,
 )
-from tests.waiting import PATIENCE
+from tests.worlds.processes import PATIENCE
 
 from trails import App
 from trails.engine.upkeep.verify import verify

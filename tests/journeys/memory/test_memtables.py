@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
-from tests.app.serve.processes import wait_until
+from tests.worlds.processes import wait_until
 
 from trails.model.history import Position
 from trails.views.quads.view import MIB, Memtables, QuadsView

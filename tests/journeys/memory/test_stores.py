@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.app.serve.processes import wait_until
 from tests.engine.history.repo import Repo
+from tests.worlds.processes import wait_until
 
 from trails.engine.graph import stores
 

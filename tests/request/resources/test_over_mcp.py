@@ -6,7 +6,8 @@ import json
 import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types import ResourceTemplateReference
-from tests.surfaces.mcp.connect import LEGACY, MODERN, connect, serve_http
+from tests.worlds.mcp_clients import connect, serve_http
+from tests.worlds.surfaces import LEGACY, MODERN
 
 from trails.app.kernels import kernel_of
 

@@ -7,9 +7,9 @@ import json
 
 import pytest
 from tests.request.watches.shelf import Book, make_app, save
-from tests.request.watches.stage import Stage, until
 from tests.request.watches.test_listening import Exchange
-from tests.surfaces.mcp.messages import hello
+from tests.worlds.mcp_clients import Stage, until
+from tests.worlds.surfaces import hello
 
 from trails import App
 from trails.surfaces.mcp.http import McpApp

@@ -14,7 +14,7 @@ from contextlib import suppress
 import pytest
 from tests.campaigns import sized
 from tests.request.watches.shelf import Book, Shelf, Thing, branch, make_app, merge_into, save
-from tests.request.watches.stage import until
+from tests.worlds.mcp_clients import until
 
 from trails import App
 from trails.engine.graph import feed as feed_module

@@ -7,9 +7,9 @@ import json
 
 import pytest
 from tests.request.watches.shelf import Book, Shelf, branch, make_app, save
-from tests.request.watches.stage import Stage, until
 from tests.request.watches.test_subscriptions import make_capability, make_type
-from tests.surfaces.mcp.messages import MODERN, message_of
+from tests.worlds.mcp_clients import Stage, until
+from tests.worlds.surfaces import MODERN, message_of
 
 from trails import App
 from trails.surfaces.mcp import subscriptions as listening

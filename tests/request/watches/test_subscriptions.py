@@ -10,7 +10,7 @@ from mcp.client import Client
 from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from tests.request.watches.shelf import Book, Shelf, branch, make_app, save
-from tests.request.watches.stage import (
+from tests.worlds.mcp_clients import (
     Heard,
     Stage,
     event_of,

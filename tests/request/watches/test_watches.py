@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from tests.request.watches.shelf import Book, Shelf, Thing, branch, make_app, merge_into, save
-from tests.request.watches.stage import until
+from tests.worlds.mcp_clients import until
 
 from trails import App
 from trails.app.kernels import kernel_of

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from tests.app.serve.commands import run_command
+from tests.worlds.processes import run_command
 
 
 class Shell:

@@ -7,8 +7,8 @@ import socket
 from contextlib import nullcontext
 
 import pytest
-from tests.app.serve.processes import Web
 from tests.surfaces.cli.conftest import Shell
+from tests.worlds.processes import Web
 
 from trails.app.ownership import Ownership
 from trails.model.actors import Secret

@@ -9,8 +9,8 @@ import subprocess
 
 import pytest
 from rich.padding import Padding
-from tests.app.serve.processes import command
 from tests.surfaces.cli.conftest import Shell
+from tests.worlds.processes import command
 
 from trails.surfaces.cli.plain import visible
 from trails.surfaces.cli.reporting import Terminal, escape_json

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import random
 
-from tests.surfaces.mcp.doors import Headers, headers_of
-from tests.surfaces.mcp.messages import MODERN, REVISIONS, hello, message_of
+from tests.worlds.surfaces import MODERN, REVISIONS, Headers, headers_of, hello, message_of
 
 SEEDS = [
     ("tools/call", {"name": "echo", "arguments": {"a": [1, 2.5, None, "é"]}}),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Literal, NamedTuple
 
-from tests.surfaces.mcp.messages import META, MODERN, message_of
+from tests.worlds.surfaces import META, MODERN, message_of
 
 Way = Literal["whole", "slow", "cut", "leave"]
 """At once; in pieces with pauses; never to the end; to the end, without waiting for an answer."""

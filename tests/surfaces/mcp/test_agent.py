@@ -18,7 +18,7 @@ import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
-from tests.app.serve.processes import Process
+from tests.worlds.processes import Process
 
 NORTHLINE = Path(__file__).parents[3] / "examples" / "northline"
 BRANCH = "agents/ada/doors"

@@ -49,7 +49,7 @@ def test_the_surface_needs_nothing_but_values():
 
 def test_a_few_lines_are_a_backend():
     """Another backend needs what the protocol names, and nothing more."""
-    from tests.surfaces.mcp.trivial import TrivialBackend
+    from tests.worlds.surfaces import TrivialBackend
 
     members = {name for name in vars(McpBackend) if not name.startswith("_")}
     assert members <= set(dir(TrivialBackend))

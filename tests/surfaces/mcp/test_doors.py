@@ -8,9 +8,18 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.surfaces.mcp.doors import PLAIN, Doors, headers_of
-from tests.surfaces.mcp.messages import LEGACY, MODERN, REVISIONS, envelope, message_of
-from tests.surfaces.mcp.trivial import ECHO, TrivialBackend
+from tests.worlds.surfaces import (
+    ECHO,
+    LEGACY,
+    MODERN,
+    PLAIN,
+    REVISIONS,
+    Doors,
+    TrivialBackend,
+    envelope,
+    headers_of,
+    message_of,
+)
 
 from trails.model.actors import Actor
 from trails.model.capabilities import ToolList

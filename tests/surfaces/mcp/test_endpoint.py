@@ -6,8 +6,7 @@ import asyncio
 import json
 
 import pytest
-from tests.surfaces.mcp.doors import ask_app, headers_of
-from tests.surfaces.mcp.messages import LEGACY, MODERN, REVISIONS, hello, message_of
+from tests.worlds.surfaces import LEGACY, MODERN, REVISIONS, ask_app, headers_of, hello, message_of
 
 from trails import App
 from trails.app.kernels import kernel_of

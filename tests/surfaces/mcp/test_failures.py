@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.surfaces.mcp.messages import LEGACY, MODERN
+from tests.worlds.surfaces import LEGACY, MODERN
 
 from trails.model.results import Failure
 from trails.surfaces.mcp.failures import ErrorResult, conceal, map_failure

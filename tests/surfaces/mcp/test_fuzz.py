@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from mcp.client import Client
-from tests.app.serve.processes import Process
 from tests.surfaces.mcp.shots import Gun, Shot
+from tests.worlds.processes import Process
 
 NORTHLINE = Path(__file__).parents[3] / "examples" / "northline"
 GUNS = 4

@@ -6,9 +6,20 @@ import asyncio
 import json
 
 import pytest
-from tests.surfaces.mcp.doors import PLAIN, Doors, Reply, ask_app, headers_of
-from tests.surfaces.mcp.messages import LEGACY, MODERN, REVISIONS, hello, message_of
-from tests.surfaces.mcp.trivial import ECHO, TrivialBackend
+from tests.worlds.surfaces import (
+    ECHO,
+    LEGACY,
+    MODERN,
+    PLAIN,
+    REVISIONS,
+    Doors,
+    Reply,
+    TrivialBackend,
+    ask_app,
+    headers_of,
+    hello,
+    message_of,
+)
 
 from trails.model.actors import Actor
 from trails.model.results import Success

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference, ResourceTemplateReference
-from tests.surfaces.mcp.connect import LEGACY, MODERN, WAYS, connect, serve_http
-from tests.surfaces.mcp.trivial import NOTE, TrivialBackend
+from tests.worlds.mcp_clients import WAYS, connect, serve_http
+from tests.worlds.surfaces import LEGACY, MODERN, NOTE, TrivialBackend
 
 from trails.model.results import Failure
 

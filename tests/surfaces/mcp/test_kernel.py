@@ -6,9 +6,17 @@ import json
 
 import jsonschema
 import pytest
-from tests.surfaces.mcp.doors import Doors, ask_app, headers_of
-from tests.surfaces.mcp.messages import LEGACY, MODERN, REVISIONS, message_of, session_of
-from tests.surfaces.mcp.talks import talk
+from tests.worlds.surfaces import (
+    LEGACY,
+    MODERN,
+    REVISIONS,
+    Doors,
+    ask_app,
+    headers_of,
+    message_of,
+    session_of,
+    talk,
+)
 
 from trails import App, Context, Node, Ref, capability, meta_capability, node_type, predicate
 from trails.app.kernels import kernel_of

@@ -4,8 +4,7 @@ import json
 import re
 
 import pytest
-from tests.surfaces.mcp.doors import Doors, headers_of
-from tests.surfaces.mcp.messages import MODERN, REVISIONS, message_of
+from tests.worlds.surfaces import MODERN, REVISIONS, Doors, headers_of, message_of
 
 from trails import App, Context, Node, capability, node_type, predicate
 from trails.app.kernels import kernel_of

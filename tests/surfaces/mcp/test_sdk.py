@@ -26,8 +26,16 @@ from mcp_types import methods
 from mcp_types.jsonrpc import JSONRPCRequest, jsonrpc_message_adapter
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
-from tests.surfaces.mcp.doors import ask_app, headers_of
-from tests.surfaces.mcp.messages import LEGACY, MODERN, OLD, REVISIONS, hello, message_of
+from tests.worlds.surfaces import (
+    LEGACY,
+    MODERN,
+    OLD,
+    REVISIONS,
+    ask_app,
+    headers_of,
+    hello,
+    message_of,
+)
 
 TOOL = {
     "name": "t",

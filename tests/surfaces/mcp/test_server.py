@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
-from tests.surfaces.mcp import talks
-from tests.surfaces.mcp.messages import hello, message_of
-from tests.surfaces.mcp.trivial import OneCaller, TrivialBackend
+from tests.worlds.surfaces import OneCaller, TrivialBackend, hello, message_of
+from tests.worlds.surfaces import talk as talk_in_memory
 
 from trails.model.actors import LOCAL
 from trails.surfaces.mcp import streams
@@ -15,7 +14,7 @@ from trails.surfaces.mcp import streams
 
 def talk(*lines: bytes, backend: TrivialBackend | None = None) -> list[dict]:
     """Give a session some lines; what it answers."""
-    return asyncio.run(talks.talk(backend or TrivialBackend(), lines))
+    return asyncio.run(talk_in_memory(backend or TrivialBackend(), lines))
 
 
 def request(id_: int, method: str, params: dict[str, object]) -> bytes:

@@ -8,10 +8,16 @@ import random
 
 import pytest
 from tests.campaigns import sized
-from tests.surfaces.mcp.doors import ask_app, headers_of
-from tests.surfaces.mcp.messages import MODERN, hello, message_of
 from tests.surfaces.mcp.nonsense import make
-from tests.surfaces.mcp.trivial import OneCaller, TrivialBackend
+from tests.worlds.surfaces import (
+    MODERN,
+    OneCaller,
+    TrivialBackend,
+    ask_app,
+    headers_of,
+    hello,
+    message_of,
+)
 
 from trails.model.actors import LOCAL
 from trails.surfaces.mcp.http import McpApp

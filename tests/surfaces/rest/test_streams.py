@@ -10,8 +10,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from tests.app.serve.processes import Web
 from tests.surfaces.rest.project import APP
+from tests.worlds.processes import Web
 
 from trails.request.transfers import drop, spool, stream
 

@@ -66,9 +66,8 @@ class LocalServer:
             import uvloop  # noqa: PLC0415
 
             from trails.app.access import access_of  # noqa: PLC0415
-            from trails.app.serve.endpoints import describe  # noqa: PLC0415
             from trails.app.serve.service import HttpOptions  # noqa: PLC0415
-            from trails.app.serve.web import ServerStatus, WebFront  # noqa: PLC0415
+            from trails.app.serve.web import ServerStatus, WebFront, describe  # noqa: PLC0415
 
         _show_log(report)
         folder = folder.resolve()

@@ -28,9 +28,8 @@ from trails.app.ownership import Ownership
 from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.http.limits import limits_of_process
 from trails.app.serve.relay.links import Listeners, Preamble
-from trails.app.serve.relay.owners import OwnerAddress
+from trails.app.serve.relay.owners import OwnerAddress, SocketFolder
 from trails.app.serve.relay.sessions import RelaySessions, access_lines
-from trails.app.serve.relay.socket_folders import SocketFolder
 from trails.identity.oauth.challenges import Challenges
 from trails.model.actors import Secret
 from trails.model.texts import count
@@ -215,8 +214,10 @@ class _Http:
             for module in ("front", "servers"):
                 await asyncio.to_thread(import_module, f"trails.app.serve.http.{module}")
         with without_gc():
-            from trails.app.serve.http.front import HttpInterface  # noqa: PLC0415 - see above
-            from trails.app.serve.http.operator import OperatorInterface  # noqa: PLC0415
+            from trails.app.serve.http.front import (  # noqa: PLC0415 - see above
+                HttpInterface,
+                OperatorInterface,
+            )
             from trails.app.serve.http.servers import HttpServer, Port  # noqa: PLC0415
 
         listening, settings = self._listening, self._app.settings

@@ -6,6 +6,8 @@ meanwhile: new connections wait.
 ``Pump`` copies bytes between two connections, as fast as the slower side takes them, without
 reading them. One exception: if a server disappears while a client waits for an answer, the
 client gets a 503 answer instead of a closed connection.
+
+``describe`` makes the start message: URLs, and commands to add them to a client.
 """
 
 from __future__ import annotations
@@ -19,16 +21,17 @@ from typing import Final
 
 import msgspec
 
+from trails.app.clients.catalog import entry_name
 from trails.app.ownership import Ownership
 from trails.app.serve.http.limits import limits_of_process
 from trails.app.serve.http.responses import crowded, interrupted, unavailable
 from trails.app.serve.http.sockets import HANDSHAKE
-from trails.app.serve.relay.links import Hello, Link
-from trails.app.serve.relay.owner_election import attach
-from trails.app.serve.relay.owners import OwnerAddress
-from trails.app.serve.relay.socket_folders import connect_streams
+from trails.app.serve.relay.links import Hello, Link, attach
+from trails.app.serve.relay.owners import OwnerAddress, connect_streams
 from trails.app.serve.service import HttpOptions, serve_folder
+from trails.app.settings import DATA_FOLDER, Settings
 from trails.model.texts import count
+from trails.surfaces.cli.operations import Endpoint, Served
 
 _BLOCK: Final = 1 << 16
 _QUIET: Final = 0.1
@@ -248,3 +251,36 @@ def _quarantined(link: Link) -> Mapping[str, str]:
 def _access(link: Link) -> Sequence[str]:
     found = link.welcome.data.get("access")
     return found if isinstance(found, list) else ()
+
+
+def describe(
+    settings: Settings, folder: Path, url: str, standing: ServerStatus, *, guarded: bool
+) -> Served:
+    """Describe a server at a URL; ``guarded``: it requires credentials."""
+    return Served(
+        project=settings.project.name,
+        data=str(folder / DATA_FOLDER),
+        url=url,
+        graphs=_endpoints(settings, url, standing.quarantined, guarded=guarded),
+        owner=standing.here,
+        pid=standing.pid,
+        quarantined=standing.quarantined,
+        access=standing.access,
+    )
+
+
+def _endpoints(
+    settings: Settings, url: str, without: Mapping[str, str], *, guarded: bool
+) -> list[Endpoint]:
+    """Describe each graph's MCP endpoint, and how to add it to a client."""
+    oauth = settings.auth.oauth
+    signs_in = oauth is not None and oauth.advertise  # a header would disable that
+    header = ' --header "Authorization: Bearer $TRAILS_TOKEN"' if guarded and not signs_in else ""
+    endpoints = []
+    for graph in settings.graphs:
+        if graph not in without:
+            name = entry_name(settings, graph)
+            at = f"{url}/graphs/{graph}/mcp"
+            add = f"claude mcp add --transport http {name} {at}{header}"
+            endpoints.append(Endpoint(graph, at, add))
+    return endpoints

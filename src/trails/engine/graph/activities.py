@@ -16,7 +16,6 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from time import monotonic, time_ns
@@ -204,6 +203,8 @@ _BATCH: Final = 2048
 """Activities that wait for no others."""
 _MOST: Final = 20_000
 """Activities that may wait while the disk refuses; then callers wait for it."""
+_BETWEEN_WARNINGS: Final = 60.0
+"""Seconds between two warnings that activities wait."""
 _BETWEEN_ARCHIVES: Final = 3600.0
 """Seconds between two looks at whether activities are old enough to be archived."""
 _WORTHWHILE: Final = 10_000
@@ -300,6 +301,7 @@ class Activities:
         self._report = report
         self._archiving = threading.Lock()
         self._next_archive = 0.0
+        self._next_warning = 0.0
         self._waiting: list[tuple[CallRecord, int, str, str]] = []
         self._refusals = Refusals()
         self._summed: list[Activity] = []
@@ -322,24 +324,35 @@ class Activities:
         if call.committed or len(waiting) > _MOST or self._closed:
             try:
                 self.flush()
-            except StorageFullError as error:
+            except StorageError as error:
+                self._warn(error)
+                if not self._closed:
+                    self._wake()  # to try again
                 if call.committed and outcome == "ok":
                     raise _committed(error) from error
-                self._drop_oldest()  # a read does not fail because its record has no room
+                self._drop_oldest()  # a read does not fail because its record can't be written
         elif len(waiting) == 1:
             self._wake()
         elif len(waiting) == _BATCH:
             self._full.set()
 
+    def _warn(self, error: Exception) -> None:
+        """Log why activities wait, once in a while: the disk may refuse every one of them."""
+        now = monotonic()
+        if now >= self._next_warning:
+            self._next_warning = now + _BETWEEN_WARNINGS
+            what = error if isinstance(error, StorageError) else repr(error)
+            _logger.warning("activities wait to be written: %s", what)
+
     def _drop_oldest(self) -> None:
-        """Make room among the activities that wait for a full disk; those of commits stay."""
+        """Make room among the activities that wait for the disk; those of commits stay."""
         with self._turn:
             surplus = len(self._waiting) - _MOST
             idle = [at for at, each in enumerate(self._waiting) if not each[0].committed]
             for at in reversed(idle[: max(0, surplus)]):
                 del self._waiting[at]
         if surplus > 0:
-            _logger.warning("the disk is full: %d activities of reads were dropped", surplus)
+            _logger.warning("%d activities of reads were dropped, because too many wait", surplus)
 
     def refuse(
         self, call: CallRecord, outcome: str, detail: str, *, answered: str, about: str = ""
@@ -379,17 +392,22 @@ class Activities:
 
     def read(self, after: int = 0) -> Iterator[tuple[int, Activity]]:
         """Activities in log order, those after a position; everything that ended is among them."""
-        with suppress(StorageFullError):  # those wait, and are written when there is room
-            self._flush(self._refusals.settle())
+        self._try_to_flush(self._refusals.settle())
         return self._log.activities(after)
+
+    def _try_to_flush(self, summed: Sequence[Activity]) -> None:
+        """Write what waits, if the disk has room; else it waits on."""
+        try:
+            self._flush(summed)
+        except StorageFullError as error:
+            self._warn(error)
 
     def newest(self, limit: int, *, archived: bool = True) -> list[Activity]:
         """The last few, newest first; what is still being summed up is included as it is now.
 
         Nothing is written for that: reading does not make the log longer.
         """
-        with suppress(StorageFullError):
-            self.flush()
+        self._try_to_flush(self._refusals.settle(time_ns()))
         with self._turn:
             waiting = [_activity_of(*each) for each in self._waiting]
             others = [*waiting, *self._summed, *self._refusals.activities()]
@@ -430,7 +448,7 @@ class Activities:
             try:
                 self.archive(at_least=_WORTHWHILE)
             except Exception as error:  # noqa: BLE001 - they stay in the log, and are tried again
-                _logger.warning("activities can't be archived: %s", error)
+                _logger.warning("activities can't be archived: %r", error)
 
     def _wake(self) -> None:
         if self._writer is None:
@@ -452,7 +470,7 @@ class Activities:
                 self.flush()
                 self._archive_if_due()
             except Exception as error:  # noqa: BLE001 - what waits is tried again, and at the end
-                _logger.warning("activities wait to be written: %s", error)
+                self._warn(error)
                 self._full.wait(1.0)
                 self._woken.set()
 
@@ -463,17 +481,21 @@ class Activities:
         self._full.set()
         if self._writer is not None:
             self._writer.join()
-        with suppress(StorageError):
+        try:
             self._flush(self._refusals.settle())
+        except StorageError as error:
+            lost = len(self._waiting) + len(self._summed)
+            _logger.warning("%d activities could not be written and are lost: %s", lost, error)
 
 
 def _activity_of(call: CallRecord, at: int, outcome: str, detail: str) -> Activity:
     return call.activity(at, outcome, detail)
 
 
-def _committed(error: StorageFullError) -> StorageFullError:
+def _committed(error: StorageError) -> StorageError:
     """The error of a call whose commit is in the log and whose activity is not."""
-    return StorageFullError(
+    when = "when there is room" if isinstance(error, StorageFullError) else "later"
+    return type(error)(
         "the change is written and safe, but the record of this call could not be written: "
-        f"{error.message}. It is written when there is room; do not repeat the call"
+        f"{error.message}. It is written {when}; do not repeat the call"
     )

@@ -249,8 +249,10 @@ class ChangeScan:
         if index is None:
             try:
                 index = self.between(checkout, start, end)
-            except TrailsError:  # the change is made, whatever can be read of it
-                index = None
+            except TrailsError as error:  # the change is made, whatever can be read of it
+                _log.warning(
+                    "a change of %r can't be read for its listeners: %s", checkout.name, error
+                )
         return msgspec.structs.replace(change, index=index, schema_change=schema_change)
 
     def _schema_at(self, commit: str) -> str:

@@ -20,6 +20,7 @@ from trails.engine.graph.ancestry import Path
 from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.folding import Folding
 from trails.errors import TrailsError
+from trails.model.fairness import WorkInProgress, give_way
 from trails.model.history import Commit, Position
 from trails.model.types import Schema
 from trails.views.nodes.file import NodeFile
@@ -93,10 +94,13 @@ class Settling:
             thread.join()
 
     def _work(self) -> None:
+        work = WorkInProgress(is_long=True)
         try:
             self.run()
         except TrailsError as error:
             self._progress(f"the node index of main could not be folded yet: {error.message}")
+        finally:
+            work.end()
 
     def run(self) -> None:
         """Settle in this thread; the writer's lock is taken and given back part by part."""
@@ -145,6 +149,7 @@ class Settling:
                     root.commit(Position(commit.seq, commit.id))
                 else:
                     self._file.commit()
+        give_way()
         return True
 
 

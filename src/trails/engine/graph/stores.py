@@ -95,8 +95,10 @@ class Stores:
     def _find(self, folder: Path | None) -> QuadsView:
         """A store as it is; where there is none that can be read, an empty one in memory."""
         if folder is not None and folder.is_dir():
-            with suppress(StorageError):
+            try:
                 return QuadsView(folder, read_only=True)
+            except StorageError as error:
+                self._progress(f"making a quads view in memory, because {error.message}")
         return QuadsView(None)
 
     # --- asking ------------------------------------------------------------------------

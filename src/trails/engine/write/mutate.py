@@ -24,7 +24,7 @@ import pyoxigraph as ox
 from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.graph import Graph
 from trails.engine.validation.rules import RuleError
-from trails.engine.write.edits import MAX_ERRORS, apply_states, remove
+from trails.engine.write.edits import MAX_ERRORS, remove
 from trails.engine.write.pending import PendingNodes
 from trails.engine.write.puts import Mode, Put, check_put, settle_put
 from trails.engine.write.statements import apply_statements
@@ -276,13 +276,13 @@ class _Run:
             wanted.errors.append(
                 FieldError(f"{path}id", "immutable_key", message, change.id, wanted.id)
             )
-        before = None if wanted.handle is None else nodes.find(wanted.handle)
-        state = settle_put(self._schema, change, wanted, before)
+        before = None if wanted.handle is None else nodes.index.find(nodes.db, wanted.handle)
+        state = settle_put(self._schema, change, wanted, nodes.shown(before))
         self._errors.extend(wanted.errors)
         if state is not None:
             # Also what is refused goes in, with its valid values: later operations may
             # refer to it without a report that it is missing. All is rolled back.
-            apply_states(nodes, {state.handle: state}, [], validate=False, alone=False)
+            nodes.store(before, state.handle, nodes.completed(before, state))
             self._touch(state, at)
         return state
 

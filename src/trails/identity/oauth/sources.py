@@ -169,7 +169,7 @@ class KeyFile:
                 error,
             )
         else:
-            _tell_ignored(found, str(self._path))
+            _log_ignored(found, str(self._path))
             self.known = found
 
 
@@ -230,7 +230,7 @@ class KeyUrl:
                 fetched = await self._in_thread()
             if self.known is None or fetched.body != self._text:
                 found = read_keys(fetched.body)
-                _tell_ignored(found, self._url)
+                _log_ignored(found, self._url)
                 self.known, self._text = found, fetched.body
         except (FetchError, ValueError, TimeoutError) as error:
             _logger.warning(
@@ -282,11 +282,11 @@ def _read_now(text: bytes, key: str) -> KeySet:
     if not found.keys:
         why = "; ".join(found.ignored) or "it is empty"
         raise SettingsError(f"trails.toml: [auth.oauth] {key} has no usable key: {why}")
-    _tell_ignored(found, key)
+    _log_ignored(found, key)
     return found
 
 
-def _tell_ignored(found: KeySet, where: str) -> None:
+def _log_ignored(found: KeySet, where: str) -> None:
     for reason in found.ignored:
         _logger.info("[auth.oauth] %s: %s; skipped", where, reason)
 

@@ -50,7 +50,7 @@ from trails.request.builtins.declare import (
 _BRANCH: Final = shown(
     name=STRING,
     head=said(STRING, "Its newest commit; empty before the first."),
-    commits=said(INTEGER, "The place of that commit in the log; 0 where that is not told."),
+    commits=said(INTEGER, "The place of that commit in the log; 0 if it is not shown."),
     time=said(STRING, "When that commit was made."),
     message=STRING,
     actor=said(STRING, "Who made it."),
@@ -315,7 +315,7 @@ BRANCH_MERGE: Final = Builtin(
         "Bring the commits of one branch (or commit) into another, field by field: different "
         "fields of one node merge by themselves. If both sides changed the same thing in "
         "different ways, nothing is written and the error lists every conflict with its id; call "
-        "again with one resolution for each, or with resolve_all. dry_run=true only tells what "
+        "again with one resolution for each, or with resolve_all. dry_run=true only reports what "
         "would happen. Example: "
         '{"source": "agents/ada/tidy-up", "message": "Tidy up"}. Returns the outcome '
         "(already_up_to_date, fast_forward, merged; with dry_run also conflicts), the commit that "
@@ -337,7 +337,7 @@ BRANCH_MERGE: Final = Builtin(
             "what the source has (theirs). What that side can't settle is still a conflict.",
             one_of=["ours", "theirs"],
         ),
-        field("dry_run", "Only tell what would happen; write nothing.", "Bool", default=False),
+        field("dry_run", "Only report what would happen; write nothing.", "Bool", default=False),
         MESSAGE,
         EXPECTED_HEAD,
         IDEMPOTENCY_KEY,

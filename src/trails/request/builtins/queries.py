@@ -25,7 +25,7 @@ from trails.model.texts import read_texts
 from trails.projections.json_schema import TypeLookup
 from trails.projections.tools import BRANCH, SNAPSHOT, project_query_input
 from trails.registry.registry import Registry
-from trails.request.answers import ANSWER, CHANGED, plain_rows, show_answer, show_change
+from trails.request.answers import ANSWER, CHANGED, near_name, plain_rows, show_answer, show_change
 from trails.request.authorize import check_here, rights_of
 from trails.request.builtins.declare import (
     BOOLEAN,
@@ -41,7 +41,6 @@ from trails.request.builtins.declare import (
     shown,
 )
 from trails.request.entries import activity_kind, of_query
-from trails.request.failures import near_name
 
 
 def _query(
@@ -256,7 +255,7 @@ STORED_QUERY_LIST: Final = Builtin(
         field("filter", "A text that the name or the description holds.", max_length=200),
         field(
             "detail_level",
-            "How much to tell of each.",
+            "How much to show of each.",
             default="summary",
             one_of=["names", "summary", "full"],
         ),
@@ -287,7 +286,7 @@ STORED_QUERY_RUN: Final = Builtin(
     description=(
         "Run a stored query by name, with its parameters in params: "
         '{"name": "open_by_status", "params": {"status": "proposed"}}. stored_query_list with '
-        "detail_level full tells names and parameters. A query that reads returns columns and "
+        "detail_level full shows names and parameters. A query that reads returns columns and "
         "rows; one that changes data returns the commit, and takes no snapshot."
     ),
     fields=(

@@ -45,8 +45,8 @@ def _mutate_record(
     idempotency_key: str | None,
 ) -> Mutation:
     if bool(operations) == (update is not None):
-        told = "give operations, or update, and not both"
-        raise ValidationError([FieldError("operations", "required", f"operations: {told}")])
+        problem = "give operations, or update, and not both"
+        raise ValidationError([FieldError("operations", "required", f"operations: {problem}")])
     return tool.service.mutate(
         ctx,
         operations if update is None else update,
@@ -159,7 +159,7 @@ GRAPH_LOAD: Final = Builtin(
     title="Load data",
     description=(
         "Load many instances in one commit: all of them or, when any breaks a rule, none, and "
-        "every problem is told with its line. The default format is ndjson, one JSON object a "
+        "every problem is reported with its line. The default format is ndjson, one JSON object a "
         "line: "
         '{"type": "TypeName", "data": {"a_field": "…", "another": 7}} for a node, '
         '{"edge": "EdgeName", "from": "TypeName/its-id", "to": "TypeName/other-id"} for an edge; '

@@ -8,7 +8,6 @@ runs on the event loop; the rest in a thread.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -22,7 +21,7 @@ from trails.engine.session.graph_session import GraphSession
 from trails.engine.session.service import GraphService
 from trails.engine.upkeep.doctor import examine
 from trails.engine.visibility.refs import RefResolver, reader
-from trails.errors import NotFoundError, StorageError
+from trails.errors import NotFoundError
 from trails.model.actors import Actor
 from trails.model.caches import LRUCache, VersionedCache
 from trails.model.constraints import shorten
@@ -50,14 +49,15 @@ from trails.model.uris import (
 )
 from trails.projections.documents import JsonLd
 from trails.projections.resources import JSON, LD_JSON, TEXT, project_resources
+from trails.request.answers import failure_of
 from trails.request.authorize import Authorizer
 from trails.request.entries import Rights
-from trails.request.failures import failure_of
-from trails.request.resources.completion import CompletionSource, Typed, complete_variable
-from trails.request.resources.documents import Doctor, read_document, read_query
-from trails.request.resources.pages import read_page
-from trails.request.resources.visible_resources import (
+from trails.request.resources.contents import Doctor, read_document, read_page, read_query
+from trails.request.resources.listing import (
     NO_TYPES,
+    CompletionSource,
+    Typed,
+    complete_variable,
     offer_resources,
     offered_queries,
     offered_roots,
@@ -102,8 +102,7 @@ class Reader:
     def _offer(self, rights: Rights) -> ResourceList:
         return offer_resources(rights, self._service.registry, self._service.graph.name)
 
-    def _roots(self, actor: Actor) -> Sequence[str]:
-        rights = self._authority.rights(actor)
+    def _roots(self, rights: Rights) -> Sequence[str]:
         return offered_roots(rights, self._service.registry, self._service.graph.name)
 
     def _examine(self) -> Report:
@@ -116,7 +115,7 @@ class Reader:
         """What an actor may read: a list of each type, built-in documents, and templates."""
         rights = self._authority.rights(actor)
         if not rights.unrestricted:
-            version = rights.arrangement, self._service.registry.version
+            version = rights.branches_version, self._service.registry.version
             return self._offers.get(rights, version, partial(self._offer, rights))
         schema = self._service.graph.main.schema
         if self._listed.version != schema.digest:
@@ -132,7 +131,7 @@ class Reader:
                 RefResolver(graph, reader(rights)),
                 self.resources(actor),
                 offered_queries(self._service.registry, rights),
-                partial(self._context, actor),
+                partial(self._context, actor, rights),
             )
             return await self._threads.run(
                 actor.name, complete_variable, graph, known, template, typed
@@ -145,11 +144,12 @@ class Reader:
     async def read(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
         """Read a URI. Never raises except for cancellation."""
         try:
-            roots = partial(self._roots, actor)
+            rights = self._authority.rights(actor)
+            roots = partial(self._roots, rights)
             address = parse_address(uri, self._service.graph.names.nodes, roots)
             if self._is_quick(address):
-                return self._read(actor, uri, address)
-            return await self._threads.run(actor.name, self._read, actor, uri, address)
+                return self._read(actor, rights, uri, address)
+            return await self._threads.run(actor.name, self._read, actor, rights, uri, address)
         except Exception as error:  # noqa: BLE001 - every error becomes a failure here
             return _failure(error, READ)
 
@@ -161,13 +161,12 @@ class Reader:
         start = uri[:MAX_URI_BYTES]
         shown = start.partition("?")[0] if start.isprintable() else shorten(start)
         activities = self._service.graph.activities
-        with suppress(StorageError):  # then reading goes on, as long as there is something to read
-            if isinstance(found, Failure) and found.kind in _REFUSED:
-                activities.refuse(call, found.code, shown, answered=found.code, about=shown)
-            elif isinstance(found, Failure):
-                activities.end(call, found.code, shown)
-            else:
-                activities.end(call, "cancelled" if found is None else "ok", shown)
+        if isinstance(found, Failure) and found.kind in _REFUSED:
+            activities.refuse(call, found.code, shown, answered=found.code, about=shown)
+        elif isinstance(found, Failure):
+            activities.end(call, found.code, shown)
+        else:
+            activities.end(call, "cancelled" if found is None else "ok", shown)
 
     def _is_quick(self, address: Address) -> bool:
         """Whether a read takes so little time that handing it to a thread would take more."""
@@ -181,15 +180,14 @@ class Reader:
             and (address.offset or 0) <= _CHEAP_OFFSET
         )
 
-    def _read(self, actor: Actor, uri: str, address: Address) -> Sequence[Content]:
-        rights = self._authority.rights(actor)
+    def _read(self, actor: Actor, rights: Rights, uri: str, address: Address) -> Sequence[Content]:
         if isinstance(address, QueryAddress):
             registry = self._service.registry
             offered = offered_queries(registry, rights)
             return [_json(uri, read_query(registry, offered, address.name))]
         if not rights.unrestricted and address.place is HERE:
-            _check_offered(rights, uri, address, partial(self._roots, actor))
-        ctx = self._context(actor, address.place)
+            _check_offered(rights, uri, address, partial(self._roots, rights))
+        ctx = self._context(actor, rights, address.place)
         match address:
             case DocumentAddress():
                 return [_json(uri, read_document(self._service, ctx, address, self._doctor))]
@@ -199,11 +197,10 @@ class Reader:
                 _check_type(ctx.kg.schema, address.type)
                 return read_page(ctx, uri, address)
 
-    def _context(self, actor: Actor, place: ReadPoint) -> GraphContext:
-        access = self._authority.rights(actor)
-        permits = None if place is HERE else reader(access)
+    def _context(self, actor: Actor, rights: Rights, place: ReadPoint) -> GraphContext:
+        permits = None if place is HERE else reader(rights)
         return self._service.context(
-            actor.name, place.branch or MAIN, place.commit, access=access, permits=permits
+            actor.name, place.branch or MAIN, place.commit, access=rights, permits=permits
         )
 
     def _read_instance(self, kg: GraphSession, uri: str, address: InstanceAddress) -> list[Content]:

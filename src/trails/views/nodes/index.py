@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from trails.errors import CorruptionError, NotFoundError
+from trails.model.fairness import with_pauses
 from trails.model.history import Position
 from trails.model.iris import decode_id
 from trails.model.nodes import LARGE_NODE, NodeState
@@ -63,6 +64,7 @@ class NodeIndex:
         self._schema = Schema()
         self._lineage: list[tuple[int, int]] = []
         self._arms: tuple[Arm, ...] = ()
+        self._lookup = ""
         self.follow(Schema())
 
     @property
@@ -90,6 +92,7 @@ class NodeIndex:
         lineage = self.file.layers.lineage(self.layer.number)
         if lineage != self._lineage:
             self._lineage, self._arms = lineage, self._arms_of(lineage)
+            self._lookup = _lookup_in(self._arms)
         return self._arms
 
     def _arms_of(self, lineage: list[tuple[int, int]]) -> tuple[Arm, ...]:
@@ -120,12 +123,16 @@ class NodeIndex:
 
     def find(self, db: sqlite3.Connection, handle: str) -> Stored | None:
         """One node by handle."""
-        for arm in self.arms:
-            query = f"SELECT n.nid, n.seq, n.doc FROM {arm.handled()}n.handle = ?"  # noqa: S608
-            row = next(self.file.rows(db, query, (handle,)), None)
-            if row is not None:
-                return Stored(row[0], row[1], self.state(handle, row[2]), arm.layer)
-        return None
+        row = self._look_up(db, handle)
+        return None if row is None else Stored(row[0], row[1], self.state(handle, row[2]), row[3])
+
+    def _look_up(self, db: sqlite3.Connection, handle: str) -> tuple[int, int, bytes, int] | None:
+        """The row of a node; one statement for all arms takes a third of the time of one each."""
+        if not self.arms:
+            return None
+        row: tuple[int, int, bytes, int] | None
+        row = next(self.file.rows(db, self._lookup, (handle,)), None)
+        return row
 
     def find_all(self, db: sqlite3.Connection, handles: Sequence[str]) -> dict[str, Stored]:
         """Those of many nodes that exist, by handle."""
@@ -136,7 +143,7 @@ class NodeIndex:
                     f"SELECT n.handle, n.nid, n.seq, n.doc FROM {arm.handled()}"  # noqa: S608
                     f"n.handle IN ({marks(len(some))})"
                 )
-                for handle, nid, seq, doc in self.file.rows(db, query, some):
+                for handle, nid, seq, doc in with_pauses(self.file.rows(db, query, some)):
                     found[handle] = Stored(nid, seq, self.state(handle, doc), arm.layer)
         return found
 
@@ -155,10 +162,7 @@ class NodeIndex:
 
     def exists(self, db: sqlite3.Connection, handle: str) -> bool:
         """Whether there is such a node."""
-        return any(
-            next(self.file.rows(db, f"SELECT 1 FROM {arm.handled()}n.handle = ?", (handle,)), None)  # noqa: S608
-            for arm in self.arms
-        )
+        return self._look_up(db, handle) is not None
 
     def handles_from(self, db: sqlite3.Connection, start: str, limit: int) -> list[str]:
         """The first few handles that begin so, in order."""
@@ -315,7 +319,7 @@ class NodeIndex:
         inserts: list[tuple[int, str, int, bytes]] = []
         steps: Counter[str] = Counter()
         large: list[Replacement] = []
-        for change in changes:
+        for change in with_pauses(changes):
             before, after = change.before, change.after
             old = () if before is None else self._keys(before.nid, before.state)
             if before is not None:
@@ -398,7 +402,7 @@ class NodeIndex:
     ) -> list[Replacement]:
         db, number = self.file.db, layer.number
         large: list[Replacement] = []
-        for change in changes:
+        for change in with_pauses(changes):
             before, after = change.before, change.after
             if before is not None:
                 self._remember(change.handle, before.seq)
@@ -632,6 +636,15 @@ class DraftIndex(NodeIndex):
 
     def _arms_of(self, lineage: list[tuple[int, int]]) -> tuple[Arm, ...]:
         return draft_arms_of(lineage, -1 if self._own is None else self._own)
+
+
+def _lookup_in(arms: Iterable[Arm]) -> str:
+    """The query for the one row that shows a node."""
+    parts = (
+        f"SELECT n.nid, n.seq, n.doc, {arm.layer} FROM {arm.handled()}n.handle = ?1"  # noqa: S608
+        for arm in arms
+    )
+    return f"{' UNION ALL '.join(parts)} LIMIT 1"
 
 
 def _names(slots: Iterable[Slot]) -> set[str]:

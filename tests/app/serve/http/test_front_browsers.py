@@ -7,8 +7,7 @@ import re
 
 import pytest
 from tests.app.serve.http.fronts import LOCALHOST, Front
-from tests.surfaces.mcp.doors import headers_of
-from tests.surfaces.mcp.messages import REVISIONS, message_of
+from tests.worlds.surfaces import REVISIONS, headers_of, message_of
 
 from trails.app.serve.http.hosts import HostPolicy
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from tests.app.serve.http.fronts import Front
-from tests.surfaces.mcp.doors import ask_app
+from tests.worlds.surfaces import ask_app
 
 from trails.app.serve.http.hosts import Bind, HostPolicy
 from trails.app.serve.http.responses import RequestHead

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from tests.app.serve.http.fronts import LOCALHOST, Front, read_all, read_answers
-from tests.waiting import wait_until
+from tests.worlds.processes import wait_until
 
 from trails.app.serve.http.limits import ClientLimits, limits_of_process
 

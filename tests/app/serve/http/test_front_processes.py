@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 from tests.app.serve.http.certificates import make_certificate
 from tests.app.serve.http.fronts import read_all
-from tests.app.serve.processes import Process, Web
 from tests.app.serve.projects import make_project
+from tests.worlds.processes import Process, Web
 
 from trails.app.serve.relay.links import Preamble
 from trails.app.serve.relay.owners import find_owner

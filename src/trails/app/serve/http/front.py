@@ -3,21 +3,29 @@
 A request goes through the same steps whatever it is for: the Host and Origin that its way in
 allows, the size of its body, what a browser asks in advance, who sends it, and then the
 surface that answers it. Every response has the headers of ``responses``.
+
+``OperatorInterface`` is the upkeep of a project while it is served: for the operator, on the
+owner's own socket only. A request is ``POST /operator/<operation>`` with the arguments as JSON. The
+answer is a stream of JSON lines: ``{"progress": text}`` while it goes on, then ``{"done": result}``
+or ``{"error": …}``.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from threading import Thread
 from typing import Final
 from urllib.parse import unquote
 
+import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from trails.app.app import App
 from trails.app.serve.http.hosts import HostPolicy, is_preflight, preflight_headers, shared_headers
 from trails.app.serve.http.limits import UNCOUNTED, BodyBudget, CountedBody
-from trails.app.serve.http.operator import OPERATOR_PATH, OperatorInterface
 from trails.app.serve.http.responses import (
     HSTS,
     SECURITY,
@@ -33,12 +41,15 @@ from trails.app.serve.http.responses import (
 )
 from trails.app.serve.relay.links import Listener
 from trails.app.settings import GraphSettings
+from trails.app.upkeep import UpkeepOperation, find_operation
+from trails.errors import TrailsError
 from trails.identity.oauth.challenges import PLAIN, Challenges
 from trails.model.actors import MISPLACED, OPERATOR
 from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import LargeBodies
 from trails.model.results import Failure, describe_outage
 from trails.model.scope_keys import ACTOR, CHALLENGE, LISTENER, MAX_BODY, PRESENTED
+from trails.request.answers import failure_of, plain_data
 from trails.request.authenticate import Authenticator, HttpCallers, Refusal
 from trails.request.authorize import lists_graphs
 from trails.request.pipeline import Kernel
@@ -79,6 +90,9 @@ class HttpInterface:
         self._budget = BodyBudget(max_body)
         large = LargeBodies()
         self._rest = build_app(graphs, max_body, partial(lists_graphs, judge), large)
+        self._kernels = {
+            name: graph for name, graph in graphs.items() if not isinstance(graph, Failure)
+        }
         self._endpoints = {
             name: McpApp(
                 graph,
@@ -89,8 +103,7 @@ class HttpInterface:
                 max_body=max_body,
                 large=large,
             )
-            for name, graph in graphs.items()
-            if not isinstance(graph, Failure)
+            for name, graph in self._kernels.items()
         }
         self._names = {f"/graphs/{name}/mcp".encode(): name for name in self._endpoints}
         """Which endpoint the path means that nearly every request has."""
@@ -174,8 +187,8 @@ class HttpInterface:
         """Refuse what a graph could only let wait, before any of its body is read."""
         parts = [] if named is not None else _parts(scope)
         name = parts[2] if len(parts) > 3 and parts[1] == "graphs" else named
-        graph = None if name is None else self._graphs.get(name)
-        if graph is None or isinstance(graph, Failure):
+        graph = None if name is None else self._kernels.get(name)
+        if graph is None:
             return None
         refused = graph.refuse_overload(scope[ACTOR])
         if refused is None:
@@ -276,3 +289,76 @@ async def _refuse_other(scope: Scope, send: Send) -> None:
     if scope["type"] != "websocket":
         raise RuntimeError(f"{scope['type']} is not served")
     await send({"type": "websocket.close", "code": 1008})
+
+
+OPERATOR_PATH: Final = "operator"
+_LARGEST_ARGUMENTS: Final = 1 << 16
+_NDJSON: Final = (b"content-type", b"application/x-ndjson")
+
+
+class OperatorInterface:
+    """Carries out operations on an app, each in a thread of its own."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def answer(self, name: str, receive: Receive, send: Send) -> None:
+        """Answer one request; the caller knows that the operator sent it."""
+        operation = find_operation(name)
+        if operation is None:
+            message = f"there is no operation {name[:100]!r}"
+            await JsonReply(404, error_body("not_found", message)).send(send)
+            return
+        try:
+            given = msgspec.json.decode(await _read_arguments(receive), type=operation.takes)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            await JsonReply(400, error_body("bad_request", str(error))).send(send)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": [_NDJSON]})
+        async for line in self._lines(operation, given):
+            await send({"type": "http.response.body", "body": line + b"\n", "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _lines(
+        self, operation: UpkeepOperation[msgspec.Struct, object], given: msgspec.Struct
+    ) -> AsyncIterator[bytes]:
+        """Its progress, line by line, and its result."""
+        loop = asyncio.get_running_loop()
+        lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+        def put(line: object) -> None:
+            encoded = None if line is None else msgspec.json.encode(line)
+            try:
+                loop.call_soon_threadsafe(lines.put_nowait, encoded)
+            except RuntimeError:
+                return  # the loop has ended, and its clients with it
+
+        def work() -> None:
+            try:
+                done = operation.run(self._app, given, lambda text: put({"progress": text}))
+                put({"done": done})
+            except BaseException as error:  # noqa: BLE001 - the client gets it
+                put({"error": _describe_error(error, operation.name)})
+            put(None)
+
+        # It ends with the process; what it had not finished then is as after a kill.
+        Thread(target=work, name=f"trails-{operation.name}", daemon=True).start()
+        while (line := await lines.get()) is not None:
+            yield line
+
+
+def _describe_error(error: BaseException, name: str) -> dict[str, object]:
+    """An error in full, since the operator may know the state of the disk."""
+    if isinstance(error, TrailsError):
+        return {"code": error.code, "message": error.message, "data": plain_data(error.data)}
+    failure = failure_of(error, name)
+    return {"code": failure.code, "message": failure.message, "data": failure.data}
+
+
+async def _read_arguments(receive: Receive) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body") or len(body) > _LARGEST_ARGUMENTS:
+            return bytes(body)

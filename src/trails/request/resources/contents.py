@@ -1,46 +1,54 @@
-"""Pages of instances: a list address becomes a selection, and rows become ``{iri, label}``.
+"""What a read returns: pages of instances, and the built-in documents.
 
-Also notifies, on the event loop, when the lists of tools or types may have changed. Tools follow
-from the registry, types from the schema of ``main``. Where policies decide, both also depend on
-the policies and on the branches that exist.
+A page: a list address becomes a selection, and rows become ``{iri, label}``. A document (schema,
+types, statistics, health, latest activity, branches, queries) is a function from what is asked to
+a value that has a JSON form.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from difflib import get_close_matches
+from itertools import islice
 from typing import Final
 
 import msgspec
 
-from trails.engine.graph.feed import BranchChange
 from trails.engine.graph.graph import MAIN
 from trails.engine.session.context import GraphContext
 from trails.engine.session.graph_session import GraphSession
 from trails.engine.session.service import GraphService
-from trails.errors import FieldError, QueryError, ValidationError
+from trails.engine.upkeep.maintenance import measure
+from trails.errors import FieldError, NotFoundError, QueryError, ValidationError
+from trails.model.capabilities import StoredQuery
 from trails.model.constraints import coercer_of, compile_field, shorten
+from trails.model.history import Activity, Commit
 from trails.model.iris import XSD
 from trails.model.kinds import KindError
 from trails.model.names import suggest
 from trails.model.nodes import Condition, NodeState, Selection
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
+from trails.model.upkeep import Report
 from trails.model.uris import (
     DEFAULT_LIMIT,
     HERE,
     Clause,
     Content,
+    Document,
+    DocumentAddress,
     InstanceAddress,
     ListAddress,
     ReadPoint,
     format_address,
 )
+from trails.projections.documents import project_schema
+from trails.projections.json_schema import project_fields
 from trails.projections.resources import JSON, TEXT
 from trails.registry.registry import Registry
-from trails.request.authorize import Authorizer
+from trails.request.answers import unmask
+from trails.request.authorize import rights_of
+from trails.request.resources.listing import offered_capabilities, offered_queries
 
 _LONGEST: Final = 500
 """Characters of a label; the first text of a type may be a whole report."""
@@ -74,7 +82,7 @@ def read_page(ctx: GraphContext, uri: str, address: ListAddress) -> list[Content
     contents = [Content(uri, JSON, msgspec.json.encode(items).decode())]
     if found.next is not None:
         following = msgspec.structs.replace(address, offset=None, cursor=found.next)
-        contents.append(_tell_rest(format_address(following), address, len(items), total))
+        contents.append(_describe_rest(format_address(following), address, len(items), total))
     return contents
 
 
@@ -85,7 +93,7 @@ def _handle(kg: GraphSession, row: NodeState, place: ReadPoint) -> str:
     return format_address(InstanceAddress(row.type, row.id, place))
 
 
-def _tell_rest(following: str, address: ListAddress, shown: int, total: int | None) -> Content:
+def _describe_rest(following: str, address: ListAddress, shown: int, total: int | None) -> Content:
     if address.where is None:
         some = f"{shown} of {total} {address.type} instances are shown"
     else:
@@ -140,7 +148,7 @@ def condition_of(descriptor: TypeDescriptor, clause: Clause) -> Condition:
 
 def _value_of(field: PredicateDescriptor, text: str) -> object:
     coerce, expected = coercer_of(field.type.scalar, {})
-    read = _READ.get(field.type.scalar.kind, str)
+    read = _FROM_TEXT.get(field.type.scalar.kind, str)
     try:
         value = read(text)
         found = coerce(value)
@@ -204,7 +212,7 @@ def _read_bool(text: str) -> bool:
     return text == "true"
 
 
-_READ: Final[Mapping[str, Callable[[str], object]]] = {
+_FROM_TEXT: Final[Mapping[str, Callable[[str], object]]] = {
     "Int": _read_integer,
     "Float": _read_number,
     "Bool": _read_bool,
@@ -212,53 +220,137 @@ _READ: Final[Mapping[str, Callable[[str], object]]] = {
 """Text → JSON value, for the kinds whose JSON form is no string."""
 
 
-_PATIENCE: Final = 1.0
-"""Seconds between two looks at the policies, whose changes are not announced."""
+ACTIVITIES: Final = 50
+COMMITS: Final = 20
+_LOOKED_AT: Final = 2000
+"""Activities among which those of one actor are looked for."""
+
+Doctor = Callable[[], Report]
 
 
-def listen_to_lists(
-    service: GraphService, authority: Authorizer, changed: Callable[[], None]
-) -> Callable[[], None]:
-    """Call ``changed`` on this event loop after every such change; the result ends that."""
-    loop = asyncio.get_running_loop()
-
-    def hear(what: Registry | BranchChange) -> None:
-        if isinstance(what, BranchChange) and (
-            what.types is not None or (what.branch != MAIN and authority.is_open)
-        ):
-            return
-        with suppress(RuntimeError):  # the loop has ended, and its listeners with it
-            loop.call_soon_threadsafe(changed)
-
-    looking = _Looking(loop, authority, changed)
-    stops = (service.cell.listen(hear), service.graph.feed.listen(hear), looking.stop)
-
-    def stop() -> None:
-        for each in stops:
-            each()
-
-    return stop
+def read_document(
+    service: GraphService, ctx: GraphContext, address: DocumentAddress, doctor: Doctor
+) -> object:
+    """A document's content."""
+    if address.name == "doctor":
+        return _health(doctor())
+    return _DOCUMENTS[address.name](service, ctx, address.place)
 
 
-class _Looking:
-    """Looks at the version of the policies, again and again."""
+def _schema(service: GraphService, ctx: GraphContext, place: ReadPoint) -> object:
+    del place
+    return project_schema(ctx.kg.schema, service.graph.names)
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, authority: Authorizer, changed: Callable[[], None]
-    ) -> None:
-        self._loop = loop
-        self._authority = authority
-        self._changed = changed
-        self._version = authority.version
-        self._timer = loop.call_later(_PATIENCE, self._look)
 
-    def _look(self) -> None:
-        self._timer = self._loop.call_later(_PATIENCE, self._look)
-        version = self._authority.version
-        if version != self._version:
-            self._version = version
-            self._changed()
+def _types(service: GraphService, ctx: GraphContext, place: ReadPoint) -> object:
+    del service
+    counts = ctx.kg.counts()
+    return [
+        {
+            "type": each.name,
+            "description": each.description,
+            "count": counts[each.name],
+            "uri": format_address(ListAddress(each.name, place)),
+            **({} if each.extends is None else {"extends": each.extends}),
+        }
+        for each in ctx.kg.schema.types
+    ]
 
-    def stop(self) -> None:
-        """Look no more."""
-        self._timer.cancel()
+
+def _stats(service: GraphService, ctx: GraphContext, place: ReadPoint) -> object:
+    del place
+    registry = ctx.registry
+    capabilities, queries = len(registry.capabilities), len(registry.queries)
+    if not ctx.access.unrestricted:
+        rights = rights_of(ctx)
+        capabilities = len(offered_capabilities(registry, rights, service.graph.name))
+        queries = len(offered_queries(registry, rights))
+    return {
+        **msgspec.to_builtins(measure(service.graph, ctx)),
+        "capabilities": capabilities,
+        "queries": queries,
+    }
+
+
+def _branches(service: GraphService, ctx: GraphContext, place: ReadPoint) -> object:
+    del place
+    return [
+        {
+            **msgspec.to_builtins(each),
+            "uri": format_address(DocumentAddress("kg/types", ReadPoint(branch=each.name))),
+        }
+        for each in service.versions(ctx.actor, access=ctx.access).branches()
+    ]
+
+
+def _latest(service: GraphService, ctx: GraphContext, place: ReadPoint) -> object:
+    """Who did what; an actor without the right to administer sees its own calls."""
+    del place
+    graph, access = service.graph, ctx.access
+    if access.may("Admin", MAIN):
+        activities = [_activity(each) for each in graph.activities.newest(ACTIVITIES)]
+    else:
+        lately = graph.activities.newest(_LOOKED_AT)
+        own = (_activity(unmask(each)) for each in lately if each.actor == ctx.actor)
+        activities = list(islice(own, ACTIVITIES))
+    commits = service.versions(ctx.actor, access=access).newest(COMMITS)
+    return {"activities": activities, "commits": [_commit(each) for each in commits]}
+
+
+def _activity(activity: Activity) -> Mapping[str, object]:
+    return {
+        "id": activity.id,
+        "activity": activity.name,
+        "kind": activity.kind,
+        "agent": activity.actor,
+        "started": activity.started,
+        "ended": activity.ended,
+        "outcome": activity.outcome,
+        "detail": activity.detail,
+        "calls": activity.calls,
+    }
+
+
+def _commit(commit: Commit) -> Mapping[str, object]:
+    return {
+        "commit": commit.id,
+        "branch": commit.branch,
+        "agent": commit.actor,
+        "activity": commit.activity,
+        "time": commit.time,
+        "message": commit.message,
+        "statements_added": commit.added,
+        "statements_removed": commit.removed,
+    }
+
+
+_DOCUMENTS: Final[Mapping[Document, Callable[[GraphService, GraphContext, ReadPoint], object]]] = {
+    "schema": _schema,
+    "kg/types": _types,
+    "stats": _stats,
+    "branches": _branches,
+    "prov/latest": _latest,
+}
+
+
+def _health(report: Report) -> object:
+    return {"healthy": report.healthy, **msgspec.to_builtins(report)}
+
+
+# --- stored queries --------------------------------------------------------------------
+
+
+def read_query(registry: Registry, offered: Mapping[str, StoredQuery], name: str) -> object:
+    """What one of the stored queries that a caller is offered does and takes."""
+    query = offered.get(name)
+    if query is None:
+        hint = suggest(name, offered) if offered else "this graph has none"
+        raise NotFoundError(f"there is no stored query {name[:100]!r}; {hint}", query=name[:100])
+    return {
+        "name": query.name,
+        "description": query.description,
+        "tool": query.effective_tool_name,
+        "changes_data": query.mutation,
+        "columns": query.columns,
+        "parameters": project_fields(query.params, registry),
+    }

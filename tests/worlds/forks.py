@@ -1,12 +1,13 @@
 """Start ``trails`` processes from a parent that has imported everything already.
 
-This file is that parent: for each request on its standard input, a socket, it forks a
-process that is the command, with the descriptors that came along, and one that waits for
-its end and tells it.
+This file, run as a program, is that parent: for each request on its standard input, a socket, it
+forks a process that becomes the command, with the descriptors that came along, and one that waits
+for its end and reports the exit code. It imports nothing of the tests.
 """
 
 import atexit
 import contextlib
+import gc
 import json
 import os
 import select
@@ -67,7 +68,7 @@ _parents = []
 def _parent():
     if not _parents:
         ours, theirs = socket.socketpair()
-        process = subprocess.Popen([sys.executable, __file__], stdin=theirs)
+        process = subprocess.Popen([sys.executable, "-P", __file__], stdin=theirs)
         theirs.close()
         _parents.append(ours)
         atexit.register(_end, ours, process)
@@ -79,7 +80,7 @@ def _end(requests, process):
     process.wait()
 
 
-def be_command(arguments, environment, folder, descriptors):
+def _be_command(arguments, environment, folder, descriptors):
     """Be the command; never returns."""
     from trails.app.main import main
 
@@ -101,13 +102,13 @@ def be_command(arguments, environment, folder, descriptors):
         os._exit(code)
 
 
-def mind(asked, descriptors):
+def _mind(asked, descriptors):
     """Start the command, tell its number, and then its end; never returns."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     *standard, told = descriptors
     pid = os.fork()
     if pid == 0:
-        be_command(**asked, descriptors=standard)
+        _be_command(**asked, descriptors=standard)
     for descriptor in (0, *standard):
         os.close(descriptor)
     os.write(told, _NUMBER.pack(pid))
@@ -116,19 +117,37 @@ def mind(asked, descriptors):
     os._exit(0)
 
 
-def serve():
+def _build_once():
+    """Have the commands ready: their options take as long to inspect as most commands run."""
+    import typer.main
+
+    from trails import __version__
+    from trails.app.local import LocalOperations
+    from trails.surfaces.cli import commands
+
+    cli = commands.build_cli(LocalOperations(), __version__)
+    get_command = typer.main.get_command
+    built = get_command(cli)
+    commands.build_cli = lambda *_: cli
+    typer.main.get_command = lambda app: built if app is cli else get_command(app)
+
+
+def fork_commands():
     """Fork for each request, until nobody can make one."""
-    import trails.app.local
+    import re2  # noqa: F401
+
     import trails.app.main
     import trails.app.serve.commands
-    import trails.app.serve.endpoints
     import trails.app.serve.http.front
     import trails.app.serve.http.servers
     import trails.app.serve.relay.stdio
     import trails.app.serve.service
     import trails.app.serve.web
-    import trails.surfaces.cli.commands  # noqa: F401 - so that the forks need not
+    import trails.surfaces.cli.serving  # noqa: F401 - so that the forks need not
 
+    _build_once()
+    gc.collect()
+    gc.freeze()  # the collector would copy the pages of the parent into each fork
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     requests = socket.socket(fileno=0)
     while True:
@@ -136,10 +155,10 @@ def serve():
         if not asked:
             return
         if os.fork() == 0:
-            mind(json.loads(asked), descriptors)
+            _mind(json.loads(asked), descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
 
 
 if __name__ == "__main__":
-    serve()
+    fork_commands()

@@ -1,4 +1,4 @@
-"""``trails`` processes, and a client that speaks JSON-RPC to them line by line."""
+"""Processes: ``trails`` commands and servers, and what the system reports about any process."""
 
 import contextlib
 import json
@@ -9,13 +9,45 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
 
-from tests.app.serve.forks import Fork
-from tests.surfaces.mcp.messages import INITIALIZED, hello, message_of
-from tests.waiting import PATIENCE, wait_until
+from tests.worlds.forks import Fork
+from tests.worlds.surfaces import INITIALIZED, hello, message_of
 
 from trails.app.serve.relay.owners import find_owner
+
+PATIENCE = 120
+"""Seconds until something that should happen did not."""
+
+
+def wait_until(condition, what="it"):
+    """Wait for something to become true; what it was."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what} did not happen"
+        time.sleep(0.02)
+    return found
+
+
+def run_command(arguments, folder, stdin=""):
+    """Run a command in a folder: its exit code, and what it said."""
+    with (
+        tempfile.TemporaryFile() as given,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):
+        given.write(stdin.encode())
+        given.seek(0)
+        streams = [given.fileno(), out.fileno(), err.fileno()]
+        returncode = Fork([*map(str, arguments)], streams, {}, folder).wait(PATIENCE)
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode())
+    return SimpleNamespace(returncode=returncode, stdout=texts[0], stderr=texts[1])
 
 
 def command(*arguments):
@@ -182,3 +214,53 @@ def owner_first(folder, *processes):
     """Processes on a folder, the one that owns it first."""
     pid = wait_until(lambda: find_owner(folder), "an owner").pid
     return sorted(processes, key=lambda each: each.pid != pid)
+
+
+def children_of(pid):
+    """The processes that a process has started."""
+    try:
+        return [int(name) for name in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def state_of(folder):
+    """The letter that the system has for what a process or a thread does."""
+    return (folder / "stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def is_running(pid):
+    """Whether a process runs; a dead one that nobody has asked about does not."""
+    try:
+        return state_of(Path(f"/proc/{pid}")) not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def seconds_used(pid):
+    """The time that a process has had of the processors."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def stop(pid):
+    """Have a process stand still, with each of its threads."""
+    os.kill(pid, signal.SIGSTOP)
+    tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    wait_until(lambda: {state_of(task) for task in tasks} == {"T"})
+
+
+def kill_workers_of(sandbox):
+    """End all of them, at work or not."""
+    for pid in children_of(sandbox._spawner._process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def files_opened_by(pid: int) -> list[str]:
+    """Paths and kinds; a store closes some of its files in the background."""
+    opened = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            opened.append(str(entry.readlink()))
+    return opened
