@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -18,6 +19,9 @@ from time import sleep
 from typing import Final
 
 _TIMEOUT: Final = 120
+_LOWEST: Final = 19
+"""The priority of these clients: what is measured is what the server does, not how clients share
+the processors of one machine."""
 _LOOP: Final = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l }"
 _META: Final = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -239,4 +243,5 @@ PATTERNS: Final[dict[str, Callable[[Client], None]]] = {
 
 
 if __name__ == "__main__":
+    os.nice(_LOWEST)
     PATTERNS[sys.argv[1]](Client(int(sys.argv[2]), sys.argv[3]))

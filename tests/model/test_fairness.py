@@ -1,12 +1,16 @@
-"""A queue in which actors take turns."""
+"""A queue in which actors take turns, and long work that gives way."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from contextvars import Context, copy_context
 
+import pytest
 from tests.worlds.processes import wait_until
 
-from trails.model.fairness import FairQueue
+from trails.model import fairness
+from trails.model.fairness import FairQueue, WorkInProgress
 
 
 class Crowd:
@@ -86,3 +90,103 @@ def test_those_who_used_much_leave_a_place() -> None:
     queue.release("eve")
     assert queue.acquire("mal", 0)
     assert FairQueue(1, is_heavy={"eve"}.__contains__).acquire("eve", 0)
+
+
+class Clock:
+    """The time of ``fairness``, which goes on when it is told to, and by sleeping."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        self.pauses: list[float] = []
+        monkeypatch.setattr(fairness, "monotonic", lambda: self.now)
+        monkeypatch.setattr(fairness, "sleep", self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        """Time goes on."""
+        self.pauses.append(seconds)
+        self.now += seconds
+
+    def work(self, seconds: float) -> None:
+        """Time goes on in work, which gives way after it."""
+        self.now += seconds
+        fairness.give_way()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock, and no work that is left over."""
+    monkeypatch.setattr(fairness, "_all_work", {})
+    return Clock(monkeypatch)
+
+
+def test_long_work_gives_way_to_short_work(clock: Clock) -> None:
+    """It gets a fifth of the time while there is short work, and all of it otherwise."""
+    short = copy_context().run(WorkInProgress)
+    WorkInProgress(is_long=True)
+    clock.work(0.001)
+    clock.work(0.0005)
+    clock.work(0.0005)
+    clock.work(0.005)
+    assert clock.pauses == pytest.approx([0.004, 0.004, 0.02])
+    short.end()
+    clock.work(0.5)
+    assert len(clock.pauses) == 3
+
+
+def test_a_pause_has_an_end(clock: Clock) -> None:
+    """However long the work was that could not pause."""
+    WorkInProgress(is_long=True)
+    clock.now += 10
+    copy_context().run(WorkInProgress)
+    fairness.give_way()
+    assert clock.pauses == [0.05]
+
+
+def test_who_does_not_give_way(clock: Clock) -> None:
+    """Short work, work beside long work alone, and work that holds what others wait for."""
+    copy_context().run(lambda: WorkInProgress(is_long=True))
+    mine = WorkInProgress()
+    clock.work(0.009)
+    assert clock.pauses == []
+    clock.now += 1
+    clock.work(0.001)
+    assert clock.pauses == []
+    copy_context().run(WorkInProgress)
+    with fairness.without_pauses():
+        clock.work(0.001)
+    assert clock.pauses == []
+    clock.work(0.001)
+    assert len(clock.pauses) == 1
+    mine.end()
+
+
+def test_work_that_belongs_to_no_request_does_not_pause(clock: Clock) -> None:
+    """A program's own, for example."""
+    copy_context().run(WorkInProgress)
+    Context().run(clock.work, 10.0)
+    assert clock.pauses == []
+
+
+def test_reading_a_request_gives_way(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After every MiB, beside short work of others."""
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(fairness.asyncio, "sleep", sleep)
+    mib = 1 << 20
+
+    async def read(sizes: list[int]) -> None:
+        size = 0
+        for each in sizes:
+            size += each
+            await fairness.give_way_after(size, each)
+
+    own = WorkInProgress()
+    asyncio.run(read([mib, mib]))
+    assert waited == []
+    copy_context().run(WorkInProgress)
+    asyncio.run(read([mib // 2] * 5))
+    assert len(waited) == 2
+    own.end()

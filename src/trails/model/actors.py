@@ -78,7 +78,7 @@ class Secret:
         """The text itself, for comparing and hashing only."""
         return self._text
 
-    def occurs_in(self, data: bytes) -> bool:
+    def occurs_in(self, data: bytes | bytearray) -> bool:
         """Whether the data contains it, plain or in a JSON spelling; short tokens are never found.
 
         For a project token, the secret part counts: with the id, which lists show, it is complete.
@@ -98,14 +98,14 @@ class Secret:
         raise TypeError("a secret can't be pickled or copied")
 
 
-def holds_token(data: bytes, presented: Secret | None = None) -> bool:
+def holds_token(data: bytes | bytearray, presented: Secret | None = None) -> bool:
     """Whether the data contains a project token, or the one that was presented."""
     if BEGINNING in data and _TOKEN.search(data) is not None:
         return True
     return presented is not None and presented.occurs_in(data)
 
 
-def may_hide(data: bytes, presented: Secret | None = None) -> bool:
+def may_hide(data: bytes | bytearray, presented: Secret | None = None) -> bool:
     """Whether escapes may hide a token; in a project token only numeric escapes can."""
     return (b"\\u" if presented is None or presented.of_project else b"\\") in data
 

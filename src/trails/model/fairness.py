@@ -1,9 +1,10 @@
-"""Fair use of shared resources: a queue, meters, and threads for large bodies.
+"""Fair use of shared resources: a queue, meters, pauses of long work, threads for large bodies.
 
 ``FairQueue``: requests of one actor wait in order and actors take turns, so an actor that
 queues a hundred times delays the others by one place. ``Meter``: usage per name over the last
 sixty seconds, counted by the second; a name that is idle for a minute costs no memory.
-``LargeBodies``: large request bodies are parsed in a thread, one at a time per actor.
+``give_way``: long work pauses while short work is under way, because Python runs one thread at a
+time. ``LargeBodies``: large request bodies are parsed in a thread, one at a time per actor.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import asyncio
 import gc
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from math import ceil
+from contextlib import contextmanager
+from contextvars import ContextVar
+from math import ceil, inf
 from threading import Lock
-from time import monotonic
+from time import monotonic, sleep
 from typing import Final, TypeVar
 
 import msgspec
@@ -231,6 +234,100 @@ class Meter:
 
 
 T = TypeVar("T")
+_SHORT: Final = 0.05
+"""Seconds for which a request counts as short work."""
+_GRACE: Final = 0.01
+"""Seconds that any request may take before it gives way."""
+_SLICE: Final = 0.001
+"""Seconds of long work between two pauses."""
+_SHARE: Final = 4
+"""How much longer a pause is: beside short work, long work gets a fifth of the time."""
+_MIB: Final = 1 << 20
+_PAUSE: Final = _SLICE * _SHARE
+"""Seconds of a pause while a request is read."""
+
+
+class WorkInProgress:
+    """A request, or long work that belongs to no request; the current one of its context."""
+
+    __slots__ = ("begun", "due", "resumed")
+
+    def __init__(self, *, is_long: bool = False) -> None:
+        now = monotonic()
+        self.begun = now - _SHORT if is_long else now
+        self.due = now if is_long else now + _GRACE
+        """When it pauses next, if short work is under way then."""
+        self.resumed = max(now, self.due - _SLICE)
+        """When the last pause ended."""
+        _all_work[self] = None
+        _current_work.set(self)
+
+    def end(self) -> None:
+        """The work has ended; does no harm if called again."""
+        _all_work.pop(self, None)
+
+
+_all_work: Final[dict[WorkInProgress, None]] = {}
+_current_work: ContextVar[WorkInProgress | None] = ContextVar("trails_work", default=None)
+
+
+def give_way() -> None:
+    """Pause if this is long work and short work is under way.
+
+    Called between small steps of work that can take long. A thread that computes makes every
+    other wait for the interpreter, some fifty times in one small write.
+    """
+    work = _current_work.get()
+    if work is None:
+        return
+    now = monotonic()
+    if now < work.due:
+        return
+    if _is_short_work_beside(work, now):
+        sleep(min(_SHORT, _SHARE * (now - work.resumed)))
+        now = monotonic()
+    work.resumed = now
+    work.due = now + _SLICE
+
+
+async def give_way_after(size: int, block: int) -> None:
+    """Pause the reading of a request after every MiB of it, if short work is under way.
+
+    ``size`` is how much was read, and ``block`` how much of that just now. Reading makes the event
+    loop as busy as a sender likes.
+    """
+    if size // _MIB != (size - block) // _MIB and _is_short_work_beside(
+        _current_work.get(), monotonic()
+    ):
+        await asyncio.sleep(_PAUSE)
+
+
+def _is_short_work_beside(work: WorkInProgress | None, now: float) -> bool:
+    recent = now - _SHORT
+    return any(each.begun > recent and each is not work for each in tuple(_all_work))
+
+
+def with_pauses(items: Iterable[T]) -> Iterator[T]:
+    """The same items; long work gives way between them."""
+    for item in items:
+        give_way()
+        yield item
+
+
+@contextmanager
+def without_pauses() -> Iterator[None]:
+    """Do not give way in this block: others wait for what is held here."""
+    work = _current_work.get()
+    if work is None:
+        yield
+        return
+    due, work.due = work.due, inf
+    try:
+        yield
+    finally:
+        work.due = due
+
+
 LARGE: Final = 256 << 10
 """Bytes above which a body is not parsed on the event loop."""
 _MANY: Final = 4096
@@ -238,7 +335,7 @@ _MANY: Final = 4096
 _THREADS: Final = 2
 
 
-def is_large(body: bytes) -> bool:
+def is_large(body: bytes | bytearray) -> bool:
     """Whether parsing a body on the event loop would delay other requests noticeably."""
     size = len(body)
     return size > LARGE or (size > 2 * _MANY and body.count(b"[") + body.count(b"{") > _MANY)
@@ -300,7 +397,7 @@ _running: Final[list[None]] = []
 
 
 def _uncollected(work: Callable[..., T], *arguments: object) -> T:
-    """Run ``work`` with the garbage collector off.
+    """Run ``work`` as long work, with the garbage collector off.
 
     JSON values have no cycles. Collections while hundreds of thousands of them are made would
     take most of the time and block every thread.
@@ -308,9 +405,11 @@ def _uncollected(work: Callable[..., T], *arguments: object) -> T:
     with _collecting:
         _running.append(None)
         gc.disable()
+    progress = WorkInProgress(is_long=True)
     try:
         return work(*arguments)
     finally:
+        progress.end()
         with _collecting:
             _running.pop()
             if not _running:

@@ -361,15 +361,11 @@ class RegistryCell:
         # Re-entrant, so that a listener may register; held while listeners are called, so that
         # they get snapshots in order.
         self._lock = threading.RLock()
-        self._current = Registry(capabilities=own)
-        self._own = frozenset((*self._current.capabilities, *self._current.metas))
+        self.current = Registry(capabilities=own)
+        """The snapshot to pin for the length of a request."""
+        self._own = frozenset((*self.current.capabilities, *self.current.metas))
         self._listeners: list[Listener] = []
         self._seen: dict[tuple[str, str], str] = {}
-
-    @property
-    def current(self) -> Registry:
-        """The snapshot to pin for the length of a request."""
-        return self._current
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call ``listener`` with every new snapshot; the returned function stops that."""
@@ -398,7 +394,7 @@ class RegistryCell:
         other content is refused, and so is an id in both registries.
         """
         with self._lock:
-            old = self._current
+            old = self.current
             added = tuple(capabilities)
             replaced = self._check_versions(old, added)
             kept = (*old.capabilities.values(), *old.metas.values())
@@ -416,7 +412,7 @@ class RegistryCell:
             check_registry(new)
             for each in added:
                 self._seen[each.id, each.descriptor.version] = digest_of(each.descriptor)
-            self._current = new
+            self.current = new
             for listener in tuple(self._listeners):
                 listener(new)
         return new

@@ -166,6 +166,7 @@ class HttpCallers:
         self._authenticator = authenticator
         self._mandatory = mandatory
         self._scopes = authenticator.scopes
+        self._steps_up = challenges.has_issuer
         self._anyone = authenticator.unnamed(self._scopes)
         self._recent: BoundedCache[bytes, Actor] = BoundedCache(_RECENT)
         """Who sent which header, in memory only; its credential is checked again each time."""
@@ -204,7 +205,7 @@ class HttpCallers:
 
     def step_up(self, actor: Actor) -> StepUp | None:
         """The challenge for an actor that lacks a scope; None if no other token would help."""
-        return self.challenges.step_up(actor, self._scopes)
+        return self.challenges.step_up(actor, self._scopes) if self._steps_up else None
 
 
 class SessionCallers:

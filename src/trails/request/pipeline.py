@@ -23,6 +23,7 @@ from trails.engine.graph.graph import MAIN
 from trails.engine.session.service import GraphService
 from trails.model.actors import Actor
 from trails.model.capabilities import ToolList
+from trails.model.fairness import WorkInProgress
 from trails.model.results import Failure, Outcome, Status
 from trails.model.uris import Completions, Content, ResourceList
 from trails.projections.documents import project_instructions
@@ -51,6 +52,8 @@ class Kernel:
         self._options = options
         self._authority = Authorizer(service.graph, options.judge)
         self._admission = Admission(options.budget)
+        self.refuse_overload = self._admission.refuse_overload
+        """Why this graph begins nothing more now; asked before a request is even read."""
         self._threads = Threads(service.graph.name, self._admission)
         self._dispatch = Dispatch(service, self._threads)
         self._reader = Reader(service, self._authority, self._threads, options.doctor)
@@ -152,9 +155,11 @@ class Kernel:
             return admitted if call is None else self._refused(call, admitted)
         if call is not None:
             self._running.add(call)
+        progress = WorkInProgress()
         try:
             return await work(*given)
         finally:
+            progress.end()
             if call is not None:
                 self._running.discard(call)
             admitted.end()
@@ -236,10 +241,6 @@ class Kernel:
         found = Counter(call.name for call in tuple(self._running))
         others = len(self._admission) - found.total()
         return found + Counter({"reads and transfers": max(0, others)})
-
-    def refuse_overload(self, actor: Actor) -> Failure | None:
-        """Why this graph begins nothing more now; asked before a request is even read."""
-        return self._admission.refuse_overload(actor)
 
     def reserve(self, actor: Actor) -> Reservation | Failure:
         """Admit an actor before its large request is parsed; or why that can't be now.

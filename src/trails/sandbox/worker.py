@@ -24,8 +24,8 @@ from trails.sandbox.wire import PIECE, Channel, Job, Outcome, WorkerReply, decod
 from trails.views.terms import load_statements, long_token, read_statements
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-PATIENCE: Final = 10
-"""Priority (nice) steps for long work: about a tenth of the usual share."""
+PATIENCE: Final = 19
+"""Priority (nice) steps for long work: the lowest priority, which short work does not notice."""
 _BULK: Final = 1 << 20
 """Bytes of a delta above which a bulk load is faster than single additions."""
 _REFUSALS: Final = (SyntaxError, ValueError, OSError, RuntimeError, NotImplementedError)

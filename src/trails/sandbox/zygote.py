@@ -7,12 +7,14 @@ a fork takes a millisecond. It ends, with its workers, when its owner ends.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import os
 import select
 import signal
 import socket
 import sys
+import termios
 import traceback
 from typing import Final
 
@@ -150,8 +152,17 @@ def probe(memory: int) -> Confinement:
     return msgspec.msgpack.decode(said, type=Confinement)
 
 
+def leave_terminal() -> None:
+    """Give up the terminal of this session, which a worker that was taken over could use."""
+    with contextlib.suppress(OSError):  # there is none
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+        fcntl.ioctl(terminal, termios.TIOCNOTTY)
+        os.close(terminal)
+
+
 def main(descriptor: int, memory: int) -> None:
     """Report the confinement, then serve."""
+    leave_terminal()
     owner = os.getppid()
     control = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

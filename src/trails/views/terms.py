@@ -14,6 +14,7 @@ from typing import IO, Final
 
 import pyoxigraph as ox
 
+from trails.model.fairness import with_pauses
 from trails.model.iris import RDF_TYPE, XSD, Names
 from trails.model.kinds import Kind
 from trails.model.nodes import MAX_NODE, NodeState, split_handle
@@ -224,7 +225,7 @@ class Terms:
         """Group statements by node; what fits no declared field or kind is left out."""
         found: dict[str, Change] = {}
         for quads, adding in ((removed, False), (added, True)):
-            for quad in quads:
+            for quad in with_pauses(quads):
                 handle = self.handle_of(quad.subject)
                 if handle is not None:
                     change = found.get(handle)

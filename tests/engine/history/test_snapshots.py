@@ -29,6 +29,7 @@ def repo(
     """A graph with some history; its snapshots are also built part by part."""
     if request.param == "parts":
         monkeypatch.setattr(snapshots, "AT_ONCE", 2)
+        monkeypatch.setattr(snapshots, "PART", 2)
     found = Repo(None if request.param == "memory" else tmp_path)
     yield found
     found.sound()
@@ -238,6 +239,7 @@ class Between:
         self._work = work
         self._part = snapshots._do_part
         monkeypatch.setattr(snapshots, "AT_ONCE", 3)
+        monkeypatch.setattr(snapshots, "PART", 3)
         monkeypatch.setattr(snapshots, "_do_part", self._do_part)
 
     def _do_part(self, graph: Graph, nodes: NodeIndex, parts: Iterator[int]) -> bool:

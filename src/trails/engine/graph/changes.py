@@ -21,6 +21,7 @@ from trails.engine.graph.folding import batched
 from trails.engine.graph.graph import Graph
 from trails.engine.validation.validate import Validator
 from trails.errors import FieldError, SchemaMismatchError
+from trails.model.fairness import with_pauses
 from trails.model.history import Commit, FieldChange, NodeChange
 from trails.model.nodes import NodeState
 from trails.model.texts import count
@@ -62,7 +63,7 @@ def net_changes(graph: Graph, path: Path, types: Container[str] | None = None) -
         _fold(graph, net, commit, types, undo=True)
     for commit in path.redo:
         _fold(graph, net, commit, types, undo=False)
-    return {handle: node for handle, node in net.items() if _settle(node)}
+    return {handle: node for handle, node in with_pauses(net.items()) if _settle(node)}
 
 
 def net_between(graph: Graph, start: str, end: str) -> Net:
@@ -97,7 +98,7 @@ def _note(
     commit: str,
     types: Container[str] | None,
 ) -> None:
-    for handle, change in changes.items():
+    for handle, change in with_pauses(changes.items()):
         if types is not None and handle.partition("/")[0] not in types:
             continue
         node = net.get(handle)

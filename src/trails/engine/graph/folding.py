@@ -20,6 +20,7 @@ from trails.engine.graph.checkouts import CompiledSchema
 from trails.errors import CorruptionError
 from trails.log.payloads import Payload
 from trails.log.protocol import Log
+from trails.model.fairness import with_pauses
 from trails.model.history import GENESIS, Commit, Position
 from trails.model.types import Schema
 from trails.views.base import Step
@@ -191,7 +192,7 @@ class Folding:
 def batched(items: Iterable[T], size: int = _BATCH) -> Iterator[list[T]]:
     """Items in lists that memory can hold."""
     batch: list[T] = []
-    for item in items:
+    for item in with_pauses(items):
         batch.append(item)
         if len(batch) >= size:
             yield batch

@@ -32,7 +32,7 @@ from trails.log.protocol import Log
 from trails.log.recovery import schemas_of
 from trails.log.tail import read_tail
 from trails.model.actors import Actor
-from trails.model.fairness import NO_ACTOR, FairQueue, Meter
+from trails.model.fairness import NO_ACTOR, FairQueue, Meter, without_pauses
 from trails.model.history import GENESIS, Head
 from trails.model.iris import Names
 from trails.model.names import branch_folder
@@ -306,7 +306,8 @@ class Graph:
         self._owner = me
         begun = monotonic()
         try:
-            yield
+            with without_pauses():
+                yield
         finally:
             self._owner = None
             held = monotonic() - begun

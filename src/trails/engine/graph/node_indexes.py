@@ -23,7 +23,7 @@ from trails.engine.graph.checkouts import MAIN, SNAPSHOT, Checkout
 from trails.engine.graph.folding import Folding, Refold, left_as_it_was
 from trails.errors import CorruptionError, TrailsError
 from trails.log.payloads import Payload
-from trails.model.fairness import NO_ACTOR
+from trails.model.fairness import NO_ACTOR, WorkInProgress, give_way
 from trails.model.history import GENESIS, Commit, Head, Position
 from trails.model.texts import count
 from trails.model.types import Schema
@@ -100,10 +100,13 @@ class Settling:
             thread.join()
 
     def _work(self) -> None:
+        work = WorkInProgress(is_long=True)
         try:
             self.run()
         except TrailsError as error:
             self._progress(f"the node index of main could not be folded yet: {error.message}")
+        finally:
+            work.end()
 
     def run(self) -> None:
         """Settle in this thread; the writer's lock is taken and given back part by part."""
@@ -152,6 +155,7 @@ class Settling:
                     root.commit(Position(commit.seq, commit.id))
                 else:
                     self._file.commit()
+        give_way()
         return True
 
 

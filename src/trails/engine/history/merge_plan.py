@@ -38,6 +38,7 @@ from trails.errors import (
     TransactionError,
     ValidationError,
 )
+from trails.model.fairness import with_pauses
 from trails.model.history import (
     GENESIS,
     Conflict,
@@ -337,7 +338,7 @@ class Merging:
         other = self._theirs_now(wanted)
         states: States = {
             handle: self._apply(edit, handle, other.get(handle))
-            for handle, edit in merged.edits.items()
+            for handle, edit in with_pauses(merged.edits.items())
         }
         unreadable = (self._changed(self._mine), self._changed(self._other))
         for clash in merged.clashes:

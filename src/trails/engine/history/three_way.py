@@ -18,6 +18,7 @@ import msgspec
 
 from trails.engine.graph.changes import Net, NodeNet, net_between
 from trails.engine.graph.graph import Graph
+from trails.model.fairness import with_pauses
 from trails.model.history import ConflictKind
 from trails.model.nodes import NodeState
 from trails.model.types import Schema
@@ -65,7 +66,8 @@ _NOTHING = NodeNet()
 def three_way(base: Base, ours: Net, theirs: Net) -> Merge:
     """Merge both sides; all changes start from the same commit."""
     merge = Merge()
-    for handle in sorted({*theirs, *base.net, *(handle for handle, _ in base.torn)}):
+    handles = sorted({*theirs, *base.net, *(handle for handle, _ in base.torn)})
+    for handle in with_pauses(handles):
         node = _Node(handle, base, ours, theirs)
         node.decide(merge)
     return merge

@@ -36,6 +36,7 @@ from trails.model.constraints import (
     rules_of,
     shorten,
 )
+from trails.model.fairness import give_way
 from trails.model.iris import MAX_ID_BYTES, Names, id_problem, normal_id, uuid7
 from trails.model.kinds import Kind
 from trails.model.names import suggest
@@ -228,6 +229,8 @@ MAX_LINE: Final = 2 * MAX_NODE
 """Room for any node, even with more escapes than exports have."""
 _DENSE: Final = 1 << 16
 """Lines of a block that are split in one step."""
+_SOME: Final = 256
+"""Lines that are read without a pause, many of which may be blank."""
 _BOM: Final = b"\xef\xbb\xbf"
 _KEYS: Final = ("type", "id", "data", "edge", "from", "to")
 _unknown = re.compile(r"unknown field `(.*)`").search
@@ -280,6 +283,8 @@ def numbered(source: LoadSource) -> Iterator[tuple[int, bytes | None]]:
                     raise _too_blank(source.limits.blank_lines)
             yield number, line if len(line) <= MAX_LINE else None
             number += 1
+            if not number % _SOME:
+                give_way()
         if skipping:
             rest = b""
         elif len(rest) > MAX_LINE:

@@ -22,6 +22,7 @@ import msgspec
 from trails.engine.transfer.items import Ends, LoadItem, Problems
 from trails.engine.write.pending import CHUNK
 from trails.log.storage import storage_errors
+from trails.model.fairness import with_pauses
 from trails.model.iris import Names
 from trails.model.types import Schema
 
@@ -129,7 +130,7 @@ def _chunk(items: Iterator[LoadItem]) -> list[LoadItem]:
     """The next nodes: at most this many, fewer if they are large."""
     chunk: list[LoadItem] = []
     size = 0
-    for item in islice(items, CHUNK):
+    for item in with_pauses(islice(items, CHUNK)):
         chunk.append(item)
         for value in item.values.values():
             if isinstance(value, str | list | tuple):

@@ -30,6 +30,7 @@ from trails.engine.graph.graph import MAIN, Graph
 from trails.engine.visibility.access import Access
 from trails.errors import ForbiddenError, NotFoundError
 from trails.model.capabilities import Action
+from trails.model.fairness import give_way
 from trails.model.history import Commit, Head, Position
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import UNFINISHED
@@ -174,7 +175,9 @@ class RefResolver:
 
 
 AT_ONCE: Final = 1_000
-"""Statements that are undone or redone in one transaction."""
+"""Statements that are undone or redone while the lock is held; more of them take several parts."""
+PART: Final = 250
+"""Statements of one part, for which a writer may have to wait: about 4 ms."""
 _ACTOR: Final = "/snapshots"
 """The actor that takes the writer's lock, so that writers and snapshots alternate."""
 _MOST: Final = 64
@@ -232,9 +235,9 @@ def _build(graph: Graph, name: str, head: Head) -> None:
             file.layers.fork(file.db, UNFINISHED + name, base.nodes.layer.number)
             nodes.follow(graph.compiled(graph.schema_at(base.nodes.position.commit)).schema)
     try:
-        with closing(graph.folding.walk_parts(nodes, path, AT_ONCE)) as parts:
+        with closing(graph.folding.walk_parts(nodes, path, PART)) as parts:
             while _do_part(graph, nodes, parts):
-                pass
+                give_way()
         with graph.writing(_ACTOR):
             if nodes.known:
                 make_room(graph, _MOST - 1, _MOST_ROWS)
@@ -253,7 +256,7 @@ def _do_part(graph: Graph, nodes: NodeIndex, parts: Iterator[int]) -> bool:
             return False
         with graph.file.transaction():
             work = 0
-            while work < AT_ONCE:
+            while work < PART:
                 done = next(parts, None)
                 if done is None:
                     return False

@@ -23,6 +23,7 @@ from trails.engine.write.puts import Put, check_put, misnamed, settle_put
 from trails.engine.write.write import Write
 from trails.errors import FieldError, NotFoundError, QueryError, ValidationError
 from trails.model.constraints import showable
+from trails.model.fairness import with_pauses
 from trails.model.iris import RDF_TYPE, Names
 from trails.model.nodes import NodeState
 from trails.model.sparql import text_of, tokenize, update_form
@@ -142,7 +143,7 @@ def _put_chunk(nodes: PendingNodes, chunk: list[Put], errors: list[FieldError], 
     changes = [(None if put.before is None else put.before.state, put.after) for put in puts]
     if not errors:
         nodes.delta.stream(changes)
-    for old, new in changes:
+    for old, new in with_pauses(changes):
         nodes.rules.watch(old, new)
 
 
@@ -155,13 +156,14 @@ def _settled(
         for name in dict.fromkeys(change.type for change in chunk):
             nodes.check_type(name)
     wanted = [
-        check_put(types.schema, types.validator, change, None, nodes.exist) for change in chunk
+        check_put(types.schema, types.validator, change, None, nodes.exist)
+        for change in with_pauses(chunk)
     ]
     handles = [each.handle for each in wanted if each.handle is not None]
     there = nodes.index.find_all(nodes.db, handles)
     seen: set[str] = set()
     puts: list[Replacement] = []
-    for change, each in zip(chunk, wanted, strict=True):
+    for change, each in with_pauses(zip(chunk, wanted, strict=True)):
         before = None if each.handle is None else there.get(each.handle)
         shown = before if guard is None else guard.show(before)
         state = settle_put(types.schema, change, each, shown)
@@ -241,7 +243,7 @@ def check_states(nodes: PendingNodes, states: States) -> list[RuleError]:
     """Bring nodes into states; return violations of their own rules and of those between nodes."""
     checkout, found = nodes.checkout, list[RuleError]()
     stored = nodes.index.find_all(nodes.db, list(states))
-    for at, (handle, state) in enumerate(states.items()):
+    for at, (handle, state) in enumerate(with_pauses(states.items())):
         if at % CHUNK == 0:
             nodes.go_on()
         if state is not None:
@@ -261,7 +263,7 @@ def put_states(nodes: PendingNodes, states: States) -> None:
     while some := list(islice(handles, CHUNK)):
         nodes.go_on()
         stored = nodes.index.find_all(nodes.db, some)
-        for handle in some:
+        for handle in with_pauses(some):
             before, state = stored.get(handle), states[handle]
             if (None if before is None else before.state) != state:
                 nodes.store(before, handle, state)

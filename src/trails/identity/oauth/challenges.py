@@ -65,6 +65,8 @@ class Challenges:
         self, oauth: OAuth | None = None, grantable: Collection[Scope] = frozenset(SCOPES)
     ) -> None:
         self._oauth = oauth
+        self.has_issuer = oauth is not None
+        """Whether another token could have more scopes."""
         self._metadata = b""
         self._base = ""
         self._url = ""

@@ -102,8 +102,7 @@ class Reader:
     def _offer(self, rights: Rights) -> ResourceList:
         return offer_resources(rights, self._service.registry, self._service.graph.name)
 
-    def _roots(self, actor: Actor) -> Sequence[str]:
-        rights = self._authority.rights(actor)
+    def _roots(self, rights: Rights) -> Sequence[str]:
         return offered_roots(rights, self._service.registry, self._service.graph.name)
 
     def _examine(self) -> Report:
@@ -132,7 +131,7 @@ class Reader:
                 RefResolver(graph, reader(rights)),
                 self.resources(actor),
                 offered_queries(self._service.registry, rights),
-                partial(self._context, actor),
+                partial(self._context, actor, rights),
             )
             return await self._threads.run(
                 actor.name, complete_variable, graph, known, template, typed
@@ -145,11 +144,12 @@ class Reader:
     async def read(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
         """Read a URI. Never raises except for cancellation."""
         try:
-            roots = partial(self._roots, actor)
+            rights = self._authority.rights(actor)
+            roots = partial(self._roots, rights)
             address = parse_address(uri, self._service.graph.names.nodes, roots)
             if self._is_quick(address):
-                return self._read(actor, uri, address)
-            return await self._threads.run(actor.name, self._read, actor, uri, address)
+                return self._read(actor, rights, uri, address)
+            return await self._threads.run(actor.name, self._read, actor, rights, uri, address)
         except Exception as error:  # noqa: BLE001 - every error becomes a failure here
             return _failure(error, READ)
 
@@ -180,15 +180,14 @@ class Reader:
             and (address.offset or 0) <= _CHEAP_OFFSET
         )
 
-    def _read(self, actor: Actor, uri: str, address: Address) -> Sequence[Content]:
-        rights = self._authority.rights(actor)
+    def _read(self, actor: Actor, rights: Rights, uri: str, address: Address) -> Sequence[Content]:
         if isinstance(address, QueryAddress):
             registry = self._service.registry
             offered = offered_queries(registry, rights)
             return [_json(uri, read_query(registry, offered, address.name))]
         if not rights.unrestricted and address.place is HERE:
-            _check_offered(rights, uri, address, partial(self._roots, actor))
-        ctx = self._context(actor, address.place)
+            _check_offered(rights, uri, address, partial(self._roots, rights))
+        ctx = self._context(actor, rights, address.place)
         match address:
             case DocumentAddress():
                 return [_json(uri, read_document(self._service, ctx, address, self._doctor))]
@@ -198,11 +197,10 @@ class Reader:
                 _check_type(ctx.kg.schema, address.type)
                 return read_page(ctx, uri, address)
 
-    def _context(self, actor: Actor, place: ReadPoint) -> GraphContext:
-        access = self._authority.rights(actor)
-        permits = None if place is HERE else reader(access)
+    def _context(self, actor: Actor, rights: Rights, place: ReadPoint) -> GraphContext:
+        permits = None if place is HERE else reader(rights)
         return self._service.context(
-            actor.name, place.branch or MAIN, place.commit, access=access, permits=permits
+            actor.name, place.branch or MAIN, place.commit, access=rights, permits=permits
         )
 
     def _read_instance(self, kg: GraphSession, uri: str, address: InstanceAddress) -> list[Content]:

@@ -26,10 +26,13 @@ from mcp_types.jsonrpc import (
 from pydantic import ValidationError
 from starlette.types import Message, Receive
 
+from trails.model.fairness import give_way_after
 from trails.model.texts import (
     MAX_DEPTH,
     TOO_DEEP,
+    Body,
     JsonTooLargeError,
+    add_block,
     describe_json_error,
     scan_json,
 )
@@ -129,7 +132,7 @@ class BodyError(Exception):
         self.code = code
 
 
-async def read_body(receive: Receive, limit: int) -> bytes:
+async def read_body(receive: Receive, limit: int) -> Body:
     """Read a body whole; it is usually there when the request is."""
     first = StartedCoroutine(cast(Coroutine[Any, Any, Message], receive()))
     if first.done and not first.value.get("more_body", False):
@@ -144,15 +147,15 @@ async def read_body(receive: Receive, limit: int) -> bytes:
         ) from None
 
 
-async def _collect(message: Message, receive: Receive, limit: int) -> bytes:
+async def _collect(message: Message, receive: Receive, limit: int) -> Body:
     """Put the parts together that follow a first one."""
-    parts = [_part(message, limit)]
-    left = limit - len(parts[0])
+    body: Body = _part(message, limit)
     while message.get("more_body", False):
         message = await receive()
-        parts.append(_part(message, left))
-        left -= len(parts[-1])
-    return b"".join(parts)
+        part = _part(message, limit - len(body))
+        body = add_block(body, part)
+        await give_way_after(len(body), len(part))
+    return body
 
 
 def _part(message: Message, limit: int) -> bytes:
@@ -167,8 +170,8 @@ def _part(message: Message, limit: int) -> bytes:
 class Replay:
     """A ``receive`` that gives a body again."""
 
-    def __init__(self, body: bytes, receive: Receive) -> None:
-        self._body: bytes | None = body
+    def __init__(self, body: Body, receive: Receive) -> None:
+        self._body: Body | None = body
         self._receive = receive
 
     async def __call__(self) -> Message:
@@ -176,10 +179,10 @@ class Replay:
         if self._body is None:
             return await self._receive()
         body, self._body = self._body, None
-        return {"type": "http.request", "body": body, "more_body": False}
+        return {"type": "http.request", "body": bytes(body), "more_body": False}
 
 
-def check_large(body: bytes) -> int:
+def check_large(body: Body) -> int:
     """Refuse a large body that would take too long to parse; not on the event loop.
 
     How many arrays, objects and members it has.
@@ -202,7 +205,7 @@ def check_for_sdk(parts: int) -> None:
         )
 
 
-def parse_body(body: bytes, *, is_scanned: bool = False) -> object:
+def parse_body(body: Body, *, is_scanned: bool = False) -> object:
     """The JSON value of a body; one that was scanned is not too deep."""
     try:
         return parse(body, is_scanned=is_scanned)
@@ -227,7 +230,7 @@ def understand(value: object) -> JSONRPCMessage | None:
         return None
 
 
-def parse(body: bytes, *, is_scanned: bool = False) -> object:
+def parse(body: Body, *, is_scanned: bool = False) -> object:
     """The JSON value of a body; ``ValueError`` says what is wrong with it."""
     try:
         value: object = msgspec.json.decode(body)
@@ -242,7 +245,7 @@ def parse(body: bytes, *, is_scanned: bool = False) -> object:
     return value
 
 
-def may_be_deep(body: bytes) -> bool:
+def may_be_deep(body: Body) -> bool:
     """Whether there is any need to look: a cheap bound, from the brackets alone."""
     return body.count(b"[") + body.count(b"{") > MAX_DEPTH
 

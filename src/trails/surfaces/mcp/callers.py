@@ -17,6 +17,7 @@ from starlette.types import Scope
 from trails.model.actors import LOCAL, MISPLACED, Actor, Secret, holds_token, may_hide
 from trails.model.results import Failure
 from trails.model.scope_keys import ACTOR
+from trails.model.texts import Body
 from trails.surfaces.mcp.bodies import BodyError, parse
 from trails.surfaces.mcp.server import Context
 from trails.surfaces.mcp.wire import LEGACY, encode
@@ -84,7 +85,7 @@ def take_bearer(message: object) -> Secret | None:
     return Secret(str(found[0]) if same else "")
 
 
-def without_bearer(body: bytes, presented: Secret | None = None) -> bytes:
+def without_bearer(body: Body, presented: Secret | None = None) -> Body:
     """A body without the token that its client info carries; one elsewhere is refused.
 
     ``presented`` came with the request; it is looked for by its text.
@@ -103,7 +104,7 @@ def without_bearer(body: bytes, presented: Secret | None = None) -> bytes:
     return encode(message) if taken or suspect else body
 
 
-def has_token(message: object, line: bytes, presented: Secret | None) -> bool:
+def has_token(message: object, line: Body, presented: Secret | None) -> bool:
     """Whether a message contains a token outside its client info."""
     doubtful = may_hide(line, presented) or holds_token(line, presented)
     return doubtful and holds_token(encode(message), presented)

@@ -28,6 +28,7 @@ from trails.model.actors import Actor
 from trails.model.caches import BoundedCache
 from trails.model.capabilities import ToolList
 from trails.model.results import Failure, Outcome
+from trails.model.texts import Body
 from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.bodies import is_deep, may_be_deep, parse
 from trails.surfaces.mcp.failures import Asked, ErrorResult, conceal, map_failure
@@ -121,7 +122,7 @@ class Envelopes:
         self._plain_names: BoundedCache[tuple[bytes, ...], bool] = BoundedCache(_MAX_KNOWN)
         """Names of headers that came together before, and leave no doubt."""
 
-    def admit(self, headers: Headers, body: bytes, *, is_scanned: bool = False) -> Ticket | None:
+    def admit(self, headers: Headers, body: Body, *, is_scanned: bool = False) -> Ticket | None:
         """A ticket for a request that leaves no doubt; one that was scanned is not too deep."""
         found = self._read(headers)
         if found is None:
@@ -284,7 +285,7 @@ class FastPath:
             _MAX_TOOLS
         )
 
-    def read(self, scope: Scope, body: bytes, *, is_scanned: bool = False) -> Ticket | None:
+    def read(self, scope: Scope, body: Body, *, is_scanned: bool = False) -> Ticket | None:
         """A ticket for a request that leaves no doubt, or None; in any thread."""
         return self._envelopes.admit(scope["headers"], body, is_scanned=is_scanned)
 

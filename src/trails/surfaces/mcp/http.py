@@ -21,6 +21,7 @@ from trails.model.actors import LOCAL, Actor, IsCurrent, Lasting
 from trails.model.fairness import LargeBodies, is_large
 from trails.model.results import Failure
 from trails.model.scope_keys import MAX_BODY, PRESENTED
+from trails.model.texts import Body
 from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.bodies import (
     BodyError,
@@ -62,7 +63,7 @@ _caller: ContextVar[Actor] = ContextVar("trails_mcp_caller", default=LOCAL)
 class _Posted(NamedTuple):
     """A body that was read: for the fast path, or as a message for the SDK."""
 
-    body: bytes
+    body: Body
     ticket: Ticket | None
     message: object
 
@@ -156,7 +157,7 @@ class McpApp:
         except BodyError as error:
             await refuse_body(send, error)
 
-    async def _post_large(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+    async def _post_large(self, scope: Scope, body: Body, receive: Receive, send: Send) -> None:
         """Answer a large body; its sender is admitted before anything is parsed."""
         actor = caller_of(scope)
         admitted = self._backend.reserve(actor)
@@ -168,7 +169,7 @@ class McpApp:
             posted = await run_until_disconnect(receive, reading)
             await self._answer(scope, posted, receive, send)
 
-    def _read_large(self, scope: Scope, body: bytes) -> _Posted:
+    def _read_large(self, scope: Scope, body: Body) -> _Posted:
         """Read a large body, in a thread."""
         parts = check_large(body)
         posted = self._read(scope, body, is_scanned=True)
@@ -176,7 +177,7 @@ class McpApp:
             check_for_sdk(parts)
         return posted
 
-    def _read(self, scope: Scope, body: bytes, *, is_scanned: bool = False) -> _Posted:
+    def _read(self, scope: Scope, body: Body, *, is_scanned: bool = False) -> _Posted:
         body, fast = without_bearer(body, scope.get(PRESENTED)), self._fast
         ticket = None if fast is None else fast.read(scope, body, is_scanned=is_scanned)
         message = parse_body(body, is_scanned=is_scanned) if ticket is None else None
@@ -189,7 +190,7 @@ class McpApp:
             await self._ask_sdk(scope, posted, receive, send)
         elif ticket.method != "subscriptions/listen":
             answer = await run_until_disconnect(receive, self._fast.answer(ticket, actor))
-            more = challenge(scope, answer.lacking)
+            more = challenge(scope, answer.lacking) if answer.lacking else None
             await send_json(send, STEP_UP if more else answer.status, answer.body, more)
         elif (stream := self._listening.open(ticket, actor)) is not None:
             await stream.serve(receive, send)

@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from trails.model.fairness import LargeBodies, is_large
 from trails.model.results import Failure
 from trails.model.scope_keys import PRESENTED
+from trails.model.texts import Body
 from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.bodies import (
     BodyError,
@@ -76,7 +77,7 @@ class SseTransport:
         except BodyError as error:
             await refuse_body(send, error)
 
-    async def _take_large(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+    async def _take_large(self, scope: Scope, body: Body, receive: Receive, send: Send) -> None:
         """Take a large message; its sender is admitted before anything is parsed."""
         actor = caller_of(scope)
         admitted = self._backend.reserve(actor)
@@ -87,19 +88,19 @@ class SseTransport:
             reading = self._large.run(actor.name, _read_large, scope, body)
             await self._hand_on(scope, await run_until_disconnect(receive, reading), receive, send)
 
-    async def _hand_on(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+    async def _hand_on(self, scope: Scope, body: Body, receive: Receive, send: Send) -> None:
         # Not ended with its request: the message is handed on after the answer.
         replayed = Replay(body, receive)
         await self._transport.handle_post_message(name_caller(scope), replayed, send)
 
 
-def _read_large(scope: Scope, body: bytes) -> bytes:
+def _read_large(scope: Scope, body: Body) -> Body:
     """The message of a large body, in a thread."""
     check_for_sdk(check_large(body))
     return _read(scope, body)
 
 
-def _read(scope: Scope, body: bytes) -> bytes:
+def _read(scope: Scope, body: Body) -> Body:
     """The message of a body, without a token, if it is sound."""
     body = without_bearer(body, scope.get(PRESENTED))
     parse_body(body)

@@ -11,9 +11,16 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from trails.model.actors import MISPLACED, Secret, holds_token, may_hide
-from trails.model.fairness import LargeBodies, is_large
+from trails.model.fairness import LargeBodies, give_way_after, is_large
 from trails.model.scope_keys import PRESENTED
-from trails.model.texts import TOO_DEEP, JsonTooLargeError, describe_json_error, scan_json
+from trails.model.texts import (
+    TOO_DEEP,
+    Body,
+    JsonTooLargeError,
+    add_block,
+    describe_json_error,
+    scan_json,
+)
 from trails.surfaces.rest.replies import JSON, Refused, refused
 from trails.surfaces.rest.routing import RestCall
 
@@ -40,7 +47,7 @@ async def read_object(call: RestCall) -> dict[str, object]:
 
 
 async def _run_large(
-    call: RestCall, work: Callable[[bytes, Secret | None], T], body: bytes, presented: Secret | None
+    call: RestCall, work: Callable[[Body, Secret | None], T], body: Body, presented: Secret | None
 ) -> T:
     """Read a large body in a thread; its sender is admitted before that."""
     call.reserve()
@@ -48,7 +55,7 @@ async def _run_large(
     return await large.run(call.actor.name, work, body, presented)
 
 
-def _decode_large(body: bytes, presented: Secret | None) -> dict[str, object]:
+def _decode_large(body: Body, presented: Secret | None) -> dict[str, object]:
     """The object that a large body holds, in a thread."""
     try:
         scan_json(body)
@@ -65,11 +72,11 @@ def presented_with(request: Request) -> Secret | None:
     return found if isinstance(found, Secret) else None
 
 
-def decode_object(body: bytes, presented: Secret | None = None) -> dict[str, object]:
+def decode_object(body: Body, presented: Secret | None = None) -> dict[str, object]:
     """The object that a JSON text holds."""
     _refuse_token(body, presented)
     try:
-        value = msgspec.json.decode(body) if body.strip() else {}
+        value = {} if not body or body.isspace() else msgspec.json.decode(body)
     except msgspec.DecodeError as error:
         raise refused(
             "json", f"the body is not valid JSON: {describe_json_error(body, error)}"
@@ -85,7 +92,7 @@ def decode_object(body: bytes, presented: Secret | None = None) -> dict[str, obj
     return value
 
 
-def _refuse_token(body: bytes, presented: Secret | None) -> None:
+def _refuse_token(body: Body, presented: Secret | None) -> None:
     if holds_token(body, presented):
         raise refused("misplaced_token", MISPLACED)
 
@@ -98,7 +105,7 @@ async def read_text(call: RestCall) -> str:
     return _decode_text(body, presented)
 
 
-def _decode_text(body: bytes, presented: Secret | None) -> str:
+def _decode_text(body: Body, presented: Secret | None) -> str:
     _refuse_token(body, presented)
     try:
         return body.decode()
@@ -106,16 +113,18 @@ def _decode_text(body: bytes, presented: Secret | None) -> str:
         raise refused("text", f"the body is not UTF-8: invalid byte at {error.start}") from None
 
 
-async def _read_body(request: Request) -> bytes:
+async def _read_body(request: Request) -> Body:
     """A whole body, if it is not too large and comes in time."""
+    body: Body = b""
     try:
         async with asyncio.timeout(_SECONDS):
-            blocks = [block async for block in bounded(request, request.app.state.max_body)]
+            async for block in bounded(request, request.app.state.max_body):
+                body = add_block(body, block)
     except TimeoutError:
         raise refused(
             "timeout", f"the body did not arrive within {_SECONDS:g} s; send it again"
         ) from None
-    return b"".join(blocks)
+    return body
 
 
 async def without_tokens(request: Request, limit: int) -> AsyncIterator[bytes]:
@@ -141,6 +150,7 @@ async def bounded(request: Request, limit: int) -> AsyncIterator[bytes]:
                 size += len(block)
                 if size > limit:
                     raise _too_large(limit)
+                await give_way_after(size, len(block))
                 yield block
     except ClientDisconnect:
         raise refused(

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from trails.errors import CorruptionError, NotFoundError
+from trails.model.fairness import with_pauses
 from trails.model.history import Position
 from trails.model.iris import decode_id
 from trails.model.nodes import LARGE_NODE, NodeState
@@ -142,7 +143,7 @@ class NodeIndex:
                     f"SELECT n.handle, n.nid, n.seq, n.doc FROM {arm.handled()}"  # noqa: S608
                     f"n.handle IN ({marks(len(some))})"
                 )
-                for handle, nid, seq, doc in self.file.rows(db, query, some):
+                for handle, nid, seq, doc in with_pauses(self.file.rows(db, query, some)):
                     found[handle] = Stored(nid, seq, self.state(handle, doc), arm.layer)
         return found
 
@@ -318,7 +319,7 @@ class NodeIndex:
         inserts: list[tuple[int, str, int, bytes]] = []
         steps: Counter[str] = Counter()
         large: list[Replacement] = []
-        for change in changes:
+        for change in with_pauses(changes):
             before, after = change.before, change.after
             old = () if before is None else self._keys(before.nid, before.state)
             if before is not None:
@@ -401,7 +402,7 @@ class NodeIndex:
     ) -> list[Replacement]:
         db, number = self.file.db, layer.number
         large: list[Replacement] = []
-        for change in changes:
+        for change in with_pauses(changes):
             before, after = change.before, change.after
             if before is not None:
                 self._remember(change.handle, before.seq)

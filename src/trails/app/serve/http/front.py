@@ -90,6 +90,9 @@ class HttpInterface:
         self._budget = BodyBudget(max_body)
         large = LargeBodies()
         self._rest = build_app(graphs, max_body, partial(lists_graphs, judge), large)
+        self._kernels = {
+            name: graph for name, graph in graphs.items() if not isinstance(graph, Failure)
+        }
         self._endpoints = {
             name: McpApp(
                 graph,
@@ -100,8 +103,7 @@ class HttpInterface:
                 max_body=max_body,
                 large=large,
             )
-            for name, graph in graphs.items()
-            if not isinstance(graph, Failure)
+            for name, graph in self._kernels.items()
         }
         self._names = {f"/graphs/{name}/mcp".encode(): name for name in self._endpoints}
         """Which endpoint the path means that nearly every request has."""
@@ -185,8 +187,8 @@ class HttpInterface:
         """Refuse what a graph could only let wait, before any of its body is read."""
         parts = [] if named is not None else _parts(scope)
         name = parts[2] if len(parts) > 3 and parts[1] == "graphs" else named
-        graph = None if name is None else self._graphs.get(name)
-        if graph is None or isinstance(graph, Failure):
+        graph = None if name is None else self._kernels.get(name)
+        if graph is None:
             return None
         refused = graph.refuse_overload(scope[ACTOR])
         if refused is None:

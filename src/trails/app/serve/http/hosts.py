@@ -166,6 +166,8 @@ class HostPolicy:
         names = [_public_host(each) for each in bind.public_hosts]
         self._names = frozenset(names if bind.credentials else ())
         self._origins = frozenset(_browser_origin(each) for each in bind.browser_origins)
+        self.shares = bool(self._origins)
+        """Whether the script of any page may read answers."""
         self._port = default_port(tls=bind.tls)
         self._passes_host = _remember(self._judge_host)
         self._passes_origin = _remember(self._judge_origin)
@@ -225,11 +227,6 @@ class HostPolicy:
         """Whether a page's script may read answers: only one that the settings name."""
         found = parse_origin(origin.decode("latin-1"))
         return found is not None and found in self._origins
-
-    @property
-    def shares(self) -> bool:
-        """Whether there is any such page."""
-        return bool(self._origins)
 
     def _judge_host(self, value: bytes) -> bool:
         found = parse_authority(value.decode("latin-1").strip(" \t"))

@@ -159,7 +159,7 @@ class RequestHead:
     The credential is taken out of the scope, so no one else sees it.
     """
 
-    __slots__ = ("_authorizations", "doubtful", "hosts", "is_chunked", "length", "origins")
+    __slots__ = ("authorization", "doubtful", "hosts", "is_chunked", "length", "origins")
 
     def __init__(self, scope: Scope) -> None:
         headers = scope["headers"]
@@ -167,8 +167,10 @@ class RequestHead:
         once = len(found) == len(headers)
         self.hosts = _values(_HOST, found, headers, once=once)
         self.origins = _values(_ORIGIN, found, headers, once=once)
-        self._authorizations = _values(AUTHORIZATION, found, headers, once=once)
-        if self._authorizations:
+        given = _values(AUTHORIZATION, found, headers, once=once)
+        self.authorization = None if not given else given[0] if len(given) == 1 else b""
+        """The credential; of several none can be trusted."""
+        if given:
             del found[AUTHORIZATION]
             scope["headers"] = headers = [each for each in headers if each[0] != AUTHORIZATION]
         length = found.get(_LENGTH, b"")
@@ -179,14 +181,6 @@ class RequestHead:
         said = b"\n".join(found.values() if once else [value for _, value in headers])
         self.doubtful = BEGINNING in target or b"%" in target or BEGINNING in said
         """Whether there may be a token outside the Authorization header."""
-
-    @property
-    def authorization(self) -> bytes | None:
-        """The credential; of several none can be trusted."""
-        found = self._authorizations
-        if not found:
-            return None
-        return found[0] if len(found) == 1 else b""
 
 
 def _values(
