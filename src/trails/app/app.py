@@ -54,7 +54,7 @@ from trails.registry.registry import (
     discover,
     with_queries,
 )
-from trails.request.builtins.meta import META
+from trails.request.builtins.graph import META
 from trails.request.builtins.queries import query_by_name
 from trails.request.dispatch import call_capability
 from trails.sandbox.pool import Sandbox

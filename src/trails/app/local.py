@@ -22,7 +22,7 @@ from trails.app.clients.configuration import install_client, list_clients, unins
 from trails.app.ownership import Ownership
 from trails.app.policies import unguarded
 from trails.app.serve.commands import LocalServer
-from trails.app.serve.relay.owner_election import own_or_find
+from trails.app.serve.relay.links import own_or_find
 from trails.app.serve.relay.owners import OwnerAddress
 from trails.app.sessions.connection import (
     ServerAddress,

@@ -17,7 +17,7 @@ from trails.engine.sparql.stored_queries import read_queries
 from trails.errors import DeclarationError, SettingsError, TrailsError
 from trails.model.iris import Names
 from trails.registry.registry import Registry, RegistryCell, collect, discover, with_queries
-from trails.request.builtins.meta import META
+from trails.request.builtins.graph import META
 
 _OWN_MODULES = "trails_project_"
 # The messages of these describe code, never values.

@@ -27,10 +27,10 @@ from trails.app.serve.relay.owners import (
     identify,
     is_alive,
     read_owner,
+    remove_debris,
     this_machine,
     unusable_file,
 )
-from trails.app.serve.relay.socket_folders import remove_debris
 from trails.app.settings import SETTINGS_FILE
 from trails.engine.graph.graph import TEMPORARY
 from trails.engine.upkeep.backups import GRAPHS, finish_replacement

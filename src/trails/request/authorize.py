@@ -51,9 +51,9 @@ class Branches:
 
     def look(self) -> tuple[int, frozenset[str]]:
         """The branches that there are now; the number changes also with the types of one."""
-        arrangement, seen = self._graph.log.branches_version, self._seen
-        if seen[0] != arrangement:
-            seen = self._seen = arrangement, frozenset({MAIN, *self._graph.log.branches()})
+        branches_version, seen = self._graph.log.branches_version, self._seen
+        if seen[0] != branches_version:
+            seen = self._seen = branches_version, frozenset({MAIN, *self._graph.log.branches()})
         return seen
 
     def schema_of(self, branch: str) -> Schema | None:
@@ -65,7 +65,7 @@ class Branches:
 class FullAccess(Unrestricted):
     """The rights of an actor to whom nothing is denied."""
 
-    arrangement = 0
+    branches_version = 0
 
     def __init__(self, branches: Branches) -> None:
         self._branches = branches
@@ -177,7 +177,7 @@ class ActorAccess:
         )
 
     @property
-    def arrangement(self) -> int:
+    def branches_version(self) -> int:
         """All that lists depend on beside the actor and the registry."""
         return self._branches.look()[0]
 
@@ -263,7 +263,7 @@ class ActorAccess:
     def _see_declared(self, registry: Registry, branches: frozenset[str]) -> Registry | Declared:
         if not self.passes(self.gate("Read")):
             return registry
-        # Looked up once an arrangement of branches, so it is not remembered by all their names.
+        # Looked up once for each version of the branches, so not cached by all their names.
         visible = self._look(registry.schema, branches)
         return registry if visible.reads_all else visible_declarations(registry, visible)
 

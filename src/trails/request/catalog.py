@@ -88,7 +88,7 @@ class Catalog:
         """The tools that an actor may use, in name order."""
         rights = self._authority.rights(actor)
         key = rights, actor.scopes
-        return self._lists.get(key, rights.arrangement, lambda: self._list(actor, rights))
+        return self._lists.get(key, rights.branches_version, lambda: self._list(actor, rights))
 
     def _list(self, actor: Actor, rights: Rights) -> ToolList:
         every = (rights.see(entry, self.registry) for entry in self.entries.values())

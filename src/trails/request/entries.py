@@ -145,7 +145,7 @@ class Rights(Access, Protocol):
     def __hash__(self) -> int: ...
 
     @property
-    def arrangement(self) -> int:
+    def branches_version(self) -> int:
         """All that lists depend on beside the actor and the registry."""
         ...
 

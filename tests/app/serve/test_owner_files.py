@@ -15,8 +15,13 @@ from tests.app.serve.projects import make_project
 from tests.worlds.processes import Web, run_command
 
 from trails.app.ownership import Ownership
-from trails.app.serve.relay.owners import Machine, find_owner, read_owner
-from trails.app.serve.relay.socket_folders import SocketFolder, connect_socket
+from trails.app.serve.relay.owners import (
+    Machine,
+    SocketFolder,
+    connect_socket,
+    find_owner,
+    read_owner,
+)
 from trails.errors import LockedError, StorageError
 from trails.identity.tokens import TokenFile
 from trails.model.actors import Secret, TokenRequest

@@ -14,8 +14,13 @@ from trails.app.access import local_actor
 from trails.app.ownership import Ownership
 from trails.app.serve.http.sockets import bind_port, url_of
 from trails.app.serve.relay.frames import LineReader, LineTooLongError
-from trails.app.serve.relay.owners import find_owner, read_owner
-from trails.app.serve.relay.socket_folders import SocketFolder, is_same_user, remove_debris
+from trails.app.serve.relay.owners import (
+    SocketFolder,
+    find_owner,
+    is_same_user,
+    read_owner,
+    remove_debris,
+)
 from trails.errors import LockedError, SettingsError
 from trails.model.actors import Secret
 

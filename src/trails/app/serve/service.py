@@ -28,9 +28,8 @@ from trails.app.ownership import Ownership
 from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.http.limits import limits_of_process
 from trails.app.serve.relay.links import Listeners, Preamble
-from trails.app.serve.relay.owners import OwnerAddress
+from trails.app.serve.relay.owners import OwnerAddress, SocketFolder
 from trails.app.serve.relay.sessions import RelaySessions, access_lines
-from trails.app.serve.relay.socket_folders import SocketFolder
 from trails.identity.oauth.challenges import Challenges
 from trails.model.actors import Secret
 from trails.model.texts import count

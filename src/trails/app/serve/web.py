@@ -26,10 +26,8 @@ from trails.app.ownership import Ownership
 from trails.app.serve.http.limits import limits_of_process
 from trails.app.serve.http.responses import crowded, interrupted, unavailable
 from trails.app.serve.http.sockets import HANDSHAKE
-from trails.app.serve.relay.links import Hello, Link
-from trails.app.serve.relay.owner_election import attach
-from trails.app.serve.relay.owners import OwnerAddress
-from trails.app.serve.relay.socket_folders import connect_streams
+from trails.app.serve.relay.links import Hello, Link, attach
+from trails.app.serve.relay.owners import OwnerAddress, connect_streams
 from trails.app.serve.service import HttpOptions, serve_folder
 from trails.app.settings import DATA_FOLDER, Settings
 from trails.model.texts import count

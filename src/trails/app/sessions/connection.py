@@ -18,7 +18,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from trails.app.serve.relay.links import Preamble
-from trails.app.serve.relay.socket_folders import connect_socket
+from trails.app.serve.relay.owners import connect_socket
 from trails.errors import FieldError, TrailsError, UnreachableError, ValidationError
 from trails.model.actors import OPERATOR, Secret
 from trails.model.results import Failure

@@ -1,9 +1,13 @@
-"""Built-ins about the graph itself: ``schema_get``, ``graph_snapshot`` and ``graph_health``."""
+"""Built-ins about the graph itself: ``schema_get``, ``graph_snapshot`` and ``graph_health``.
+
+``META`` are the operations on the application that every project has.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
+from trails.authoring.capabilities import Context, meta_capability
 from trails.engine.graph.graph import MAIN
 from trails.engine.session.context import GraphContext
 from trails.errors import NotFoundError
@@ -155,3 +159,16 @@ GRAPH_HEALTH: Final = Builtin(
 )
 
 BUILTINS: Final = (SCHEMA_GET, GRAPH_SNAPSHOT, GRAPH_HEALTH)
+
+
+@meta_capability("trails.meta.ping", scope="runtime", idempotent=True, side_effects=["none"])
+def ping(ctx: Context) -> dict[str, object]:
+    """Answer at once, to show that this server is there and takes your calls.
+
+    Takes no arguments. Returns pong, true, with the name of the graph and the name under which
+    the server knows you.
+    """
+    return {"pong": True, "graph": ctx.graph, "actor": ctx.actor}
+
+
+META: Final = (ping,)

@@ -115,7 +115,7 @@ class Reader:
         """What an actor may read: a list of each type, built-in documents, and templates."""
         rights = self._authority.rights(actor)
         if not rights.unrestricted:
-            version = rights.arrangement, self._service.registry.version
+            version = rights.branches_version, self._service.registry.version
             return self._offers.get(rights, version, partial(self._offer, rights))
         schema = self._service.graph.main.schema
         if self._listed.version != schema.digest:

@@ -21,7 +21,7 @@ from trails.app.serve.http.limits import ClientLimits
 from trails.app.serve.http.servers import HttpServer, Port
 from trails.app.serve.http.sockets import bind_port
 from trails.app.serve.relay.links import Listeners
-from trails.app.serve.relay.socket_folders import SocketFolder
+from trails.app.serve.relay.owners import SocketFolder
 from trails.model.actors import LOCAL, Secret
 from trails.request.authenticate import Authenticator
 

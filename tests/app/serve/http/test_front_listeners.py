@@ -10,8 +10,7 @@ from tests.app.serve.http.fronts import KEY, LOCALHOST, Front
 from trails.app.ownership import Ownership
 from trails.app.serve.http.hosts import Bind
 from trails.app.serve.relay.links import Preamble
-from trails.app.serve.relay.owners import find_owner, read_owner
-from trails.app.serve.relay.socket_folders import SocketFolder
+from trails.app.serve.relay.owners import SocketFolder, find_owner, read_owner
 from trails.model.actors import OPERATOR, Secret
 from trails.request.authenticate import hash_of
 

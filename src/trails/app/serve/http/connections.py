@@ -27,7 +27,7 @@ from trails.app.serve.http.limits import ArrivalBudget, ClientLimits
 from trails.app.serve.http.parser import END, BadRequestError, RequestHead, RequestParser
 from trails.app.serve.http.responses import Headers, write_refusal
 from trails.app.serve.relay.links import Listener
-from trails.app.serve.relay.socket_folders import is_same_user
+from trails.app.serve.relay.owners import is_same_user
 from trails.model.actors import Actor
 from trails.model.scope_keys import ACTOR, LISTENER
 

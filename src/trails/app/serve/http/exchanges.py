@@ -2,7 +2,7 @@
 
 A body has usually arrived when the application asks for it, and an answer with a length usually
 follows its head at once: the one is handed over without waiting, the other written in one piece.
-``Underway`` lists the answers and bodies in transit; a look from outside, once a second, ends
+``ActiveRequests`` lists the answers and bodies in transit; a look from outside, once a second, ends
 those whose credential is no longer valid.
 """
 
@@ -47,8 +47,8 @@ class ActiveConnection(Protocol):
         """End that, unless this is the first time that it is asked for: it may end in order."""
 
 
-class Underway:
-    """Everything that is under way."""
+class ActiveRequests:
+    """The requests under way, by connection."""
 
     def __init__(self, connections: Collection[ActiveConnection]) -> None:
         """``connections`` are those that there are at any time."""

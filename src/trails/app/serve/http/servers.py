@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from uvicorn import Config, Server
 
 from trails.app.serve.http.connections import BoundedProtocol, Clock
-from trails.app.serve.http.exchanges import ActiveConnection, Underway
+from trails.app.serve.http.exchanges import ActiveConnection, ActiveRequests
 from trails.app.serve.http.limits import ArrivalBudget, ClientLimits
 from trails.app.serve.http.sockets import HANDSHAKE
 from trails.app.serve.relay.links import Listener, Listeners
@@ -70,7 +70,8 @@ class HttpServer(Server):
         self._arrivals = ArrivalBudget(self._limits.unknown, self._limits.unknown_in_all)
         self._ports: Sequence[Port] = ()
         self._clock = Clock(0.0)
-        self._underway = Underway(cast(Collection[ActiveConnection], self.server_state.connections))
+        connections = cast(Collection[ActiveConnection], self.server_state.connections)
+        self._active = ActiveRequests(connections)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -115,7 +116,7 @@ class HttpServer(Server):
             for connection in list(self.server_state.connections):
                 if isinstance(connection, BoundedProtocol):
                     connection.expire(now)
-            end_stale(self._underway, self._listeners.main.authenticator.is_current)
+            end_stale(self._active, self._listeners.main.authenticator.is_current)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

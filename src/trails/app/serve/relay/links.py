@@ -1,4 +1,4 @@
-"""Connections between a front and an owner: their opening lines, and what callers must show.
+"""Connections between a front and an owner: their opening lines, and how an owner is found.
 
 On the ``mcp`` socket, a connection begins with a Hello, answered by a Welcome, then carries
 JSON-RPC, one message a line; an owner that ends gracefully says Goodbye.
@@ -7,23 +7,29 @@ On the ``http`` socket, a connection begins with one line, a Preamble: a front s
 requires of its clients, or the command line shows the owner's key. Everything after that line
 is HTTP, so nothing that a client sends can be mistaken for a Preamble. A ``Listener`` is one
 way in.
+
+``attach`` and ``own_or_find`` find the owner of a folder, or become it, whichever is possible
+first.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from hmac import compare_digest
-from typing import Annotated, Final, Self
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Final, Self, TypeVar
 
 import msgspec
 
+from trails.app.ownership import Ownership
 from trails.app.serve.http.hosts import Bind, HostPolicy
 from trails.app.serve.relay.frames import LineReader, LineTooLongError
-from trails.app.serve.relay.owners import OwnerAddress
-from trails.app.serve.relay.socket_folders import connect_streams
-from trails.errors import SettingsError, TrailsError
+from trails.app.serve.relay.owners import OwnerAddress, connect_streams, find_owner
+from trails.app.settings import DATA_FOLDER
+from trails.errors import LockedError, SettingsError, TrailsError
 from trails.identity.oauth.challenges import PLAIN, Challenges
 from trails.model.actors import LOCAL, Secret
 from trails.model.capabilities import Scope
@@ -210,3 +216,78 @@ class Listeners:
         behind = self.main.authenticator.through(process, digest or None)
         challenges = self.main.callers.challenges
         return Listener(policy, behind, challenges, operator=bool(preamble.operator))
+
+
+_SHORTEST: Final = 0.01
+_LONGEST: Final = 0.25
+"""Seconds between two attempts."""
+_SOON: Final = 1.0
+"""Seconds of waiting that are not reported."""
+_COMMAND_WAITS: Final = 10.0
+"""Seconds that a command waits for a folder."""
+_HOPELESS: Final = {"elsewhere": 0.0, "orphaned": _COMMAND_WAITS, "unreachable": _COMMAND_WAITS}
+"""Seconds after which waiting is useless, by the reason of the lock."""
+
+_T = TypeVar("_T")
+
+
+async def attach(
+    folder: Path,
+    connect: Callable[[OwnerAddress], Awaitable[_T]],
+    report: Callable[[str], None],
+    wait: Callable[[float, LockedError], Awaitable[None]] | None = None,
+) -> Ownership | _T:
+    """Own a folder, or connect to its owner.
+
+    While neither is possible, because another process starts, ends or uses the folder alone,
+    ``wait`` is called after each attempt with the seconds waited and the reason; ``report`` reports
+    it once. Raises LockedError if this process can never reach the one that holds the lock.
+    """
+    began = monotonic()
+    pause = _SHORTEST
+    reported = False
+    while True:
+        try:
+            return Ownership(folder / DATA_FOLDER, patience=0)
+        except LockedError as error:
+            locked = error
+        address = find_owner(folder)
+        if address is not None:
+            try:
+                return await connect(address)
+            except OSError:
+                pass  # it is ending, or has ended since its file was read
+        waited = monotonic() - began
+        _check_waiting(locked, waited)
+        if waited > _SOON and not reported:
+            reported = True
+            report(f"waiting: {locked.message}")
+        if wait is not None:
+            await wait(waited, locked)
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.5, _LONGEST)
+
+
+def own_or_find(folder: Path, report: Callable[[str], None]) -> Ownership | OwnerAddress:
+    """Own a folder for a while, or find the process that serves it.
+
+    A new owner needs a moment until it serves; LockedError reports one that does not.
+    """
+    began = monotonic()
+    while True:
+        address = find_owner(folder)
+        if address is not None:
+            return address
+        try:
+            return Ownership(folder / DATA_FOLDER)
+        except LockedError as locked:
+            _check_waiting(locked, waited := monotonic() - began)
+            if waited > _COMMAND_WAITS:
+                raise
+            report(f"waiting for process {locked.data['pid']}, which has this project open")
+
+
+def _check_waiting(locked: LockedError, waited: float) -> None:
+    """Stop waiting for a lock that will not be released."""
+    if waited >= _HOPELESS.get(str(locked.data["reason"]), float("inf")):
+        raise locked

@@ -29,7 +29,7 @@ from trails.app.serve.relay.frames import (
     read_params,
 )
 from trails.app.serve.relay.links import Goodbye, Welcome, read_hello
-from trails.app.serve.relay.socket_folders import is_same_user
+from trails.app.serve.relay.owners import is_same_user
 from trails.model.fairness import LargeBodies, is_large
 from trails.model.results import Failure
 from trails.request.authenticate import Authenticator, SessionCallers

@@ -28,8 +28,7 @@ from trails.app.ownership import Ownership
 from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.relay.conversation import Conversation
 from trails.app.serve.relay.frames import MAX_LINE, LineReader, LineTooLongError, error_answer
-from trails.app.serve.relay.links import Hello, Link, SessionRefusedError
-from trails.app.serve.relay.owner_election import attach
+from trails.app.serve.relay.links import Hello, Link, SessionRefusedError, attach
 from trails.app.serve.relay.owners import OwnerAddress
 from trails.app.settings import read_settings
 from trails.errors import LockedError, TrailsError
