@@ -8,7 +8,7 @@ from decimal import Decimal
 from itertools import count
 
 import pytest
-from tests.engine.write.writes import writing
+from tests.worlds.graphs import writing
 
 from trails import (
     App,
