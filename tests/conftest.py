@@ -22,6 +22,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests import campaigns
 
+pytest.register_assert_rewrite("tests.journeys.durability.campaign", "tests.worlds")
+
 # Tests judge behaviour, never the clock: a busy machine is no failure. Every run tries the same
 # examples, so that no change is refused for what another one did; long campaigns try new ones.
 settings.register_profile(

@@ -18,7 +18,6 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Final
 
-from tests.conformance.judge import judge, read_expected
 from tests.conformance.suite import (
     FOLDER,
     HERE,
@@ -26,6 +25,8 @@ from tests.conformance.suite import (
     UnavailableError,
     examine,
     install,
+    judge,
+    read_expected,
     requirements,
 )
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.conformance.judge import Expected, judge, read_expected
-from tests.conformance.suite import HERE, REVISIONS, Report
+from tests.conformance.suite import HERE, REVISIONS, Expected, Report, judge, read_expected
 
 REQUIRED = frozenset({"ping", "tools-list"})
 FORESEEN = (Expected("ping", "2025-11-25", ("fast",), "it is a test"),)

@@ -4,11 +4,12 @@ import asyncio
 import json
 
 import pytest
-from tests.journeys.access.lines import CLIENT_INFO, Client, meta_of, said
-from tests.journeys.access.workshops import (
-    ALL,
+from tests.worlds.clients import CLIENT_INFO, Client, meta_of, said
+from tests.worlds.processes import Web, owner_first, wait_for_owner, wait_until
+from tests.worlds.projects import (
     BUILD,
     DEBUG,
+    PERMIT_ALL,
     PING,
     code_of,
     give_token,
@@ -17,7 +18,6 @@ from tests.journeys.access.workshops import (
     names_in,
     tokens_of,
 )
-from tests.worlds.processes import Web, owner_first, wait_for_owner, wait_until
 from tests.worlds.surfaces import INITIALIZED, META, TrivialBackend, hello, message_of
 
 from trails.app.access import make_hello
@@ -442,7 +442,7 @@ def test_policies_still_decide(tmp_path):
     """A token says who asks; what that one may is for policies to say."""
     only = 'permit(principal in Group::"writers", action, resource);\n'
     folder = make_workshop(tmp_path / "p", policies=only)
-    assert only != ALL
+    assert only != PERMIT_ALL
     ann, bob = give_token(folder), give_token(folder, "bob", groups=("writers",))
     with Client(folder) as client:
         assert "notes.add" not in names_in(client.new("tools/list", ann))

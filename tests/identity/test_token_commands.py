@@ -4,8 +4,8 @@ import json
 import subprocess
 
 import pytest
-from tests.journeys.access.workshops import code_of, give_token, id_of, make_workshop, tokens_of
 from tests.worlds.processes import Process, Stdio, command
+from tests.worlds.projects import code_of, give_token, id_of, make_workshop, tokens_of
 from tests.worlds.surfaces import META
 from typer.testing import CliRunner
 

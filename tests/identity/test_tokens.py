@@ -10,7 +10,7 @@ import stat
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.journeys.access.workshops import give_token, id_of, make_workshop, tokens_of
+from tests.worlds.projects import give_token, id_of, make_workshop, tokens_of
 
 from trails.app.access import access_of
 from trails.app.settings import read_settings

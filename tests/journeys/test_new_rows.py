@@ -122,7 +122,7 @@ import json
 from datetime import timedelta
 from pathlib import Path
 
-from tests.request.conftest import Calls
+from tests.worlds.graphs import Calls
 from trails import App, Context, Node, capability, node_type, predicate
 from trails.engine.transfer.ndjson import FastLines
 from trails.model.constraints import FIELD_CODES

@@ -10,13 +10,13 @@ import pyoxigraph as ox
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.corpus.network_spellings import (
+from tests.model.sparql_corpus import (
     HARMLESS_QUERIES,
     HARMLESS_UPDATES,
+    QUERIES,
     REFUSED_QUERIES,
     REFUSED_UPDATES,
 )
-from tests.corpus.queries import QUERIES
 
 from trails.errors import QueryError
 from trails.model.sparql import (

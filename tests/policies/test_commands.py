@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from tests.policies.projects import READERS, make_project
 from tests.worlds.processes import run_command
+from tests.worlds.projects import READERS, make_acme
 
 from trails import App
 from trails.app.policy_inspection import PolicyInspector
@@ -46,7 +46,7 @@ expect = "deny"
 def folder(tmp_path):
     """A project with policies and cases, open in this process."""
     policies = {"a.cedar": READERS + SALARIES, "b.cedar": AGENTS, "tests.toml": CASES}
-    folder = make_project(tmp_path / "acme", policies)
+    folder = make_acme(tmp_path / "acme", policies)
     with App.open(folder):
         yield folder
 
@@ -199,7 +199,7 @@ def test_matrix_shows_who_may_use_what(trails, folder):
 
 def test_matrix_knows_what_is_masked(tmp_path):
     """A capability that takes a hidden type does not exist for the actor, however permitted."""
-    folder = make_project(
+    folder = make_acme(
         tmp_path,
         {
             "a.cedar": "permit(principal, action, resource);\n"
@@ -222,7 +222,7 @@ def test_matrix_knows_what_is_masked(tmp_path):
 
 def test_without_policies_all_is_told_to_be_open(tmp_path):
     """An open project says so."""
-    folder = make_project(tmp_path)
+    folder = make_acme(tmp_path)
     asked = ["policy", "explain", "--actor", "a", "--action", "Admin"]
     assert "allowed: open: there are no policies and no tokens" in run_command(asked, folder).stdout
     assert "graph main: open" in run_command(["policy", "check"], folder).stdout
@@ -230,7 +230,7 @@ def test_without_policies_all_is_told_to_be_open(tmp_path):
 
 def test_doctor_tells_what_is_wrong_with_policies(tmp_path):
     """Before anybody serves the project."""
-    folder = make_project(tmp_path, {"a.cedar": READERS.replace("Read", "Raed", 1)})
+    folder = make_acme(tmp_path, {"a.cedar": READERS.replace("Read", "Raed", 1)})
     done = run_command(["doctor"], folder)
     assert done.returncode == 1
     assert "✗ policies: policies/a.cedar:1: policy 1: unknown action 'Raed'" in done.stdout
@@ -240,7 +240,7 @@ def test_doctor_tells_what_is_wrong_with_policies(tmp_path):
 def test_nothing_is_served_with_wrong_policies_of_the_server(tmp_path, way):
     """The reason is told, and the process ends."""
     settings = '[project]\nname = "acme"\n[server]\npolicies = "server"\n'
-    folder = make_project(tmp_path, settings=settings)
+    folder = make_acme(tmp_path, settings=settings)
     (folder / "server").mkdir()
     (folder / "server" / "a.cedar").write_text(
         'permit(principal, action == Action::"X", resource);'

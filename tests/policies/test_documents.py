@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.policies.projects import make_project
+from tests.worlds.projects import make_acme
 
 from trails import App
 from trails.app.kernels import kernel_of
@@ -38,7 +38,7 @@ SHOWN = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A project with all policies of the documents, each block in a file of its own."""
-    folder = make_project(tmp_path_factory.mktemp("shown") / "acme")
+    folder = make_acme(tmp_path_factory.mktemp("shown") / "acme")
     settings = folder / "trails.toml"
     settings.write_text(settings.read_text() + '[server]\npolicies = "server"\n')
     with (folder / "app.py").open("a") as app:
@@ -91,7 +91,7 @@ def test_what_is_shown_does_what_is_said(folder, group, asked, allowed):
 
 def test_the_first_policy_lets_an_agent_work(tmp_path):
     """It reads main, makes a branch of its own, writes there, and writes nowhere else."""
-    folder = make_project(tmp_path / "acme", {"first.cedar": SHOWN[0][2]})
+    folder = make_acme(tmp_path / "acme", {"first.cedar": SHOWN[0][2]})
     agent = Actor("planner", groups=frozenset({"agents"}), credential="t")
     change = {"operations": [{"op": "create", "type": "Person", "data": {"name": "ann"}}]}
     with App.open(folder, strict=True) as app:

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.campaigns import sized
-from tests.policies.generated import BRANCHES, actors, policy_texts, resources
-from tests.policies.reference import Bare, judge_by
+from tests.policies.reference import BRANCHES, Bare, actors, judge_by, policy_texts, resources
 
 from trails.errors import PolicyError
 from trails.model.actors import Actor

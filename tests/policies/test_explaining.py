@@ -3,8 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.policies.generated import BRANCHES, actors, policy_texts, resources
-from tests.policies.reference import judge_by
+from tests.policies.reference import BRANCHES, actors, judge_by, policy_texts, resources
 from tests.policies.test_equivalence import judged
 
 from trails.model.actors import Actor

@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from tests.policies.projects import READERS, make_project
+from tests.worlds.projects import READERS, make_acme
 
 from trails import App, Node, node_type, predicate
 from trails.app import policies as policy_files
@@ -39,7 +39,7 @@ def write(folder, name, text, *, age=5.0):
 @pytest.fixture
 def folder(tmp_path):
     """A project with one policy."""
-    made = make_project(tmp_path / "acme")
+    made = make_acme(tmp_path / "acme")
     write(made, "a.cedar", READERS, age=60)
     return made
 
@@ -155,7 +155,7 @@ def test_policies_that_are_gone_do_not_open_a_graph(folder, caplog):
 
 def test_the_first_policy_closes_an_open_graph(tmp_path):
     """From open to what the policy says."""
-    folder = make_project(tmp_path)
+    folder = make_acme(tmp_path)
     with App.open(folder) as app:
         judge = app.policies.judge("main")
         assert judge.version == ALLOW_ALL.version
@@ -171,7 +171,7 @@ def test_the_first_policy_closes_an_open_graph(tmp_path):
 def test_the_first_token_makes_a_graph_read_only(tmp_path):
     """Where there are no policies."""
     tokens = []
-    with App.open(make_project(tmp_path), guarded=lambda: bool(tokens)) as app:
+    with App.open(make_acme(tmp_path), guarded=lambda: bool(tokens)) as app:
         judge = app.policies.judge("main")
         assert judge.allows(WRITER, "Change", GRAPH, "main")
         tokens.append("one")
@@ -248,7 +248,7 @@ SERVER = '[project]\nname = "acme"\n[server]\npolicies = "server"\n[graphs.main]
 
 def test_the_server_has_policies_of_its_own(tmp_path):
     """They decide who may list the graphs."""
-    folder = make_project(tmp_path, settings=SERVER)
+    folder = make_acme(tmp_path, settings=SERVER)
     (folder / "server").mkdir()
     (folder / "server" / "a.cedar").write_text(
         'permit(principal in Group::"readers", action == Action::"GraphList", resource);'
@@ -269,7 +269,7 @@ def test_the_server_has_policies_of_its_own(tmp_path):
 def test_a_folder_that_is_named_exists(tmp_path, settings, told):
     """A misspelled folder does not mean that there are no policies."""
     with (
-        App.open(make_project(tmp_path, settings=settings)) as app,
+        App.open(make_acme(tmp_path, settings=settings)) as app,
         pytest.raises(PolicyError, match=told),
     ):
         app.policies.server()
@@ -278,7 +278,7 @@ def test_a_folder_that_is_named_exists(tmp_path, settings, told):
 def test_a_misspelled_folder_quarantines_the_graph(tmp_path):
     """Likewise for a graph."""
     settings = '[project]\nname = "acme"\n[graphs.main]\npolicies = "polices"\n'
-    with App.open(make_project(tmp_path, settings=settings)) as app:
+    with App.open(make_acme(tmp_path, settings=settings)) as app:
         assert "'polices' does not exist" in app.quarantined["main"].message
 
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.policies.projects import READERS, make_project
+from tests.worlds.projects import READERS, make_acme
 
 from trails import App
 from trails.errors import PolicyError, QuarantineError
@@ -18,7 +18,7 @@ GRAPH = Resource("Graph", "main")
 
 def test_a_graph_without_policies_and_tokens_is_open(tmp_path):
     """Local development: everything is allowed."""
-    with App.open(make_project(tmp_path)) as app:
+    with App.open(make_acme(tmp_path)) as app:
         judge = app.policies.judge("main")
         assert judge.mode == "open"
         assert judge.allows(ADA, "Admin", GRAPH)
@@ -48,7 +48,7 @@ READ_ONLY = {
 def test_tokens_without_policies_mean_read_only(tmp_path, asked):
     """Where credentials are asked for and no policy says more, data can be read."""
     action, kind, identifier = asked
-    with App.open(make_project(tmp_path), guarded=lambda: True) as app:
+    with App.open(make_acme(tmp_path), guarded=lambda: True) as app:
         judge = app.policies.judge("main")
         assert judge.mode == "read only"
         given = judge.allows(ADA, action, Resource(kind, identifier), "main")
@@ -58,7 +58,7 @@ def test_tokens_without_policies_mean_read_only(tmp_path, asked):
 
 def test_policies_decide(tmp_path):
     """A policy permits what it says, and nothing else is permitted."""
-    with App.open(make_project(tmp_path, {"a.cedar": READERS})) as app:
+    with App.open(make_acme(tmp_path, {"a.cedar": READERS})) as app:
         judge = app.policies.judge("main")
         assert judge.mode == "policies"
         assert judge.allows(READER, "Read", GRAPH, "main")
@@ -69,7 +69,7 @@ def test_policies_decide(tmp_path):
 
 def test_a_wrong_policy_quarantines_the_graph(tmp_path):
     """A graph whose policies can't be used is not served."""
-    folder = make_project(tmp_path, {"a.cedar": READERS.replace("Read", "Raed", 1)})
+    folder = make_acme(tmp_path, {"a.cedar": READERS.replace("Read", "Raed", 1)})
     with App.open(folder) as app:
         assert isinstance(app.quarantined["main"], PolicyError)
         with pytest.raises(QuarantineError, match=r"a\.cedar:1.*did you mean 'Read'"):
@@ -82,7 +82,7 @@ def test_cedar_is_imported_only_where_it_decides(tmp_path):
 import sys
 from trails import App
 import trails.app.local, trails.surfaces.cli.commands
-with App.open({str(make_project(tmp_path))!r}) as app:
+with App.open({str(make_acme(tmp_path))!r}) as app:
     app.policies.judge("main").version, app.policies.server().version
 assert "cedarpy" not in sys.modules
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 import cedarpy
 import pytest
 from cedarpy import pst
-from tests.policies.projects import READERS, make_project
+from tests.worlds.projects import READERS, make_acme
 
 from trails import App
 from trails.app.kernels import kernel_of
@@ -29,7 +29,7 @@ BLOCKS = [
 
 def test_a_kernel_lists_what_policies_permit_somewhere(tmp_path):
     """A tool is there if some branch permits it, and when policies change, so do the tools."""
-    folder = make_project(tmp_path, {"a.cedar": READERS + AGENTS})
+    folder = make_acme(tmp_path, {"a.cedar": READERS + AGENTS})
     with App.open(folder) as app:
         kernel = kernel_of(app)
 

@@ -3,8 +3,8 @@
 import random
 
 import pytest
-from tests.request.conftest import Calls
 from tests.request.library import DECLARED
+from tests.worlds.graphs import Calls
 
 from trails import App
 from trails.model.results import Failure

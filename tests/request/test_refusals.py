@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from tests.journeys.access.workshops import BUILD, give_token, headers_for, make_workshop
+from tests.worlds.projects import BUILD, give_token, headers_for, make_workshop
 from tests.worlds.surfaces import MODERN, ask_app, headers_of, message_of
 
 from trails import App

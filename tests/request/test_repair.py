@@ -5,8 +5,8 @@ from typing import Final
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.request.conftest import Calls
 from tests.request.library import DECLARED
+from tests.worlds.graphs import Calls
 
 from trails import App
 from trails.model.results import Failure

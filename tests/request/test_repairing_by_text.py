@@ -5,10 +5,9 @@ import re
 from typing import Final
 
 import pytest
-from tests.request.conftest import Calls
-from tests.request.faults import Fault, all_faults
+from tests.request.faults import LOT, Fault, all_faults, stocked
 from tests.request.repairer import repair_call
-from tests.request.seed_bank import LOT, stocked
+from tests.worlds.graphs import Calls
 
 from trails.model.results import Failure
 

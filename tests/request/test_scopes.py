@@ -3,19 +3,18 @@
 import json
 
 import pytest
-from tests.journeys.access.lines import Client, meta_of, said
-from tests.journeys.access.streams import Door
-from tests.journeys.access.workshops import (
-    ALL,
+from tests.worlds.clients import Client, Door, meta_of, said
+from tests.worlds.processes import Web
+from tests.worlds.projects import (
     BUILD,
     DEBUG,
+    PERMIT_ALL,
     PING,
     code_of,
     give_token,
     make_workshop,
     names_in,
 )
-from tests.worlds.processes import Web
 from tests.worlds.surfaces import MODERN, OLD, hello, message_of
 
 EVERY = "runtime,builder,dev"
@@ -37,7 +36,9 @@ NEEDS = {PING: "runtime", BUILD: "builder", DEBUG: "dev", "notes.count": "runtim
 def world(tmp_path_factory):
     """A project, a server and a stdio process on it that permit all scopes, and tokens."""
     mcp = "legacy_sse = true\nlegacy_sessions = true"
-    folder = make_workshop(tmp_path_factory.mktemp("scopes") / "p", policies=ALL + EVE, mcp=mcp)
+    folder = make_workshop(
+        tmp_path_factory.mktemp("scopes") / "p", policies=PERMIT_ALL + EVE, mcp=mcp
+    )
     tokens = {name: give_token(folder, name.split()[0], scopes) for name, scopes in HELD.items()}
     env = {"TRAILS_MCP_SCOPES": EVERY}
     with (

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
-from tests.request.conftest import Calls
+from tests.worlds.graphs import Calls
 
 from trails import App
 from trails.model.actors import LOCAL

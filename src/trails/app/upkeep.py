@@ -20,7 +20,7 @@ from trails.app.app import App
 from trails.app.ownership import examine_permissions
 from trails.app.settings import DATA_FOLDER, choose_graph
 from trails.engine.graph.graph import Graph, now
-from trails.engine.session.costs import examine_costs
+from trails.engine.session.results import examine_costs
 from trails.engine.upkeep.backups import (
     GRAPHS,
     MANIFEST,

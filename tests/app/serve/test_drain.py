@@ -5,14 +5,14 @@ import threading
 from http.client import HTTPException
 
 import pytest
-from tests.app.serve.projects import make_project
 from tests.app.serve.test_http import ask, call
 from tests.worlds.processes import PATIENCE, Stdio, Web, wait_until
+from tests.worlds.projects import make_notebook
 
 
 def start(tmp_path, seconds):
     """A project whose servers drain for so long."""
-    folder = make_project(tmp_path / "notebook")
+    folder = make_notebook(tmp_path / "notebook")
     with (folder / "trails.toml").open("a") as file:
         file.write(f"\n[server]\ndrain_seconds = {seconds}\n")
     return folder

@@ -8,8 +8,8 @@ import threading
 from urllib.parse import urlsplit
 
 import pytest
-from tests.app.serve.projects import make_project
 from tests.worlds.processes import PATIENCE, Process, Stdio, Web, wait_until
+from tests.worlds.projects import make_notebook
 from tests.worlds.surfaces import MODERN, message_of
 
 from trails.app.serve.relay.owners import find_owner
@@ -18,7 +18,7 @@ from trails.app.serve.relay.owners import find_owner
 @pytest.fixture
 def folder(tmp_path):
     """A project."""
-    return make_project(tmp_path / "notebook")
+    return make_notebook(tmp_path / "notebook")
 
 
 def ask(url, method="POST", path="/graphs/main/mcp", body=None, **headers):
@@ -140,7 +140,7 @@ def test_large_bodies_pass_both_ways(folder):
 
 def test_a_broken_graph_is_named_and_the_others_are_served(tmp_path):
     """By the owner, and by a front that is not."""
-    folder = make_project(tmp_path / "two", graphs=("main", "other"), broken=("other",))
+    folder = make_notebook(tmp_path / "two", graphs=("main", "other"), broken=("other",))
     with Web(folder) as owner, Web(folder) as front:
         for web in (owner, front):
             assert [each["graph"] for each in web.served["graphs"]] == ["main"]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.shared.exceptions import MCPDeprecationWarning
-from tests.app.serve.projects import make_project
 from tests.worlds.processes import PATIENCE, Web, command, files_opened_by, wait_until
+from tests.worlds.projects import make_notebook
 
 from trails import App
 from trails.app.local import LocalOperations
@@ -171,7 +171,7 @@ async def work_together(folder, place):
 
 def test_many_processes_work_on_one_folder_and_survive_its_owner(tmp_path):
     """What was acknowledged is there, nothing else is, and no client had to connect again."""
-    folder = make_project(tmp_path / "notebook")
+    folder = make_notebook(tmp_path / "notebook")
     place = tmp_path / "files"
     place.mkdir()
     writers, loaded = asyncio.run(work_together(folder, place))

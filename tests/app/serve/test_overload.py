@@ -8,9 +8,9 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
-from tests.app.serve.projects import make_project
 from tests.app.serve.test_http import ask, call
 from tests.worlds.processes import PATIENCE, Stdio, Web, run_command, wait_until
+from tests.worlds.projects import make_notebook
 
 from trails import App, Context, capability
 from trails.app.kernels import kernel_of
@@ -22,7 +22,7 @@ from trails.model.results import Success
 @pytest.fixture
 def folder(tmp_path):
     """A project that has two calls under way at most."""
-    made = make_project(tmp_path / "notebook")
+    made = make_notebook(tmp_path / "notebook")
     with (made / "trails.toml").open("a") as file:
         file.write("\n[server]\nmax_calls = 2\n")
     return made

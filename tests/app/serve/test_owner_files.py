@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import msgspec
 import pytest
-from tests.app.serve.projects import make_project
 from tests.worlds.processes import Web, run_command
+from tests.worlds.projects import make_notebook
 
 from trails.app.ownership import Ownership
 from trails.app.serve.relay.owners import (
@@ -42,7 +42,7 @@ print(repr(peer.recv(1000)), flush=True)
 @pytest.fixture
 def folder(tmp_path):
     """A project."""
-    return make_project(tmp_path / "notebook")
+    return make_notebook(tmp_path / "notebook")
 
 
 def run(folder, *arguments):

@@ -7,7 +7,7 @@ import stat
 
 import msgspec
 import pytest
-from tests.app.serve.projects import make_project
+from tests.worlds.projects import make_notebook
 
 from trails import App
 from trails.app.access import local_actor
@@ -160,7 +160,7 @@ def test_a_stale_owner_file_is_nobody(tmp_path):
 
 def test_a_program_that_has_the_folder_for_itself_says_so(tmp_path):
     """An App in a program serves nobody; whoever else wants the folder is told."""
-    folder = make_project(tmp_path / "notebook")
+    folder = make_notebook(tmp_path / "notebook")
     with App.open(folder):
         assert find_owner(folder) is None
         with pytest.raises(LockedError, match=f"pid {os.getpid()}.*does not serve"):

@@ -5,8 +5,8 @@ import os
 import signal
 
 import pytest
-from tests.app.serve.projects import make_project
 from tests.worlds.processes import Process, Stdio, owner_first, wait_until
+from tests.worlds.projects import make_notebook
 from tests.worlds.surfaces import META
 
 from trails import App
@@ -16,7 +16,7 @@ from trails.app.serve.relay.owners import find_owner
 @pytest.fixture
 def folder(tmp_path):
     """A project whose path is longer than that of a socket may be."""
-    return make_project(tmp_path / ("deep" * 25) / "notebook")
+    return make_notebook(tmp_path / ("deep" * 25) / "notebook")
 
 
 def test_a_session_is_served_and_ends_with_its_input(folder):
@@ -127,7 +127,7 @@ def test_a_folder_that_a_program_has_for_itself_is_waited_for(folder):
 
 def test_a_graph_that_is_broken_is_refused_and_others_are_served(tmp_path):
     """The client gets the reason as an answer; a session on another graph works."""
-    folder = make_project(tmp_path / "two", graphs=("main", "other"), broken=("other",))
+    folder = make_notebook(tmp_path / "two", graphs=("main", "other"), broken=("other",))
     with Stdio(folder) as good, Stdio(folder, "--graph", "other") as bad:
         good.initialize()
         refused = bad.answer(bad.ask("initialize", {}))["error"]

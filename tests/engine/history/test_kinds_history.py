@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import anyio
 import pytest
-from tests.surfaces.cli.conftest import Shell
-from tests.surfaces.rest.conftest import Client, Serving
+from tests.worlds.clients import RestClient, ThreadedServer
 from tests.worlds.mcp_clients import connect
+from tests.worlds.processes import Shell
 from tests.worlds.surfaces import MODERN
 
 from trails import App
@@ -159,7 +159,7 @@ class Cli:
 class Rest:
     """The REST API."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: RestClient) -> None:
         self._client = client
 
     def mutate(self, branch: str, operations: list[dict[str, Any]]) -> str:
@@ -289,8 +289,8 @@ def opened(name: str, folder: Path) -> Iterator[Surface]:
             if name == "mcp":
                 yield Mcp(kernel)
             else:
-                serving = Serving(build_app({"main": kernel}))
-                yield Rest(Client(serving.port))
+                serving = ThreadedServer(build_app({"main": kernel}))
+                yield Rest(RestClient(serving.port))
                 serving.close()
         finally:
             kernel.close()

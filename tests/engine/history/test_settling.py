@@ -11,7 +11,7 @@ import pytest
 from tests.engine.history.repo import Repo
 from tests.engine.history.test_schema_merge import Tasks, small, with_due, without_size
 from tests.engine.history.test_stricter_types import CASES, Boxes, Case
-from tests.surfaces.cli.conftest import Shell
+from tests.worlds.processes import Shell
 
 from trails import Node, node_type, predicate
 from trails.engine.history.branches import create_branch

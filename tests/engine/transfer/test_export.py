@@ -13,7 +13,7 @@ import pytest
 import rdflib
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.engine.write.writes import writing
+from tests.worlds.graphs import writing
 
 from trails import App, BigInt, Blob, Edge, Iri, Node, Ref, Vector, edge_type, node_type, predicate
 from trails.engine.graph.graph import Graph

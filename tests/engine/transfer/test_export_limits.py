@@ -14,7 +14,7 @@ import pyoxigraph as ox
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engine.write.writes import writing
+from tests.worlds.graphs import writing
 
 from trails import App, BigInt, Blob, Edge, Iri, Node, Ref, Vector, edge_type, node_type, predicate
 from trails.engine.graph.graph import Graph

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import sleep
 
 import pytest
-from tests.surfaces.rest.conftest import Serving
+from tests.worlds.clients import ThreadedServer
 from tests.worlds.processes import PATIENCE, wait_until
 
 from trails import App, Node, node_type, predicate
@@ -219,7 +219,7 @@ def test_a_load_that_nobody_wants_any_more(app: App) -> None:
 def test_a_client_that_leaves_ends_its_load(app: App) -> None:
     """It has sent everything, then leaves: what it sent is not written."""
     kernel, graph = kernel_of(app), app.graph()
-    server = Serving(build_app({"main": kernel}))
+    server = ThreadedServer(build_app({"main": kernel}))
     try:
         with graph.writing():
             client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)

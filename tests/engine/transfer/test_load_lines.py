@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from tests.engine.write.writes import writing
+from tests.worlds.graphs import writing
 
 from trails import App, Context, Edge, Node, Ref, edge_type, node_type, predicate
 from trails.engine.graph.graph import Graph

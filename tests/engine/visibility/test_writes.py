@@ -7,15 +7,19 @@ from collections.abc import Iterator
 import pytest
 from tests.journeys.access.worlds import (
     HIDDEN_WORDS,
+    ORM,
+    OUTSIDE,
+    WRITERS,
     Narrow,
+    Values,
     World,
     answer,
+    handle_of,
     hidden_part,
     plain,
     settle,
     whole,
 )
-from tests.journeys.access.writers import ORM, OUTSIDE, WRITERS, Values, handle_of
 
 from trails.authoring.nodes import state_of
 from trails.engine.visibility.access import OPEN

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.campaigns import sized
 from tests.journeys.access.worlds import (
     HIDDEN_WORDS,
+    WRITERS,
     World,
     answer,
     hidden_part,
@@ -19,7 +20,6 @@ from tests.journeys.access.worlds import (
     settle,
     whole,
 )
-from tests.journeys.access.writers import WRITERS
 
 from trails.model.history import MergeRequest
 

@@ -13,9 +13,9 @@ from mcp.client import Client
 from mcp.client.auth import OAuthClientProvider
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
-from tests.identity.oauth.logins import Login
-from tests.identity.oauth.provider import Provider
-from tests.journeys.access.desks import free_port, make_desk, served
+from tests.identity.oauth.provider import Login, Provider
+from tests.worlds.clients import free_port, served
+from tests.worlds.projects import make_desk
 
 DRAWER = "trails_meta_drawer_open"
 MODES = ["auto", "legacy"]

@@ -8,9 +8,9 @@ import time
 import pytest
 from tests.identity.oauth.forgeries import FORGERIES, parts, prepared
 from tests.identity.oauth.provider import AUDIENCE, ISSUER, KeyServer, Provider, spell
-from tests.journeys.access.desks import make_desk, served
-from tests.journeys.access.lines import Client
+from tests.worlds.clients import Client, served
 from tests.worlds.processes import PATIENCE, Process
+from tests.worlds.projects import make_desk
 from tests.worlds.surfaces import MODERN, message_of
 
 from trails.identity.tokens import make_token

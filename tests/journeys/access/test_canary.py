@@ -17,11 +17,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from tests.journeys.access.lines import CLIENT_INFO, Client, meta_of, said
-from tests.journeys.access.streams import WAYS, Door
-from tests.journeys.access.workshops import (
-    APP,
+from tests.worlds.clients import CLIENT_INFO, STREAMS, Client, Door, meta_of, said
+from tests.worlds.processes import Web, owner_first, wait_for_owner, wait_until
+from tests.worlds.projects import (
     PING,
+    WORKSHOP,
     code_of,
     give_token,
     headers_for,
@@ -29,7 +29,6 @@ from tests.journeys.access.workshops import (
     make_workshop,
     tokens_of,
 )
-from tests.worlds.processes import Web, owner_first, wait_for_owner, wait_until
 from tests.worlds.surfaces import MODERN, OLD, ask_app, hello, message_of
 
 from trails import App
@@ -182,7 +181,7 @@ def drive_rest(door, wrong):
 
 def drive_sessions(door, canaries, wrong):
     """Every kind of stream, and client infos with tokens, which say nothing over HTTP."""
-    streams = {name: way(door) for name, way in WAYS.items()}
+    streams = {name: way(door) for name, way in STREAMS.items()}
     lines = streams["sse"].lines
     path = next(each for each in lines if "session_id=" in each).removeprefix("data: ")
     begin = message_of(None, "initialize", hello())
@@ -256,7 +255,7 @@ def place(tmp_path, monkeypatch):
     """A project that logs everything, and a folder of its own for what is temporary."""
     folder = make_workshop(tmp_path / "p", mcp=LEGACY)
     (folder / "app.py").write_text(
-        APP.replace("import annotations\n", f"import annotations\n{LOGGING}")
+        WORKSHOP.replace("import annotations\n", f"import annotations\n{LOGGING}")
     )
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()

@@ -11,10 +11,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from urllib.parse import urlsplit
 
 import pytest
-from tests.journeys.access.lines import Client, meta_of
-from tests.journeys.access.streams import Door
-from tests.journeys.access.workshops import code_of, give_token, id_of, make_workshop, tokens_of
+from tests.worlds.clients import Client, Door, meta_of
 from tests.worlds.processes import Web, wait_until
+from tests.worlds.projects import code_of, give_token, id_of, make_workshop, tokens_of
 from tests.worlds.surfaces import MODERN, message_of
 
 from trails import App, Context, Node, capability, node_type, predicate

@@ -5,17 +5,9 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from tests.journeys.access.lines import Client, meta_of
-from tests.journeys.access.streams import JSON, WATCHED, WAYS, Door
-from tests.journeys.access.workshops import (
-    code_of,
-    dumps,
-    give_token,
-    id_of,
-    make_workshop,
-    tokens_of,
-)
+from tests.worlds.clients import JSON, STREAMS, WATCHED, Client, Door, meta_of
 from tests.worlds.processes import Web, wait_until
+from tests.worlds.projects import code_of, dump_line, give_token, id_of, make_workshop, tokens_of
 from tests.worlds.surfaces import MODERN, TrivialBackend, ask_app, hello, message_of
 
 from trails.model.actors import Actor
@@ -55,15 +47,17 @@ def add(url, token, text):
     assert b"isError" not in body or b'"isError":false' in body, body
 
 
-@pytest.mark.parametrize(("way", "end"), [*((way, "revoked") for way in WAYS), ("fast", "expired")])
+@pytest.mark.parametrize(
+    ("way", "end"), [*((way, "revoked") for way in STREAMS), ("fast", "expired")]
+)
 def test_a_stream_over_http_ends_with_its_token(served, door, way, end):
     """It is told nothing after that, it ends, and others go on."""
     folder, url, writer = served
-    lasting = WAYS[way](door(url, give_token(folder, "bob")))
+    lasting = STREAMS[way](door(url, give_token(folder, "bob")))
     expires = "10s" if end == "expired" else None
     token = give_token(folder, "ann", expires=expires)
     asked = door(url, token)
-    stream = WAYS[way](asked)
+    stream = STREAMS[way](asked)
     add(url, writer, f"{way} {end} before")
     stream.wait_for("notifications/resources/updated")
     lasting.wait_for("notifications/resources/updated")
@@ -89,7 +83,7 @@ def test_a_session_belongs_to_the_credential_that_began_it(served, door, way):
     """Another token of the same actor can't use it: it may permit less, or last longer."""
     folder, url, _ = served
     one, two = (door(url, give_token(folder, "ann")) for _ in range(2))
-    stream = WAYS[way](one)
+    stream = STREAMS[way](one)
     listing = message_of(None, "tools/list", {}, 9)
     if way == "sse":
         path = next(x for x in stream.lines if "session_id=" in x).removeprefix("data: ")
@@ -112,10 +106,10 @@ def test_nothing_is_kept_for_a_session_whose_credential_is_gone(monkeypatch):
 
     async def visit():
         async with app.run():
-            began = await ask_app(app, plain, [dumps(message_of(None, "initialize", hello()))])
+            began = await ask_app(app, plain, [dump_line(message_of(None, "initialize", hello()))])
             known = [*plain, (b"mcp-session-id", dict(began.headers)[b"mcp-session-id"])]
             initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-            await ask_app(app, known, [dumps(initialized)])
+            await ask_app(app, known, [dump_line(initialized)])
             sent, cut = [], asyncio.Event()
 
             async def receive():
@@ -180,7 +174,7 @@ def test_what_is_open_without_a_token_ends_with_the_first_one(tmp_path, door):
     """From then on it would not be opened any more."""
     folder = make_workshop(tmp_path / "p", mcp=LEGACY)
     with Web(folder) as server:
-        streams = [WAYS[way](door(server.url, None)) for way in WAYS]
+        streams = [STREAMS[way](door(server.url, None)) for way in STREAMS]
         give_token(folder)
         assert all(each.has_ended(SECONDS + PATIENCE) for each in streams)
 

@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.campaigns import sized
-from tests.journeys.access import hidden_strategies as strategies
-from tests.journeys.access.hidden_parts import TYPES, Hidden, Restricted, World, twins
+from tests.journeys.access.hidden_parts import (
+    TYPES,
+    Hidden,
+    Restricted,
+    World,
+    hidden_sets,
+    row_lists,
+    twins,
+)
 from tests.journeys.access.test_sight_reads import CASES, fixed_rows
 
 from trails.engine.session.context import GraphContext
@@ -320,7 +327,7 @@ def test_what_is_not_masked_answers_as_in_the_twin(case):
 
 @pytest.mark.long
 @settings(max_examples=sized(800, nightly=60))
-@given(strategies.hidden(), ASKED, strategies.rows())
+@given(hidden_sets(), ASKED, row_lists())
 def test_what_is_not_masked_answers_as_in_the_twin_at_length(hidden, asked, rows):
     """The same with anything hidden in any data."""
     with twins(rows, hidden) as (restricted, twin):

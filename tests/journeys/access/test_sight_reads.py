@@ -5,8 +5,16 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import given, settings
 from tests.campaigns import sized
-from tests.journeys.access import hidden_strategies as strategies
-from tests.journeys.access.hidden_parts import TYPES, Hidden, Row, all_fields, twins
+from tests.journeys.access.hidden_parts import (
+    TYPES,
+    Hidden,
+    Row,
+    all_fields,
+    hidden_sets,
+    row_lists,
+    some_of,
+    twins,
+)
 
 from trails.engine.session.context import GraphContext
 from trails.engine.transfer.files import FORMATS, export_checkout
@@ -232,7 +240,7 @@ def test_every_selection_on_a_branch_is_that_of_the_twin(case):
 
 @pytest.mark.req("E11a")
 @settings(max_examples=12)
-@given(strategies.rows(), strategies.hidden(), strategies.some(SELECTIONS))
+@given(row_lists(), hidden_sets(), some_of(SELECTIONS))
 def test_reads_are_those_of_the_twin(rows, hidden, asked):
     """Nodes, pages, counts, errors, labels, documents and files tell nothing that is hidden."""
     compare(rows, hidden, asked)
@@ -240,7 +248,7 @@ def test_reads_are_those_of_the_twin(rows, hidden, asked):
 
 @pytest.mark.long
 @settings(max_examples=sized(1500, nightly=80))
-@given(strategies.rows(), strategies.hidden(), strategies.some(SELECTIONS))
+@given(row_lists(), hidden_sets(), some_of(SELECTIONS))
 def test_reads_are_those_of_the_twin_at_length(rows, hidden, asked):
     """The same, many times."""
     compare(rows, hidden, asked)

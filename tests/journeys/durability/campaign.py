@@ -3,24 +3,204 @@
 The judge keeps its own account of the graph as a dictionary of items. After a crash the
 graph must equal the account of all acknowledged commits, or that plus the one commit that
 was under way, whole.
+
+This file, run as a program, is the worker: it writes to a project until it is killed. Every line
+it prints is flushed JSON: ``opened`` once, then ``intent`` before each operation and ``ack`` after
+it. An ``ack`` names the commit, and how far the log's WAL was synced: its generation (two salts)
+and its number of frames, read from SQLite's shared memory.
+
+    python campaign.py PROJECT --seed 1 [--die STEP:COUNT] [--commits N] [--bulk-at N ...]
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
 import signal
+import struct
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from tests.journeys.durability import worker
-from tests.journeys.durability.operations import fold, graph_folder, make_project
-
 from trails import App
 from trails.engine.upkeep.verify import verify
+
+APP = '''
+from trails import Node, node_type, predicate
+
+
+@node_type
+class Item(Node):
+    """Something to be kept."""
+
+    code: str = predicate(key=True)
+    value: int = predicate()
+    text: str | None = predicate()
+    tags: list[str] = predicate()
+'''
+SEGMENT = 300
+"""Items whose statements go to a segment file, but are applied in one update."""
+BULK = 1_500
+"""Items with more statements than the bulk load's threshold, new or updated."""
+
+
+def make_project(folder: Path) -> Path:
+    """A project folder with one node type."""
+    folder.mkdir(parents=True)
+    (folder / "trails.toml").write_text('[project]\nname = "durable"\n')
+    (folder / "app.py").write_text(APP)
+    return folder
+
+
+def graph_folder(project: Path) -> Path:
+    """Where a project's only graph has its files."""
+    return project / ".trails" / "graphs" / "main"
+
+
+def bulk_items(count, stamp):
+    """The items of a bulk: the same ids every time, other values for another stamp."""
+    for number in range(count):
+        text = f"text {stamp} of {number}, long enough to be worth compressing"
+        yield f"bulk-{number}", [stamp, text, [f"tag {stamp} {each}" for each in range(10)]]
+
+
+def next_operation(rng, known, number):
+    """A random operation on a graph that has these ids."""
+    plain = [each for each in known if not each.startswith("bulk-")]
+    how = rng.choices(
+        ["save", "update", "delete", "transaction", "segment", "bulk"], [40, 25, 10, 20, 2, 0.5]
+    )[0]
+    if how == "segment":
+        return bulk(SEGMENT, number)
+    if how == "bulk":
+        return bulk(BULK, number)
+    if not plain or how == "save":
+        return {"how": "save", "puts": {f"item-{number}": _state(rng)}, "deletes": []}
+    if how == "update":
+        return {"how": "update", "puts": {rng.choice(plain): _state(rng)}, "deletes": []}
+    if how == "delete":
+        return {"how": "delete", "puts": {}, "deletes": [rng.choice(plain)]}
+    chosen = rng.sample(plain, min(len(plain), rng.randint(1, 6)))
+    cut = rng.randint(0, len(chosen))
+    puts = {each: _state(rng) for each in chosen[cut:]}
+    puts |= {f"item-{number}-{each}": _state(rng) for each in range(rng.randint(1, 5))}
+    return {"how": "transaction", "puts": puts, "deletes": chosen[:cut]}
+
+
+def bulk(count, stamp):
+    """The operation that saves a bulk."""
+    return {"how": "bulk", "puts": {}, "deletes": [], "bulk": [count, stamp]}
+
+
+def _state(rng):
+    text = rng.choice([None, "é" * rng.randint(0, 40), 'a "quoted" \\ line\nand another'])
+    tags = sorted(set(rng.choices(["red", "green", "blue"], k=rng.randint(0, 3))))
+    return [rng.randint(-(2**40), 2**40), text, tags]
+
+
+def fold(model, operation):
+    """The items after an operation."""
+    after = {each: state for each, state in model.items() if each not in operation["deletes"]}
+    after |= operation["puts"]
+    if "bulk" in operation:
+        after |= dict(bulk_items(*operation["bulk"]))
+    return after
+
+
+def perform(ctx, item_type, operation):
+    """Do an operation on a graph: one commit, which is returned."""
+
+    def make(code, state):
+        value, text, tags = state
+        return item_type(code=code, value=value, text=text, tags=tags)
+
+    how = operation["how"]
+    if how == "bulk":
+        items = (make(code, state) for code, state in bulk_items(*operation["bulk"]))
+        return ctx.kg.save_all(items, upsert=True)
+    if how == "save":
+        ((code, state),) = operation["puts"].items()
+        return ctx.kg.save(make(code, state))
+    if how == "update":
+        ((code, state),) = operation["puts"].items()
+        found = item_type.get(ctx, code)
+        found.value, found.text, found.tags = state
+        return ctx.kg.save(found)
+    if how == "delete":
+        (code,) = operation["deletes"]
+        return ctx.kg.delete(item_type.get(ctx, code))
+    with ctx.kg.transaction(message="several at once") as outcome:
+        for code in operation["deletes"]:
+            item_type.get(ctx, code).delete(ctx)
+        for code, state in operation["puts"].items():
+            make(code, state).save(ctx, upsert=True)
+    return outcome.commit
+
+
+def main() -> None:
+    """Open the project and write."""
+    given = arguments()
+    with App.open(given.project) as app:
+        ctx = app.context(actor="worker")
+        item_type = app.registry().classes["Item"]
+        known = {item.code for item in item_type.objects(ctx)}
+        say(opened=ctx.kg.head.commit, wal=synced(given.project))
+        if given.die:
+            app.graph().on_step = dying(given.die)
+        rng = random.Random(given.seed)
+        first = app.graph().main.head.seq
+        for number in range(first, first + given.commits):
+            if number - first in given.bulk_at:
+                operation = bulk(BULK, number)
+            else:
+                operation = next_operation(rng, sorted(known), number)
+            say(intent=operation)
+            commit = perform(ctx, item_type, operation)
+            known = known.difference(operation["deletes"]).union(operation["puts"])
+            say(ack=None if commit is None else commit.id, wal=synced(given.project))
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("project", type=Path)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--die")
+    parser.add_argument("--commits", type=int, default=1_000_000)
+    parser.add_argument("--bulk-at", type=int, nargs="*", default=())
+    return parser.parse_args()
+
+
+def dying(where):
+    """A step listener that kills this process the nth time a step is reached."""
+    step, _, left = where.partition(":")
+    remaining = int(left)
+
+    def on_step(reached: str) -> None:
+        nonlocal remaining
+        remaining -= reached == step
+        if not remaining:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return on_step
+
+
+def synced(project: Path):
+    """The salts and the frame count of the log's WAL, as SQLite's wal-index header has them."""
+    with (graph_folder(project) / "log.db-shm").open("rb") as file:
+        header = file.read(48)
+    (frames,) = struct.unpack_from("=I", header, 16)
+    return [header[32:40].hex(), frames]
+
+
+def say(**what) -> None:
+    """Print one line, at once."""
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
 
 STEPS = ("before_append", "after_append", "mid_apply", "after_apply", "before_acknowledge")
 LANDED = {"after_append", "mid_apply", "after_apply", "before_acknowledge"}
@@ -43,7 +223,7 @@ class Victim:
     """A worker process, and what it said until it died."""
 
     def __init__(self, project: Path, *options: object, under: tuple[str, ...] = ()) -> None:
-        command = [*under, sys.executable, worker.__file__, project, *options]
+        command = [*under, sys.executable, __file__, project, *options]
         self._process = subprocess.Popen(
             [str(each) for each in command],
             stdout=subprocess.PIPE,
@@ -195,3 +375,7 @@ def kill_at_step(account: Account, rng: random.Random, step: str, *, bulk: bool 
     victim = Victim(account.project, *options)
     victim.outlive()
     return account.settle(victim)
+
+
+if __name__ == "__main__":
+    main()

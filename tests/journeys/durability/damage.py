@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.journeys.durability.campaign import Victim, items_of
-from tests.journeys.durability.operations import fold, graph_folder, make_project
+from tests.journeys.durability.campaign import Victim, fold, graph_folder, items_of, make_project
 
 from trails import App
 from trails.engine.upkeep.verify import verify

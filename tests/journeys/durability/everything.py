@@ -13,8 +13,14 @@ import sys
 from pathlib import Path
 
 import msgspec
-from tests.journeys.durability.campaign import items_of
-from tests.journeys.durability.operations import SEGMENT, bulk, graph_folder, make_project, perform
+from tests.journeys.durability.campaign import (
+    SEGMENT,
+    bulk,
+    graph_folder,
+    items_of,
+    make_project,
+    perform,
+)
 
 from trails import App
 from trails.app.upkeep import backup_project, list_backups

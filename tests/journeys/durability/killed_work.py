@@ -18,7 +18,7 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from tests.journeys.durability.operations import APP
+from tests.journeys.durability.campaign import APP
 
 from trails import App
 from trails.app.upkeep import backup_project

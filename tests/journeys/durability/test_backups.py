@@ -10,9 +10,10 @@ import threading
 from urllib.request import Request, urlopen
 
 import pytest
-from tests.journeys.durability.campaign import fold_statements, fresh_seed
-from tests.journeys.durability.operations import (
+from tests.journeys.durability.campaign import (
     bulk,
+    fold_statements,
+    fresh_seed,
     graph_folder,
     make_project,
     next_operation,

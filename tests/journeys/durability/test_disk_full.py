@@ -5,15 +5,14 @@ import subprocess
 import sys
 
 import pytest
-from tests.journeys.durability import full_disk
-from tests.journeys.durability.campaign import environment
-from tests.journeys.durability.operations import make_project
+from tests.journeys.durability import unwritable
+from tests.journeys.durability.campaign import environment, make_project
 
 
 def run(scenario, project):
     """Run a scenario in a process of its own, which may be limited as a whole."""
     done = subprocess.run(
-        [sys.executable, full_disk.__file__, scenario, str(project)],
+        [sys.executable, unwritable.__file__, scenario, str(project)],
         capture_output=True,
         text=True,
         env=environment(),

@@ -6,8 +6,14 @@ import time
 
 import pytest
 from tests.campaigns import sized
-from tests.journeys.durability.campaign import fresh_seed, items_of
-from tests.journeys.durability.operations import bulk, make_project, next_operation, perform
+from tests.journeys.durability.campaign import (
+    bulk,
+    fresh_seed,
+    items_of,
+    make_project,
+    next_operation,
+    perform,
+)
 from tests.worlds.processes import Process, Web, run_command
 
 from trails import App

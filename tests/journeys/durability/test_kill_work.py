@@ -12,16 +12,18 @@ from pathlib import Path
 import pytest
 from tests.campaigns import sized
 from tests.journeys.durability import killed_work
-from tests.journeys.durability.campaign import STEPS, environment, fresh_seed
-from tests.journeys.durability.killed_work import BACKUPS, LOADED, WORKS
-from tests.journeys.durability.operations import (
+from tests.journeys.durability.campaign import (
     BULK,
+    STEPS,
     bulk,
     bulk_items,
+    environment,
+    fresh_seed,
     graph_folder,
     make_project,
     perform,
 )
+from tests.journeys.durability.killed_work import BACKUPS, LOADED, WORKS
 
 from trails import App
 from trails.app.upkeep import list_backups

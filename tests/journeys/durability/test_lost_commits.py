@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from tests.campaigns import sized
-from tests.journeys.durability.campaign import fresh_seed, items_of
+from tests.journeys.durability.campaign import fresh_seed, graph_folder, items_of
 from tests.journeys.durability.damage import (
     crash,
     cut,
@@ -16,7 +16,6 @@ from tests.journeys.durability.damage import (
     log_damages,
     wal_damages,
 )
-from tests.journeys.durability.operations import graph_folder
 
 from trails import App
 

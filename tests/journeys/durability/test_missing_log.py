@@ -5,8 +5,14 @@ import shutil
 import sqlite3
 
 import pytest
-from tests.journeys.durability.campaign import items_of
-from tests.journeys.durability.operations import SEGMENT, bulk, graph_folder, make_project, perform
+from tests.journeys.durability.campaign import (
+    SEGMENT,
+    bulk,
+    graph_folder,
+    items_of,
+    make_project,
+    perform,
+)
 
 from trails import App
 from trails.errors import CorruptionError, TrailsError

@@ -22,9 +22,14 @@ import random
 
 import pytest
 from tests.campaigns import sized
-from tests.journeys.durability.campaign import STEPS, Account, Victim, fresh_seed
-from tests.journeys.durability.operations import graph_folder
-from tests.journeys.durability.worker import synced
+from tests.journeys.durability.campaign import (
+    STEPS,
+    Account,
+    Victim,
+    fresh_seed,
+    graph_folder,
+    synced,
+)
 
 WAL_HEADER = 32
 FRAME = 24 + 4096

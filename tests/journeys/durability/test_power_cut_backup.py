@@ -5,8 +5,7 @@ import shutil
 
 import pytest
 from tests.campaigns import sized
-from tests.journeys.durability.campaign import fresh_seed
-from tests.journeys.durability.operations import APP, bulk, next_operation, perform
+from tests.journeys.durability.campaign import APP, bulk, fresh_seed, next_operation, perform
 from tests.journeys.durability.power import lose, run_until
 
 from trails import App

@@ -8,7 +8,7 @@ import stat
 from urllib.parse import urlsplit
 
 import pytest
-from tests.journeys.durability.operations import make_project
+from tests.journeys.durability.campaign import make_project
 from tests.worlds.processes import Web, run_command, wait_until
 
 from trails import App

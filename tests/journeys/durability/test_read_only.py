@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 from tests.journeys.durability import unwritable
-from tests.journeys.durability.campaign import environment, items_of
+from tests.journeys.durability.campaign import environment, graph_folder, items_of, make_project
 from tests.journeys.durability.damage import crash, delete, files_of
-from tests.journeys.durability.operations import graph_folder, make_project
 from tests.journeys.durability.unwritable import assert_only_read
-from tests.surfaces.rest.conftest import Client
+from tests.worlds.clients import RestClient
 from tests.worlds.processes import Process, run_command
 
 from trails import App
@@ -92,7 +91,7 @@ def serve(project, *options):
     process = Process("serve", "-p", project, "--port", 0, "--json", *options)
     ready = process.line()
     assert ready is not None, process.errors
-    return process, Client(int(json.loads(ready)["url"].rpartition(":")[2]))
+    return process, RestClient(int(json.loads(ready)["url"].rpartition(":")[2]))
 
 
 CHANGE = {"operations": [{"op": "delete", "type": "Item", "id": "item-1"}]}

@@ -8,9 +8,17 @@ import sqlite3
 import msgspec
 import pytest
 from tests.campaigns import sized
-from tests.journeys.durability.campaign import assert_sound, fresh_seed, items_of
+from tests.journeys.durability.campaign import (
+    SEGMENT,
+    assert_sound,
+    bulk,
+    fresh_seed,
+    graph_folder,
+    items_of,
+    make_project,
+    perform,
+)
 from tests.journeys.durability.damage import crash, cut, delete, files_of, flip, wal_damages
-from tests.journeys.durability.operations import SEGMENT, bulk, graph_folder, make_project, perform
 from tests.worlds.processes import run_command
 
 from trails import App

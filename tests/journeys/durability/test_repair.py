@@ -6,8 +6,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from tests.journeys.durability.campaign import items_of, values_of
-from tests.journeys.durability.operations import graph_folder
+from tests.journeys.durability.campaign import graph_folder, items_of, values_of
 from tests.journeys.durability.test_views import (
     fill,
     flip_sorted_files,

@@ -15,16 +15,19 @@ from functools import partial
 
 import pytest
 from tests.campaigns import sized
-from tests.journeys.durability.campaign import assert_sound, fresh_seed, items_of, values_of
-from tests.journeys.durability.operations import (
+from tests.journeys.durability.campaign import (
     BULK,
     SEGMENT,
+    assert_sound,
     bulk,
     fold,
+    fresh_seed,
     graph_folder,
+    items_of,
     make_project,
     next_operation,
     perform,
+    values_of,
 )
 from tests.worlds.processes import PATIENCE
 

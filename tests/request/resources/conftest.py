@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.request.resources.readings import Reading
+from tests.worlds.graphs import Reading
 
 from trails import App
 

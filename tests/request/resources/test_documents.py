@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from tests.request.resources.readings import Reading
+from tests.worlds.graphs import Reading
 
 from trails import App, Node, node_type, predicate
 from trails.model.actors import LOCAL, Actor

@@ -9,7 +9,7 @@ import pytest
 import rdflib
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.request.resources.readings import Reading
+from tests.worlds.graphs import Reading
 
 from trails import App, BigInt, Blob, Iri, Node, Ref, Vector, node_type, predicate
 from trails.app.settings import GraphSettings, Project, Settings

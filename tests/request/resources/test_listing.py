@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.request.resources.readings import Reading
+from tests.worlds.graphs import Reading
 
 from trails import App, BigInt, Blob, Iri, Node, Ref, Vector, node_type, predicate
 from trails.model.uris import ListAddress, format_address, parse_address

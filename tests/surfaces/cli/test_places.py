@@ -7,8 +7,7 @@ import socket
 from contextlib import nullcontext
 
 import pytest
-from tests.surfaces.cli.conftest import Shell
-from tests.worlds.processes import Web
+from tests.worlds.processes import Shell, Web
 
 from trails.app.ownership import Ownership
 from trails.model.actors import Secret

@@ -9,8 +9,7 @@ import subprocess
 
 import pytest
 from rich.padding import Padding
-from tests.surfaces.cli.conftest import Shell
-from tests.worlds.processes import command
+from tests.worlds.processes import Shell, command
 
 from trails.surfaces.cli.plain import visible
 from trails.surfaces.cli.reporting import Terminal, escape_json

@@ -10,8 +10,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from tests.surfaces.rest.project import APP
 from tests.worlds.processes import Web
+from tests.worlds.projects import NOTES
 
 from trails.request.transfers import drop, spool, stream
 
@@ -80,7 +80,7 @@ def served(tmp_path_factory):
     """A project that a process of its own serves."""
     folder = tmp_path_factory.mktemp("streams")
     (folder / "trails.toml").write_text('[project]\nname = "acme"\n', encoding="utf-8")
-    (folder / "app.py").write_text(APP, encoding="utf-8")
+    (folder / "app.py").write_text(NOTES, encoding="utf-8")
     with Web(folder, cold=True) as opened:
         yield opened
 

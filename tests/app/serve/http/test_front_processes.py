@@ -9,10 +9,9 @@ import ssl
 from urllib.parse import urlsplit
 
 import pytest
-from tests.app.serve.http.certificates import make_certificate
-from tests.app.serve.http.fronts import read_all
-from tests.app.serve.projects import make_project
+from tests.app.serve.http.fronts import make_certificate, read_all
 from tests.worlds.processes import Process, Web
+from tests.worlds.projects import make_notebook
 
 from trails.app.serve.relay.links import Preamble
 from trails.app.serve.relay.owners import find_owner
@@ -26,7 +25,7 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 @pytest.fixture
 def folder(tmp_path):
     """A project."""
-    return make_project(tmp_path / "notebook")
+    return make_notebook(tmp_path / "notebook")
 
 
 def configure(folder, text):

@@ -6,8 +6,7 @@ import socket
 import ssl
 
 import pytest
-from tests.app.serve.http.certificates import make_certificate
-from tests.app.serve.http.fronts import Front, read_all, read_answers
+from tests.app.serve.http.fronts import Front, make_certificate, read_all, read_answers
 
 from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.http.sockets import load_tls

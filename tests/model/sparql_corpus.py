@@ -1,9 +1,64 @@
-"""Spellings of SERVICE and LOAD: those that reach outside, and those that only look like it.
+"""SPARQL texts: one for each thing that SPARQL 1.1 can say, and spellings of SERVICE and LOAD.
 
 ``REFUSED`` are texts that some engine would take for a request to another server, or that
 only a careless reader would let pass. ``HARMLESS`` only mention the words. The empty
 prefix stands for ``https://x/schema#``.
 """
+
+# ruff: noqa: E501 - a query reads best on one line
+QUERIES = [
+    "SELECT * WHERE { ?s ?p ?o }",
+    "SELECT ?s{?s a :Person}LIMIT 10 OFFSET 5",
+    "PREFIX foaf: <http://xmlns.com/foaf/0.1/>\nSELECT DISTINCT ?name WHERE {\n  ?x foaf:name ?name ;\n     foaf:knows [ foaf:name 'Bob'@en ] .\n}\nORDER BY DESC(?name)",
+    "BASE <http://example.org/> PREFIX : <ns#> SELECT ?x { <thing> :p ?x ; <#q> ?y . }",
+    "SELECT REDUCED ?a { ?a :boss+/:name 'Ann' }",
+    "SELECT ?a ?b { ?a (:boss|^:lead)*/:name? ?b }",
+    "SELECT ?a { ?a !(:boss|^:lead|a) ?b . ?b ^:owner/!:x ?c }",
+    "SELECT ?a { ?a (:p/:p?) ?b }",
+    'SELECT ?dept (COUNT(DISTINCT ?p) AS ?n) (AVG(?age) AS ?mean) (GROUP_CONCAT(?name; SEPARATOR=", ") AS ?names) { ?p :dept ?dept ; :age ?age ; :name ?name } GROUP BY ?dept HAVING (COUNT(?p) > 3 && AVG(?age) < 60) ORDER BY ?dept',
+    "SELECT (COUNT(*) AS ?n) (SAMPLE(?s) AS ?one) (MIN(?o) AS ?low) (MAX(?o) AS ?high) (SUM(?o) AS ?sum) { ?s :age ?o }",
+    "SELECT ?y (COUNT(?x) AS ?n) { ?x :on ?d } GROUP BY (YEAR(?d) AS ?y)",
+    "SELECT ?x { ?x a :Person FILTER NOT EXISTS { ?x :boss ?b } FILTER EXISTS { ?y :boss ?x } }",
+    "SELECT ?x { ?x a :Person MINUS { ?x :boss ?b . ?b :name 'Ann' } }",
+    "SELECT ?x ?n { { ?x :name ?n } UNION { ?x :title ?n } UNION { ?x :label ?n FILTER (LANG(?n) = 'en') } }",
+    "SELECT * { ?a :p ?b OPTIONAL { ?b :q ?c OPTIONAL { ?c :r ?d OPTIONAL { ?d :s ?e } } } }",
+    "SELECT * { ?a :p ?b OPTIONAL { { ?b :q ?c } UNION { ?b :r ?c MINUS { ?c :s ?b } } FILTER (?c != ?a) } }",
+    "SELECT ?x ?label { ?x :age ?a BIND (IF(?a >= 18, 'adult', 'minor') AS ?label) }",
+    "SELECT ?x (COALESCE(?nick, ?name, 'nobody') AS ?shown) { ?x :name ?name OPTIONAL { ?x :nick ?nick } }",
+    "SELECT * { VALUES ?x { :a :b <http://x/c> 'd' 5 1.5 1e3 true UNDEF } ?x ?p ?o }",
+    "SELECT * { ?x ?p ?o } VALUES (?x ?p) { (:a :p) (UNDEF :q) (:c UNDEF) }",
+    "SELECT ?t { ?x :title ?t FILTER (LANGMATCHES(LANG(?t), 'de') || ?t = 'Hallo'@de-AT) }",
+    "SELECT ?x { ?x :n ?n FILTER (REGEX(?n, '^a.*\\\\.b$', 'i') && !BOUND(?z)) }",
+    "SELECT ?x { ?x :n ?n FILTER (?n IN (1, 2, 3) && ?n NOT IN (4, 5)) }",
+    "SELECT ?x { ?x :n ?n FILTER(?n<5&&?n>1||?n<=0&&?n>=-3) }",
+    "SELECT ?x { ?x :n ?a ; :m ?b FILTER(?a<?b) FILTER(?b>?a) FILTER(?a*2+1-?b/3 != -4) }",
+    "SELECT ?x { ?x :when ?w FILTER (?w > '2026-01-01T00:00:00Z'^^<http://www.w3.org/2001/XMLSchema#dateTime>) }",
+    "SELECT (STRLEN(?n) AS ?l) (SUBSTR(?n, 1, 3) AS ?s) (REPLACE(?n, 'a', 'b') AS ?r) (UCASE(?n) AS ?u) { ?x :name ?n }",
+    'SELECT (CONCAT(STR(?x), "\'", \'"\', \'\'\'it\'s\'\'\', """a "quote" here""") AS ?c) { ?x ?p ?o }',
+    "SELECT (UUID() AS ?u) (STRUUID() AS ?v) (NOW() AS ?w) (RAND() AS ?r) (BNODE() AS ?b) (IRI('http://x/') AS ?i) {}",
+    "SELECT (SHA256('a') AS ?h) (ENCODE_FOR_URI('a b') AS ?e) (STRDT('1', <http://www.w3.org/2001/XMLSchema#integer>) AS ?d) (STRLANG('a', 'en') AS ?t) {}",
+    "SELECT ?x ?n { { SELECT ?x (COUNT(?y) AS ?n) { ?y :boss ?x } GROUP BY ?x ORDER BY DESC(?n) LIMIT 3 } ?x :name ?name }",
+    "SELECT * { { SELECT DISTINCT ?a { ?a :p ?b { SELECT ?b { ?b :q ?c } LIMIT 5 } } } }",
+    "SELECT * { ?x :list (1 'two' :three [ :four 4 ]) }",
+    "SELECT * { [] :p [] . [ :q 1 ; :r 2, 3 ] :s _:b . _:b :t ?t }",
+    "ASK { ?x :name 'Ann' }",
+    "ASK WHERE { FILTER (1 < 2 && 3 > 2) }",
+    "CONSTRUCT { ?x :colleague ?y . ?y :colleague ?x } WHERE { ?x :boss ?b . ?y :boss ?b FILTER (?x != ?y) }",
+    "CONSTRUCT WHERE { ?x :name ?n } LIMIT 5",
+    "CONSTRUCT { _:n a :Fact ; :of ?x } WHERE { ?x a :Person }",
+    "DESCRIBE <http://x/a>",
+    "DESCRIBE ?x ?y WHERE { ?x :boss ?y } LIMIT 2",
+    "SELECT ?g ?s { GRAPH ?g { ?s ?p ?o } }",
+    "SELECT ?s FROM <http://x/g> FROM NAMED <http://x/h> WHERE { ?s ?p ?o }",
+    "# a comment with ' and \" and {\nSELECT ?x # another } one\n{ ?x :p 'a # b' . # end\n}",
+    "SELECT ?été { ?été :naïve \"caf\\u00e9 \\U0001F469\" . ?été :日本 '\\t\\n\\\\' }",
+    "PREFIX a.b: <http://x/> SELECT * { ?s a.b:c.d ?o . ?o a.b:e%20f a.b:g\\,h\\. . }",
+    "SELECT * { ?s ?p -5, +3, -1.5, .5, 1.e3, -.5E-3 . ?s ?q 5.}",
+    "select distinct ?x where { ?x a :Person . filter(!isblank(?x)) } order by asc(?x) limit 1",
+    "SELECT * { ?s ?p ?o . FILTER(?o<<http://x/b>) }",
+    "SELECT * { ?x :p ?y . { ?y :q ?z } { ?z :r ?w } LATERAL { SELECT ?v { ?w :s ?v } LIMIT 1 } }",
+]
+
 
 URL = "<http://127.0.0.1:9/>"
 GROUP = "{ ?a ?b ?c }"
