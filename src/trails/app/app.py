@@ -242,8 +242,8 @@ class App:
         reason = self.quarantined.get(graph)
         if reason is not None:
             raise QuarantineError(
-                f"graph {graph!r} is not served: {reason.message}. Fix that and open the "
-                "project again; 'trails doctor' checks it",
+                f"graph {graph!r} is not served: {reason.message}; fix that and open the "
+                "project again ('trails doctor' checks it)",
                 graph=graph,
                 reason=reason.code,
             )

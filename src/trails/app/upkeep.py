@@ -151,13 +151,13 @@ def _tokens(app: App) -> Finding:
     except CorruptionError as error:
         return Finding("tokens", "problem", error.message, "until then every request is refused")
     if not found:
-        return Finding("tokens", "ok", "none were ever made")
+        return Finding("tokens", "ok", "none were ever created")
     now = datetime.now(UTC)
     states = Counter(each.state(now) for each in found)
     detail = ", ".join(f"{count} {state}" for state, count in states.items())
     if states["valid"]:
         return Finding("tokens", "ok", detail)
-    return Finding("tokens", "note", f"{detail}: none is valid", "make one: trails token new")
+    return Finding("tokens", "note", f"{detail}: none is valid", "create one: trails token new")
 
 
 def _sandbox(app: App, graph: str) -> Finding:
