@@ -69,7 +69,7 @@ MISTAKES = {
     ),
     "a thing in a set in a condition": (
         f'{ALL} unless {{ resource in [Type::"Room", Type::"Zzz"] }};',
-        'Type::"Zzz" does not exist; there is Employee, Person, Room',
+        'Type::"Zzz" does not exist; known are Employee, Person, Room',
     ),
     "what was declared once": (
         'forbid(principal, action, resource in Type::"");',

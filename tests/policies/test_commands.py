@@ -247,4 +247,4 @@ def test_nothing_is_served_with_wrong_policies_of_the_server(tmp_path, way):
     )
     done = run_command(["serve", *way], folder)
     assert done.returncode == 2
-    assert "server/a.cedar:1: policy 1: unknown action 'X'; there is GraphList" in done.stderr
+    assert "server/a.cedar:1: policy 1: unknown action 'X'; known are GraphList" in done.stderr

@@ -187,7 +187,7 @@ def test_an_id_in_both_registries_is_refused(together, meta_first):
     cell = RegistryCell()
     if not together:
         cell.register(capabilities=[pair.pop(0)])
-    with pytest.raises(RegistryError, match=r"'trails\.meta\.gen\.shape' .*one registry"):
+    with pytest.raises(RegistryError, match=r"'trails\.meta\.gen\.shape' .*use two ids"):
         cell.register(capabilities=pair)
 
 

@@ -10,7 +10,7 @@ from trails import App, Context, Node, capability, meta_capability, node_type, p
 from trails.app.kernels import kernel_of
 from trails.app.upkeep import examine_project, examine_served
 from trails.engine.graph.activities import CallRecord
-from trails.engine.session.costs import fold_costs
+from trails.engine.session.results import fold_costs
 from trails.errors import CapabilityError, DeclarationError
 from trails.model.actors import LOCAL
 

@@ -368,7 +368,7 @@ def test_a_rule_must_find_its_arguments():
         """Operate."""
         return 1
 
-    told = r"'small' looks at 'amount', which is not a parameter of a\.op; did you mean 'amnt'\?"
+    told = r"'small' uses 'amount', which is not a parameter of a\.op; did you mean 'amnt'\?"
     with pytest.raises(RegistryError, match=told):
         App(small, operate)
 

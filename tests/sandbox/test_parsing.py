@@ -7,7 +7,7 @@ import pytest
 from tests.sandbox.branches import statements
 
 from trails.errors import LimitError, QueryError
-from trails.sandbox import parsing, processes
+from trails.sandbox import processes, results
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 FILES = {
@@ -134,7 +134,7 @@ def test_nested_terms_may_be_as_deep_as_the_limit(sandbox):
 def test_a_slow_source_is_not_the_parsers_fault(sandbox, monkeypatch):
     """The clock runs while the parser works, not while a file arrives."""
     waited = 0
-    for module in (parsing, processes):
+    for module in (results, processes):
         monkeypatch.setattr(module, "monotonic", lambda: monotonic() + waited)
 
     def chunks():

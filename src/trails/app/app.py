@@ -25,8 +25,8 @@ from trails.engine.history.branches import Versions
 from trails.engine.schema.evolution import adopt_schema
 from trails.engine.session.context import GraphContext
 from trails.engine.session.service import GraphService
+from trails.engine.sparql.queries import Untrusted
 from trails.engine.sparql.stored_queries import load_queries
-from trails.engine.sparql.untrusted import Untrusted
 from trails.engine.transfer.source import Progress, no_progress
 from trails.engine.upkeep.backups import GRAPHS
 from trails.errors import (
@@ -242,8 +242,8 @@ class App:
         reason = self.quarantined.get(graph)
         if reason is not None:
             raise QuarantineError(
-                f"graph {graph!r} is not served: {reason.message}. Fix that and open the "
-                "project again; 'trails doctor' checks it",
+                f"graph {graph!r} is not served: {reason.message}; fix that and open the "
+                "project again ('trails doctor' checks it)",
                 graph=graph,
                 reason=reason.code,
             )

@@ -82,7 +82,7 @@ from trails.model.upkeep import (
     Report,
     RestoreRequest,
 )
-from trails.surfaces.cli.operations import ProjectLocation, Session, Tell
+from trails.surfaces.cli.operations import Progress, ProjectLocation, Session
 
 
 class LocalPolicies:
@@ -130,16 +130,16 @@ class LocalOperations(LocalServer, LocalPolicies):
         """Make a project folder."""
         return scaffold_project(folder, name)
 
-    def doctor(self, folder: Path, report: Tell) -> list[Report]:
+    def doctor(self, folder: Path, report: Progress) -> list[Report]:
         """Examine the machine, the declarations and every graph."""
         return _perform(folder, DOCTOR, DoctorArguments(), report)
 
-    def verify(self, folder: Path, *, repair: bool, progress: Tell) -> list[Report]:
+    def verify(self, folder: Path, *, repair: bool, progress: Progress) -> list[Report]:
         """Verify every graph; with ``repair``, rebuild views that differ and verify again."""
         return _perform(folder, VERIFY, VerifyArguments(repair), progress)
 
     def recover(
-        self, folder: Path, graph: str | None, report: Tell, *, dry_run: bool, accept_loss: bool
+        self, folder: Path, graph: str | None, report: Progress, *, dry_run: bool, accept_loss: bool
     ) -> list[Recovery]:
         """Recover every graph of a project, or one."""
         with _open_exclusively(folder, "recover", report) as app:
@@ -164,7 +164,7 @@ class LocalOperations(LocalServer, LocalPolicies):
 
     @contextmanager
     def open(
-        self, place: ProjectLocation, graph: str | None, report: Tell, *, declared: bool
+        self, place: ProjectLocation, graph: str | None, report: Progress, *, declared: bool
     ) -> Iterator[Session]:
         """Open one graph of a project, or of a server."""
         if place.server is not None:
@@ -201,25 +201,27 @@ class LocalOperations(LocalServer, LocalPolicies):
             yield CommandSession(client)
 
     def cleanup(
-        self, folder: Path, graph: str | None, report: Tell, *, keep: int, dry_run: bool
+        self, folder: Path, graph: str | None, report: Progress, *, keep: int, dry_run: bool
     ) -> dict[str, Cleaned]:
         """Remove what is no longer needed, of every graph or of one."""
         return _perform(folder, CLEANUP, CleanupArguments(keep, dry_run, graph), report)
 
-    def optimize(self, folder: Path, graph: str | None, report: Tell) -> dict[str, Optimized]:
+    def optimize(self, folder: Path, graph: str | None, report: Progress) -> dict[str, Optimized]:
         """Compact the files of every graph, or of one."""
         return _perform(folder, OPTIMIZE, OptimizeArguments(graph), report)
 
-    def backup(self, folder: Path, target: Path, report: Tell) -> dict[str, Manifest | None]:
+    def backup(self, folder: Path, target: Path, report: Progress) -> dict[str, Manifest | None]:
         """Add the changes of all graphs to the backups in a folder."""
         return _perform(folder, BACKUP, BackupArguments(str(target.resolve())), report)
 
-    def list_backups(self, source: Path, report: Tell, *, check: bool) -> dict[str, list[Manifest]]:
+    def list_backups(
+        self, source: Path, report: Progress, *, check: bool
+    ) -> dict[str, list[Manifest]]:
         """List the backups in a folder."""
         return list_backups(source, report, check=check)
 
     def restore(
-        self, folder: Path, source: Path, report: Tell, wanted: RestoreRequest
+        self, folder: Path, source: Path, report: Progress, wanted: RestoreRequest
     ) -> dict[str, Path | None]:
         """Restore graphs from a backup."""
         with _open_exclusively(folder, "restore", report) as app:
@@ -264,7 +266,7 @@ def _token_file(folder: Path) -> TokenFile:
     return TokenFile(folder / DATA_FOLDER)
 
 
-def _perform(folder: Path, operation: UpkeepOperation[_A, _R], given: _A, report: Tell) -> _R:
+def _perform(folder: Path, operation: UpkeepOperation[_A, _R], given: _A, report: Progress) -> _R:
     """Run an operation here, or in the process that serves the folder."""
     read_settings(folder)  # refuses a folder that is not a project
     set_private_umask()
@@ -278,7 +280,7 @@ def _perform(folder: Path, operation: UpkeepOperation[_A, _R], given: _A, report
         return operation.run(app, given, report)
 
 
-def _open_exclusively(folder: Path, command: str, report: Tell) -> App:
+def _open_exclusively(folder: Path, command: str, report: Progress) -> App:
     """Open a project exclusively, without running its code."""
     set_private_umask()
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from trails.app.memory import without_gc
-from trails.surfaces.cli.plain import INTERRUPTED, tell
+from trails.surfaces.cli.plain import INTERRUPTED, print_status
 
 _STDIO_OPTIONS: Final = {
     "--project": "project",
@@ -65,7 +65,7 @@ def _plain_stdio(arguments: Sequence[str]) -> Callable[[], object] | None:
     def serve() -> None:
         try:
             number = LocalServer().serve_stdio(
-                Path(given.get("project", ".")), given.get("graph"), tell
+                Path(given.get("project", ".")), given.get("graph"), print_status
             )
         except TrailsError:
             _command_line(["serve"])()  # the full command line meets it again and reports it

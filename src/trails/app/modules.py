@@ -21,7 +21,7 @@ from trails.request.builtins.graph import META
 
 _OWN_MODULES = "trails_project_"
 # The messages of these describe code, never values.
-_TELLING = (ImportError, SyntaxError, NameError, AttributeError, TrailsError)
+_SAFE_MESSAGES = (ImportError, SyntaxError, NameError, AttributeError, TrailsError)
 
 
 def load_module(folder: Path, file: str, graph: str) -> ModuleType:
@@ -64,7 +64,7 @@ def _explain(error: BaseException, file: str, path: Path) -> str:
     if isinstance(error, SyntaxError):
         line = error.lineno if error.filename == str(path) else line
         detail += f": {error.msg}"
-    elif isinstance(error, _TELLING):
+    elif isinstance(error, _SAFE_MESSAGES):
         detail += f": {error}"
     where = file if line is None else f"{file}:{line}"
     return f"{where} can't be imported: {detail}"

@@ -145,8 +145,8 @@ def _open_private(path: str, flags: int) -> int:
 def describe_missing_locks(path: Path, error: OSError) -> StorageError:
     """Explain why a folder can't be used: its file system has no locks, or they fail."""
     return StorageError(
-        f"can't lock {path}: {error.strerror or error}. Without file locks two processes could "
-        "write to the same project and corrupt it. Move the project to a local disk, or mount this "
+        f"can't lock {path}: {error.strerror or error}; without file locks two processes could "
+        "write to the same project and corrupt it: move the project to a local disk, or mount this "
         "file system with locks (on NFS without 'nolock', with its lock service running)"
     )
 
@@ -170,9 +170,8 @@ def describe_lock(data: Path) -> LockedError:
         host = owner.machine.host or "unknown"
         return LockedError(
             f"this project is open in another container or on another machine (host {host!r}, "
-            f"process {owner.pid} there). A project folder can be open in one container or "
-            "machine at a time: stop that one first, or send commands to the server there with "
-            "--server URL",
+            f"process {owner.pid} there), and only one can have it open; stop that process first, "
+            "or send commands to the server there with --server URL",
             pid=owner.pid,
             host=host,
             reason="elsewhere",
@@ -180,8 +179,8 @@ def describe_lock(data: Path) -> LockedError:
     if not is_alive(owner.pid):
         return LockedError(
             f"this project is locked, but process {owner.pid}, which took the lock, has ended: a "
-            "process that it started, or a file server, still holds the lock. 'fuser -v "
-            f"{lock}' lists such processes; end them, then retry",
+            "process that it started, or a file server, still holds the lock; end it ('fuser -v "
+            f"{lock}' lists such processes), then retry",
             pid=owner.pid,
             reason="orphaned",
         )
@@ -196,7 +195,7 @@ def describe_lock(data: Path) -> LockedError:
         return LockedError(
             f"process {owner.pid} serves this project, but its sockets in "
             f"{Path(owner.mcp).parent} can't be seen from here: it is ending, or has a private "
-            "temporary folder (a container, or systemd's PrivateTmp). Set XDG_RUNTIME_DIR to a "
+            "temporary folder (a container, or systemd's PrivateTmp); set XDG_RUNTIME_DIR to a "
             "folder that both processes see, or send commands to its address with --server URL",
             pid=owner.pid,
             reason="unreachable",

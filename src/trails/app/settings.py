@@ -299,8 +299,8 @@ def read_settings(folder: Path) -> Settings:
     path = folder / SETTINGS_FILE
     if not path.is_file():
         raise SettingsError(
-            f"{folder} is not a Trails project: it has no {SETTINGS_FILE}. "
-            "Create one with 'trails new <name>', or name another folder"
+            f"{folder} is not a Trails project: it has no {SETTINGS_FILE}; "
+            "create one with 'trails new <name>', or name another folder"
         )
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -20,7 +20,7 @@ from trails.app.app import App
 from trails.app.ownership import examine_permissions
 from trails.app.settings import DATA_FOLDER, choose_graph
 from trails.engine.graph.graph import Graph, now
-from trails.engine.session.costs import examine_costs
+from trails.engine.session.results import examine_costs
 from trails.engine.upkeep.backups import (
     GRAPHS,
     MANIFEST,
@@ -151,13 +151,13 @@ def _tokens(app: App) -> Finding:
     except CorruptionError as error:
         return Finding("tokens", "problem", error.message, "until then every request is refused")
     if not found:
-        return Finding("tokens", "ok", "none were ever made")
+        return Finding("tokens", "ok", "none were ever created")
     now = datetime.now(UTC)
     states = Counter(each.state(now) for each in found)
     detail = ", ".join(f"{count} {state}" for state, count in states.items())
     if states["valid"]:
         return Finding("tokens", "ok", detail)
-    return Finding("tokens", "note", f"{detail}: none is valid", "make one: trails token new")
+    return Finding("tokens", "note", f"{detail}: none is valid", "create one: trails token new")
 
 
 def _sandbox(app: App, graph: str) -> Finding:

@@ -227,7 +227,7 @@ def _effects(identifier: str, given: Sequence[str]) -> tuple[str, ...]:
     effects = _texts(identifier, "side_effects", given)
     if NO_EFFECTS in effects and len(effects) > 1:
         raise DeclarationError(
-            f"{identifier}: side_effects has 'none' beside others; leave 'none' alone or out"
+            f"{identifier}: side_effects has 'none' and others; use 'none' alone, or leave it out"
         )
     return effects
 

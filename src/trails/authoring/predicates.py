@@ -168,7 +168,7 @@ def _read_single(annotation: object, where: str) -> ValueType:
         isinstance(origin, type) and issubclass(origin, typing.Sequence)
     ):
         if origin is tuple and args[1:] != (...,):
-            raise DeclarationError(f"{where}: a tuple has no fixed positions here; use list[...]")
+            raise DeclarationError(f"{where}: tuples are not supported; use list[...]")
         item = read_value_type(args[0], where)
         if item.nullable:
             raise DeclarationError(f"{where}: items of a list can't be None; drop '| None'")
@@ -343,7 +343,7 @@ def _check_default(where: str, field: PredicateDescriptor, *, stored: bool) -> N
     anything = dict.fromkeys((REF, OBJECT, JSON), lambda value: value)
     compile_field(field, anything, stored=stored)(field.default, "default", errors)
     if errors:
-        raise DeclarationError(f"{where}: {errors[0].message}; give a default that is legal")
+        raise DeclarationError(f"{where}: {errors[0].message}; give a valid default")
 
 
 def _settle_type(where: str, value_type: ValueType, given: Predicate, *, stored: bool) -> ValueType:

@@ -190,10 +190,10 @@ class Query(Generic[N]):
         """The only match; NotFoundError for none, QueryError for several."""
         found = self._at_most(2).fetch(ctx or self._bound())
         if not found:
-            raise NotFoundError(f"no {self._selection.type} meets these conditions")
+            raise NotFoundError(f"no {self._selection.type} matches these conditions")
         if len(found) > 1:
             raise QueryError(
-                f"more than one {self._selection.type} meets these conditions; "
+                f"more than one {self._selection.type} matches these conditions; "
                 "narrow them, or use first()"
             )
         return found[0]

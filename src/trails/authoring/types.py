@@ -253,7 +253,7 @@ def _parent_of(cls: type, extends: type | None) -> TypeDescriptor | None:
     if not bases:
         return None
     if len(bases) > 1:
-        raise DeclarationError(f"{cls.__name__}: a type extends one other type at most")
+        raise DeclarationError(f"{cls.__name__}: a type can extend only one other type")
     descriptor = getattr(bases[0], "__trails__", None)
     if not isinstance(descriptor, TypeDescriptor) or descriptor.edge is not None:
         raise DeclarationError(
@@ -346,7 +346,8 @@ def _check_fields(
     for name, field in fields.items():
         if used.setdefault(field.iri, name) != name:
             raise DeclarationError(
-                f"{owner}.{name}: its IRI {field.iri!r} is {used[field.iri]}'s; give it another"
+                f"{owner}.{name}: its IRI {field.iri!r} is already used by {used[field.iri]}; "
+                "choose another"
             )
 
 

@@ -241,9 +241,7 @@ def _suggest(name: str, there: Collection[str]) -> str:
     if near:
         return f"did you mean {near[0]!r}?"
     some = sorted(there)[:12]
-    return (
-        f"there is {', '.join(some)}{' …' if len(there) > 12 else ''}" if some else "there is none"
-    )
+    return f"known are {', '.join(some)}{' …' if len(there) > 12 else ''}" if some else "none exist"
 
 
 _INCOMPLETE: Final = "unexpected end of input"

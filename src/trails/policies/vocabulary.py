@@ -226,7 +226,7 @@ def find_resource(world: World, question: PolicyQuestion, whole: Resource) -> Re
         spelled = " or ".join(f"{each.kind}::{each.id}" for each in found)
         raise PolicyError(f"{identifier!r} is ambiguous: use {spelled}")
     hint = suggest(identifier, [each.id for each in of_kind])
-    raise NotFoundError(f"there is no {kind or 'thing'} {identifier!r}; {hint}")
+    raise NotFoundError(f"there is no {kind or 'resource'} {identifier!r}; {hint}")
 
 
 def _check_whole(question: PolicyQuestion, whole: Resource) -> Resource:

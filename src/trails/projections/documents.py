@@ -121,7 +121,7 @@ def _capability(capability: Capability) -> Iterator[str]:
         facts.append("idempotent")
     if capability.meta is not None:
         facts.append(f"scope {capability.meta.scope}")
-    facts += [f"needs that {each}" for each in descriptor.preconditions]
+    facts += [f"requires: {each}" for each in descriptor.preconditions]
     facts += ["only reads"] if descriptor.reads_only else descriptor.side_effects
     yield f"*{'; '.join(facts)}.*"
     yield ""
@@ -135,7 +135,7 @@ def _query(query: StoredQuery) -> Iterator[str]:
     yield ""
     facts = ["changes data" if query.mutation else "reads"]
     if query.columns:
-        facts.append(f"gives {', '.join(query.columns)}")
+        facts.append(f"returns {', '.join(query.columns)}")
     if query.tool_name:
         facts.append(f"tool name {query.tool_name}")
     if not query.expose:
@@ -254,10 +254,10 @@ def project_instructions(
     own = [each.name for each in tools if each.action == "InvokeCapability"]
     begin = [text for needed, text in _BEGIN if needed <= names]
     change = [text for needed, text in _CHANGE if needed <= names]
-    lines = [_WHAT.format(graph=graph, project=project), "", *_tell_types(types), ""]
+    lines = [_WHAT.format(graph=graph, project=project), "", *_list_types(types), ""]
     if begin:
         lines.append(f"Where to begin: {' '.join(begin)}")
-    lines += _tell_capabilities(own)
+    lines += _list_tools(own)
     if change:
         lines.append(" ".join(change))
     return "\n".join([*lines, _ERRORS])
@@ -302,16 +302,16 @@ _ERRORS: Final = (
 )
 
 
-def _tell_types(types: Sequence[TypeDescriptor]) -> list[str]:
+def _list_types(types: Sequence[TypeDescriptor]) -> list[str]:
     if not types:
-        return ["It shows no types."]
+        return ["There are no types."]
     listed = [f"- {each.name}: {_first_line(each.description)}" for each in types[:_MOST]]
     if len(types) > _MOST:
         listed.append(f"- and {len(types) - _MOST} more; schema_get describes them all")
     return ["Its types:", *listed]
 
 
-def _tell_capabilities(names: Sequence[str]) -> list[str]:
+def _list_tools(names: Sequence[str]) -> list[str]:
     if not names:
         return []
     shown = ", ".join(names[:_MOST])
@@ -320,4 +320,4 @@ def _tell_capabilities(names: Sequence[str]) -> list[str]:
 
 
 def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0] or "(not described)"
+    return text.strip().partition("\n")[0] or "(no description)"

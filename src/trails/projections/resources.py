@@ -46,7 +46,7 @@ _DOCUMENTS: Final[tuple[tuple[Document, str, str], ...]] = (
     (
         "stats",
         "Statistics",
-        "Numbers about this graph: instances by type, commits, branches, bytes on disk.",
+        "Counts and sizes of this graph: instances by type, commits, branches, bytes on disk.",
     ),
     (
         "branches",
@@ -60,14 +60,14 @@ _DOCUMENTS: Final[tuple[tuple[Document, str, str], ...]] = (
         "prov/latest",
         "Latest activity",
         (
-            "Who did what lately, newest first: calls with their outcome and times, and commits "
+            "Recent activity, newest first: calls with their actor, outcome and times, and commits "
             "with the call that made them."
         ),
     ),
     (
         "doctor",
         "Health",
-        "Whether this graph is well: what was checked, what was found, and what to do about it.",
+        "The health of this graph: what was checked, what was found, and how to fix it.",
     ),
 )
 

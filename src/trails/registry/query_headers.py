@@ -107,7 +107,7 @@ def read_header(header: str) -> Mapping[str, HeaderEntry]:
         line = 1 if error.problem_mark is None else error.problem_mark.line + 1
         raise ProblemsError(
             Problem(
-                f"the header is not YAML: {(error.problem or 'it can not be read')[:200]}; write "
+                f"the header is not YAML: {(error.problem or 'it is unreadable')[:200]}; write "
                 "'#+ key: value' and put quotes around texts with ': ' or '#' in them",
                 line,
             )

@@ -162,7 +162,7 @@ def _dangling_types(registry: Registry) -> Iterable[str]:
         if classes.setdefault(descriptor.iri, descriptor.name) != descriptor.name:
             yield (
                 f"{descriptor.name} and {classes[descriptor.iri]} have the same class IRI "
-                f"{descriptor.iri!r}; give one another"
+                f"{descriptor.iri!r}; change one of them"
             )
         if descriptor.extends is not None and descriptor.extends not in known:
             yield f"{descriptor.name} extends {descriptor.extends}, which is not registered"
@@ -203,7 +203,7 @@ def _dangling_rules(registry: Registry) -> Iterable[str]:
                 if each not in names:
                     hint = suggest(each, names) if names else "it takes none"
                     yield (
-                        f"the rule {name!r} looks at {each!r}, which is not a parameter of "
+                        f"the rule {name!r} uses {each!r}, which is not a parameter of "
                         f"{given.id}; {hint}"
                     )
 
@@ -422,14 +422,14 @@ class RegistryCell:
         ids: dict[str, Capability] = {}
         for each in added:
             if each.id in self._own:
-                raise RegistryError(f"{each.id!r} belongs to the framework; choose another id")
+                raise RegistryError(f"{each.id!r} is a built-in id; choose another")
             twin = ids.setdefault(each.id, each)
             known = old.capability(each.id)
             for other in (twin, known):
                 if other is not None and (other.meta is None) != (each.meta is None):
                     raise RegistryError(
                         f"{each.id!r} is declared as a capability and as a meta-capability; "
-                        "one id belongs to one registry"
+                        "use two ids"
                     )
             if twin is not each:
                 raise RegistryError(f"{each.id!r} is declared twice; rename or remove one")
@@ -437,13 +437,13 @@ class RegistryCell:
             seen = self._seen.get((each.id, version))
             if seen is not None and seen != digest_of(each.descriptor):
                 raise RegistryError(
-                    f"{each.id!r} version {version!r} is known with other content; "
+                    f"{each.id!r} version {version!r} is already registered with other content; "
                     "give the changed capability a new version"
                 )
             if known is not None:
                 if known.descriptor.version == version and known.handler is not each.handler:
                     raise RegistryError(
-                        f"{each.id!r} version {version!r} is registered already with another "
+                        f"{each.id!r} version {version!r} is already registered with another "
                         "function; rename one, or give it a new version"
                     )
                 replaced.add(each.id)

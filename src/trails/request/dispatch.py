@@ -18,8 +18,7 @@ from trails.engine.graph.checkouts import unknown_commit
 from trails.engine.graph.graph import MAIN
 from trails.engine.session.arguments import Arguments, check_rules, checks_of
 from trails.engine.session.context import GraphContext, recording
-from trails.engine.session.costs import describe_cost
-from trails.engine.session.results import conformer, plain
+from trails.engine.session.results import conformer, describe_cost, plain
 from trails.engine.session.service import GraphService
 from trails.errors import FieldError, LimitError, NotFoundError, ValidationError
 from trails.model.capabilities import Capability

@@ -26,9 +26,8 @@ from trails.model.actors import LOCAL
 from trails.model.fairness import FairQueue, Meter
 from trails.sandbox.confine import Confinement
 from trails.sandbox.limits import DEFAULTS, MIB, Limits
-from trails.sandbox.parsing import convert
 from trails.sandbox.processes import DeathError, LateError, WorkerSpawner
-from trails.sandbox.results import Effect, Result, check_nesting
+from trails.sandbox.results import Effect, Result, check_nesting, convert
 from trails.sandbox.scratch import Scratch
 from trails.sandbox.wire import Job, Task, WorkerReply
 from trails.sandbox.workers import BackgroundTasks, BorrowedWorker, CommitSource, WorkerGroup

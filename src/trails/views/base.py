@@ -5,13 +5,15 @@ along the commits of the log (``History``), and can be made again from it at any
 a new head when ``follow`` or ``land`` has returned for every view; a view that does its work only
 when it is asked returns from them at once.
 
-Unless it says otherwise, a method is called with the writer's lock. Knows nothing of the engine.
+Unless it says otherwise, a method is called with the writer's lock. ``ReadWriteLock`` lets a view
+close, remove and replace its files while other threads read. Knows nothing of the engine.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Protocol, TypeVar
 
@@ -145,3 +147,61 @@ class View(Protocol[R_contra]):
 
     def close(self) -> None:
         """Let go of all files; no lock is held."""
+
+
+class ReadWriteLock:
+    """A lock that readers share. Both sides may be entered again by the thread that is in."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._readers = 0
+        self._waiting = 0
+        self._replacer: int | None = None
+        self._mine = threading.local()
+
+    @property
+    def taken(self) -> bool:
+        """Whether a thread reads at this moment."""
+        return self._readers > 0
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Read: nothing is replaced meanwhile."""
+        if self._inside():
+            yield
+            return
+        with self._changed:
+            # Replacing goes first, or a stream of readers would keep it out for ever.
+            self._changed.wait_for(lambda: self._replacer is None and not self._waiting)
+            self._readers += 1
+        self._mine.reading = True
+        try:
+            yield
+        finally:
+            self._mine.reading = False
+            with self._changed:
+                self._readers -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Replace: no one reads meanwhile. Not to be entered by a thread that reads."""
+        if self._replacer == threading.get_ident():
+            yield
+            return
+        with self._changed:
+            self._waiting += 1
+            try:
+                self._changed.wait_for(lambda: self._replacer is None and not self._readers)
+            finally:
+                self._waiting -= 1
+            self._replacer = threading.get_ident()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._replacer = None
+                self._changed.notify_all()
+
+    def _inside(self) -> bool:
+        return getattr(self._mine, "reading", False) or self._replacer == threading.get_ident()

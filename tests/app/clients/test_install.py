@@ -268,7 +268,7 @@ def test_a_table_in_two_places_is_left_alone(home):
     """Taking it out would take out what stands between: the new text says too little."""
     text = '[mcp_servers.acme]\nurl = "x"\n[tools]\nweb = true\n[mcp_servers.acme.env]\nA = "1"\n'
     home.file(".codex/config.toml", text)
-    with pytest.raises(InstallError, match="written in an unusual way"):
+    with pytest.raises(InstallError, match="its formatting is unusual"):
         home.uninstall("codex", force=True, name="acme")
     assert home.file(".codex/config.toml").read_text() == text
 

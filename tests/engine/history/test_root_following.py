@@ -11,7 +11,7 @@ from tests.campaigns import sized
 from tests.engine.history.test_model import campaign
 
 from trails import App, Node, node_type, predicate
-from trails.engine.graph import settling
+from trails.engine.graph import node_indexes
 from trails.engine.history.branches import create_branch
 from trails.engine.history.merge import merge
 from trails.engine.upkeep.verify import verify
@@ -89,7 +89,7 @@ def test_a_write_after_a_fast_forward_does_not_wait_for_the_fold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No transaction changes more than a small part, whatever was merged, and all is right."""
-    monkeypatch.setattr(settling, "AT_ONCE", 100)
+    monkeypatch.setattr(node_indexes, "AT_ONCE", 100)
     with forwarded(tmp_path / "graph") as app:
         counted = Counted(app, monkeypatch)
         merge(app.graph(), MergeRequest("side"), actor="me")
@@ -108,7 +108,7 @@ def test_settling_goes_on_where_a_crash_or_a_close_ended_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half of a commit in the root is seen by nobody, and completed later."""
-    monkeypatch.setattr(settling, "AT_ONCE", 100)
+    monkeypatch.setattr(node_indexes, "AT_ONCE", 100)
     app = forwarded(tmp_path / "graph", 300)
     graph = app.graph()
     steps = 0
@@ -144,7 +144,7 @@ def test_writers_and_readers_beside_settling_see_whole_states(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Main is written, forked and read while the root follows."""
-    monkeypatch.setattr(settling, "AT_ONCE", 60)
+    monkeypatch.setattr(node_indexes, "AT_ONCE", 60)
     with forwarded(tmp_path / "graph", 400) as app:
         expected = values(app, "side")
         merge(app.graph(), MergeRequest("side"), actor="me")
@@ -167,7 +167,7 @@ def test_random_histories_are_right_while_the_root_follows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The model of branches and merges, with every fast-forward settled beside."""
-    monkeypatch.setattr(settling, "AT_ONCE", 2)
+    monkeypatch.setattr(node_indexes, "AT_ONCE", 2)
     campaign(None, 5, 30)
 
 
@@ -177,5 +177,5 @@ def test_random_histories_are_right_while_the_root_follows_for_long(
     monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """The same for some 20 000 operations in all."""
-    monkeypatch.setattr(settling, "AT_ONCE", 2)
+    monkeypatch.setattr(node_indexes, "AT_ONCE", 2)
     campaign(number, 44, 60)

@@ -25,11 +25,10 @@ from trails import (
     predicate,
 )
 from trails.engine.transfer import rdf as sort
-from trails.engine.transfer.formats import How, format_of
+from trails.engine.transfer.formats import How, format_of, load_table
 from trails.engine.transfer.formats import load as load_any
 from trails.engine.transfer.load import LoadOutcome, Mode
 from trails.engine.transfer.rdf import load_rdf, sorted_lines
-from trails.engine.transfer.tables import load_table
 from trails.errors import NotFoundError, QueryError, ValidationError
 
 BASE = "trails://app/main/"

@@ -28,4 +28,4 @@ def test_a_full_disk_is_told_as_such(capsys, code):
     assert caught.value.exit_code == 2
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["code"] == "storage_full"
-    assert error["message"].endswith("are safe; free some space and try again")
+    assert error["message"].endswith("are safe: free some space and retry")

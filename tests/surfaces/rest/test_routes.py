@@ -80,7 +80,7 @@ def test_one_instance_is_json_ld(client):
     document = json.loads(got.body)
     assert document["@id"] == "trails://acme/main/Note/c%2F%C3%BC%20%2541"
     assert client.send("GET", "/graphs/main/kg/Note/c/%C3%BC").status == 404
-    assert b"nothing found at" in client.send("GET", "/graphs/main/kg/Note/%FF").body
+    assert b"Nothing found at" in client.send("GET", "/graphs/main/kg/Note/%FF").body
     assert client.get("kg/Note/zzz", status=404)["error"]["code"] == "not_found"
     assert client.get("kg/Note/a", status=400, branch="x", snapshot="y")
 
@@ -364,7 +364,7 @@ def test_a_number_below_zero_is_a_number(client):
 def test_a_path_that_there_is_not_names_no_other_that_may_not_be_there(client):
     """Who may not list graphs is not sent there."""
     error = client.get("nothing", status=404)["error"]
-    assert error["message"].endswith("paths of a graph look like /graphs/main/snapshot")
+    assert error["message"].endswith("Paths of a graph look like /graphs/main/snapshot.")
 
 
 def test_methods_that_are_not_work_tell_what_is(client):

@@ -133,8 +133,8 @@ def find_client(name: str) -> Client:
     if found is not None:
         return found
     near = get_close_matches(name.lower(), CLIENTS, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? If not, " if near else ""
-    raise NotFoundError(f"unknown client {name!r}; {hint}use one of {', '.join(CLIENTS)}")
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise NotFoundError(f"unknown client {name!r}; {hint}supported are {', '.join(CLIENTS)}")
 
 
 def _opencode(places: Places) -> Path:
@@ -204,7 +204,7 @@ _ALL: Final = (
         ".zed/settings.json",
         ("context_servers",),
         "plain",
-        "Zed notices by itself; the agent panel's settings show it.",
+        "Zed reloads its settings automatically; the agent panel's settings list it.",
     ),
     Client(
         "opencode",
@@ -213,7 +213,7 @@ _ALL: Final = (
         "opencode.json",
         ("mcp",),
         "opencode",
-        "Start opencode again.",
+        "Restart opencode.",
     ),
     Client(
         "codex",
@@ -232,7 +232,7 @@ _ALL: Final = (
         ".gemini/settings.json",
         _SERVERS,
         "gemini",
-        "Start Gemini CLI again; /mcp shows it.",
+        "Restart Gemini CLI; /mcp lists it.",
     ),
 )
 CLIENTS: Final = {each.name: each for each in _ALL}

@@ -227,9 +227,9 @@ class Configuration:
         try:
             found = parse(new)
         except (JsoncError, tomllib.TOMLDecodeError) as error:
-            raise self._unsafe(f"it is written in an unusual way ({error})") from None
+            raise self._unsafe(f"its formatting is unusual ({error})") from None
         if found != wanted:
-            raise self._unsafe("it is written in an unusual way")
+            raise self._unsafe("its formatting is unusual")
         return new
 
     def _unsafe(self, reason: str) -> InstallError:
@@ -299,7 +299,7 @@ def find_target(
 
 def show(target: EntryTarget, entry: Entry) -> Installation:
     """Return what would be written; nothing is changed."""
-    return _tell(target, "shown", entry)
+    return _result(target, "shown", entry)
 
 
 def install(target: EntryTarget, entry: Entry, *, force: bool) -> Installation:
@@ -308,7 +308,7 @@ def install(target: EntryTarget, entry: Entry, *, force: bool) -> Installation:
         file = Configuration.read(target.client, target.file)
         present = file.entry(target.name)
         if same_server(present, entry):
-            return _tell(target, "present", entry)
+            return _result(target, "present", entry)
         difference = "" if present is None else _differences(present, entry)
         if difference and not force:
             raise _taken(target, difference)
@@ -318,11 +318,11 @@ def install(target: EntryTarget, entry: Entry, *, force: bool) -> Installation:
             raise
         snippet = spell_entry(target.client, target.name, entry)
         raise InstallError(
-            f"{error.message}. Nothing was changed; add this by hand:\n{snippet}",
+            f"{error.message}; nothing was changed, so add this by hand:\n{snippet}",
             file=str(target.file),
             snippet=snippet,
         ) from None
-    return _tell(target, "replaced" if difference else "installed", entry, backup, difference)
+    return _result(target, "replaced" if difference else "installed", entry, backup, difference)
 
 
 def uninstall(target: EntryTarget, entries: Sequence[Entry]) -> Installation:
@@ -330,19 +330,19 @@ def uninstall(target: EntryTarget, entries: Sequence[Entry]) -> Installation:
     file = Configuration.read(target.client, target.file)
     present = file.entry(target.name)
     if present is None:
-        return _tell(target, "absent")
+        return _result(target, "absent")
     if entries and not any(same_server(present, each) for each in entries):
         raise InstallError(
             f"{target.name!r} in {target.file} is not the server of this graph; "
             "use --force to remove it anyway"
         )
-    return _tell(target, "removed", backup=file.write(file.drop(target.name)))
+    return _result(target, "removed", backup=file.write(file.drop(target.name)))
 
 
 def _taken(target: EntryTarget, difference: str) -> InstallError:
     return InstallError(
         f"{target.file} has another server called {target.name!r}; use --force to replace it, "
-        f"or --name to choose another name. The difference:\n{difference}",
+        f"or --name to choose another name; the difference:\n{difference}",
         file=str(target.file),
         difference=difference,
     )
@@ -354,7 +354,7 @@ def _differences(present: object, entry: Entry) -> str:
     return "\n".join(unified_diff(old, new, "there", "wanted", lineterm="", n=99))
 
 
-def _tell(
+def _result(
     target: EntryTarget,
     outcome: Outcome,
     entry: Entry | None = None,
@@ -430,7 +430,9 @@ def _missing_token(folder: Path, settings: Settings, *, http: bool) -> str:
         oauth is not None or TokenFile(folder / DATA_FOLDER).read()
     ):
         return ""
-    advice = "This project requires a token ('trails token new' makes one): add it to the entry's "
+    advice = (
+        "This project requires a token ('trails token new' creates one): add it to the entry's "
+    )
     if http:
         return advice + "header 'Authorization: Bearer <token>'"
     return advice + "environment as TRAILS_TOKEN=<token>"

@@ -143,7 +143,7 @@ def _checked(outcome: _T | Failure) -> _T:
 
 
 _ROUTES: Final = {each.name: each.routes[0] for each in OPERATIONS if each.routes}
-_UNTOLD: Final = frozenset({"not_found", "forbidden", "denied"})
+_HIDING: Final = frozenset({"not_found", "forbidden", "denied"})
 """Codes with which a server hides which graphs it has."""
 
 
@@ -165,7 +165,7 @@ def list_graphs(connection: ServerConnection) -> dict[str, str] | None:
     try:
         body = connection.ask("GET", "/graphs")
     except TrailsError as error:
-        if error.code in _UNTOLD:
+        if error.code in _HIDING:
             return None
         raise
     found = msgspec.json.decode(body, type=_Graphs)

@@ -234,7 +234,7 @@ class Upload:
         """Yield the bytes, and report progress."""
         several = self._several
         blocks = _read(self._files[0]) if several is None else several.blocks()
-        return _telling(blocks, _size(self._files), progress)
+        return _with_progress(blocks, _size(self._files), progress)
 
     def placed(self, error: ValidationError) -> ValidationError:
         """Add the file name to an error."""
@@ -271,7 +271,7 @@ def _size(files: Sequence[object]) -> int | None:
     return sum(each.stat().st_size for each in files if isinstance(each, Path))
 
 
-def _telling(
+def _with_progress(
     blocks: Iterable[bytes], total: int | None, progress: Callable[[int, int | None], None]
 ) -> Iterator[bytes]:
     done = 0

@@ -20,7 +20,7 @@ from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.feed import MANY, BranchChange, ChangeCollector
 from trails.engine.graph.graph import Graph, now
 from trails.engine.history.merge_plan import Merging
-from trails.engine.schema.rule_check import broken_rules
+from trails.engine.schema.evolution import broken_rules
 from trails.engine.visibility.access import OPEN, Access, check_forward, check_merge_visibility
 from trails.engine.visibility.refs import RefResolver, permitting, reader, snapshot_checkout
 from trails.engine.write.edits import change_types, put_states

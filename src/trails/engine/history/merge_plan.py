@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, get_args
 
-from trails.engine.graph.changes import net_between
+from trails.engine.graph.changes import changed_reading, net_between, new_defaults, with_defaults
 from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.graph import Graph
-from trails.engine.graph.schema_changes import changed_reading, new_defaults, with_defaults
 from trails.engine.history.conflicts import (
     Sides,
     clash_id,
@@ -23,8 +22,8 @@ from trails.engine.history.conflicts import (
     violation_id,
 )
 from trails.engine.history.three_way import Clash, Edit, Merge, common_state, three_way
+from trails.engine.schema.evolution import broken_around, broken_rules
 from trails.engine.schema.merge import merge_schemas, with_field, with_type, without_idle_rules
-from trails.engine.schema.rule_check import broken_around, broken_rules
 from trails.engine.validation.rules import RuleError
 from trails.engine.validation.validate import size_error, size_of
 from trails.engine.visibility.access import Access, check_types

@@ -23,9 +23,8 @@ from trails.engine.validation.validate import VisibleNodes, suggest_nodes
 from trails.engine.visibility.access import OPEN, Access, refuse_text
 from trails.engine.visibility.refs import RefResolver, reader
 from trails.engine.visibility.visible_history import VisibleHistory
-from trails.engine.write.edits import put, put_all, remove
+from trails.engine.write.edits import apply_statements, data_statements, put, put_all, remove
 from trails.engine.write.puts import Put, change_of, remember, request_of
-from trails.engine.write.statements import apply_statements, data_statements
 from trails.engine.write.write import IdempotencyKey, Opened, Write
 from trails.errors import (
     FieldError,

@@ -1,21 +1,27 @@
 """GraphService: every operation on one graph.
 
 An App has one for each graph; its own methods, the request kernel and the command line use it.
+``run_query`` runs a stored query, and refuses one that can reach what its caller may not read.
+Queries may name instances in any form of reference; in SPARQL an unknown IRI matches nothing, so
+readers who may see the whole graph get a notice about those that do not exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
+from typing import Final, cast
 
 from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.ancestry import Permits
+from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.graph import MAIN, Graph
 from trails.engine.history.branches import Versions, forked_branch, most_branches
 from trails.engine.session.context import GraphContext, recording
-from trails.engine.session.graph_session import NO_SPARQL
-from trails.engine.session.node_hints import find_missing_nodes, spell_instances
-from trails.engine.sparql.untrusted import Untrusted
+from trails.engine.session.graph_session import NO_SPARQL, GraphSession
+from trails.engine.sparql.queries import Untrusted, ask_checkout, bind_query
+from trails.engine.sparql.reach import reach_of, touches_hidden
 from trails.engine.transfer.files import ReadOptions, export_checkout, load_files
 from trails.engine.transfer.source import Progress, no_progress
 from trails.engine.visibility.access import (
@@ -26,13 +32,64 @@ from trails.engine.visibility.access import (
     refuse_text,
 )
 from trails.engine.visibility.refs import RefResolver, reader, snapshot_checkout, usable
-from trails.engine.write.mutate import mutate_sparql, mutate_typed
+from trails.engine.write.mutate import Effect, local_effect, mutate_sparql, mutate_typed
 from trails.errors import ForbiddenError
 from trails.model.actors import checked_actor
+from trails.model.capabilities import Action, StoredQuery
+from trails.model.iris import Names
+from trails.model.kinds import Iri
+from trails.model.nodes import split_handle
 from trails.model.results import QueryAnswer
+from trails.model.sparql import significant, tokenize
 from trails.model.writes import LOAD_LIMITS, LoadLimits, LoadRequest, LoadResult, Mutation
 from trails.registry.registry import Registry, RegistryCell
 from trails.sandbox.pool import Sandbox
+
+_LOOKED_UP: Final = 50
+_MOST: Final = 5
+"""The most hints in one notice."""
+
+
+def spell_instances(
+    kg: GraphSession, names: Names, params: Mapping[str, object]
+) -> Mapping[str, object]:
+    """Parameters with each ``Iri`` that refers to an instance, in any form, as a full IRI."""
+    spelled: dict[str, object] = {}
+    for name, value in params.items():
+        handle = kg.compiled.validator.references.exact(value) if isinstance(value, Iri) else None
+        spelled[name] = value if handle is None else Iri(names.node(*split_handle(handle)))
+    return spelled
+
+
+def find_missing_nodes(
+    kg: GraphSession, names: Names, text: str, params: Mapping[str, object]
+) -> str | None:
+    """Notices about named instances that do not exist or have a form unknown to SPARQL."""
+    named = [*_named(text), *(value for value in params.values() if isinstance(value, Iri))]
+    hints = _hints(kg, names, islice(dict.fromkeys(named), _LOOKED_UP))
+    return "; ".join(islice(hints, _MOST)) or None
+
+
+def _named(text: str) -> Iterator[str]:
+    tokens = significant(tokenize(text))
+    based = any(each.kind == "word" and each.text.upper() == "BASE" for each in tokens)
+    for token in tokens:
+        iri = token.text[1:-1]
+        if token.kind == "iri" and (":" in iri or not based):
+            yield iri
+
+
+def _hints(kg: GraphSession, names: Names, iris: Iterable[str]) -> Iterator[str]:
+    references = kg.compiled.validator.references
+    for iri in iris:
+        handle = references.exact(iri)
+        if handle is None:
+            continue
+        type_name, identifier = split_handle(handle)
+        if kg.find_by_id(type_name, identifier) is None:
+            yield kg.describe_missing(type_name, handle)
+        elif ":" in iri and not iri.startswith(names.nodes):
+            yield f"<{iri}> matches nothing; write <{handle}>"
 
 
 class GraphService:
@@ -212,3 +269,62 @@ def _go_on(
     check_wanted(call)
     check_credential(graph, call)
     progress(done, total)
+
+
+def run_query(
+    graph: Graph,
+    untrusted: Untrusted,
+    ctx: GraphContext,
+    query: StoredQuery,
+    params: object,
+) -> QueryAnswer | str | None:
+    """Run a stored query with checked parameters: its answer, or the commit of one that changes.
+
+    The author of the project wrote the text, so where no process can be confined it runs here.
+    """
+    _check_inner(ctx, query)
+    if is_hidden(ctx, query):
+        raise ForbiddenError("this query can reach what its caller may not read; use another")
+    text = bind_query(query, cast(Mapping[str, object], params))
+    checkout, confined = ctx.checkout, untrusted.sandbox.confinement.complete
+    if query.mutation:
+        effect = untrusted.effect if confined else partial(_local_effect, graph, untrusted)
+        found = effect(checkout, caller=ctx.actor)
+        return mutate_sparql(graph, checkout, ctx.kg.transaction, text, found).commit
+    if confined:
+        return untrusted.run(checkout, text, caller=ctx.actor)
+    with untrusted.sandbox.spending(ctx.actor):
+        return ask_checkout(graph, checkout, text)
+
+
+def _local_effect(graph: Graph, untrusted: Untrusted, checkout: Checkout, *, caller: str) -> Effect:
+    """How to find out here, on the caller's time, what an author's update would change."""
+
+    def effect(text: str) -> tuple[bytes, bytes]:
+        with untrusted.sandbox.spending(caller):
+            return local_effect(graph, checkout)(text)
+
+    return effect
+
+
+def is_hidden(ctx: GraphContext, query: StoredQuery) -> bool:
+    """Whether a stored query can reach what the actor may not read, here."""
+    if ctx.kg.schema_filter is None:
+        return False
+    if ctx.shown is not None and not ctx.shown.knows(query):
+        return True
+    schema = ctx.checkout.schema
+    return touches_hidden(reach_of(query, schema, ctx.names), ctx.visibility, schema)
+
+
+def _check_inner(ctx: GraphContext, query: StoredQuery) -> None:
+    """Who may run a query may still not read or change what it does."""
+    action: Action = "Change" if query.mutation else "Read"
+    if any(ctx.access.may(action, each) for each in ctx.branches):
+        return
+    does = "changes" if query.mutation else "reads"
+    raise ForbiddenError(
+        f"{query.name} {does} data that you may not {action.lower()} here; ask for that right, or "
+        "use another query",
+        query=query.name,
+    )

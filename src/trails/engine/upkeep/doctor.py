@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from trails.engine.graph.activities import examine_refusals
+from trails.engine.graph.changes import describe_changes
 from trails.engine.graph.graph import MAIN, Graph
-from trails.engine.graph.schema_changes import describe_changes
 from trails.engine.history.branches import list_branches
 from trails.log.archives import ARCHIVES_FOLDER
 from trails.log.storage import files_below

@@ -20,8 +20,7 @@ import msgspec
 
 from trails.engine.graph.checkouts import SNAPSHOT, Checkout
 from trails.engine.graph.graph import MAIN, Graph, now
-from trails.engine.graph.lost_commits import find_loss, named_commits
-from trails.engine.graph.open import open_graph
+from trails.engine.graph.open import find_loss, named_commits, open_graph
 from trails.engine.history.branches import create_branch
 from trails.engine.upkeep.backups import GRAPHS, discard_prepared, prepare_graphs, put_in_place
 from trails.engine.write.write import Write

@@ -21,9 +21,15 @@ from typing import Final
 import msgspec
 
 from trails.engine.graph.ancestry import Path
-from trails.engine.graph.changes import Net, NodeNet, net_between, net_changes
+from trails.engine.graph.changes import (
+    ACTOR,
+    Net,
+    NodeNet,
+    change_message,
+    net_between,
+    net_changes,
+)
 from trails.engine.graph.graph import Graph
-from trails.engine.graph.schema_changes import ACTOR, change_message
 from trails.engine.visibility.access import Access
 from trails.engine.visibility.refs import RefResolver
 from trails.errors import NotFoundError

@@ -24,10 +24,9 @@ import pyoxigraph as ox
 from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.graph import Graph
 from trails.engine.validation.rules import RuleError
-from trails.engine.write.edits import MAX_ERRORS, remove
+from trails.engine.write.edits import MAX_ERRORS, apply_statements, remove
 from trails.engine.write.pending import PendingNodes
 from trails.engine.write.puts import Mode, Put, check_put, settle_put
-from trails.engine.write.statements import apply_statements
 from trails.engine.write.write import Opening, OutdatedError
 from trails.errors import FieldError, QueryError, ValidationError
 from trails.model.constraints import shorten, showable

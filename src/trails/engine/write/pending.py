@@ -2,7 +2,9 @@
 
 ``PendingNodes`` reads the node index's open transaction as the write's actor sees it, and refuses
 every change that the actor may not make. ``NodeEdits`` has each changed node before and after the
-write, ``ChangeReport`` collects what the feed publishes if it has listeners.
+write, ``ChangeReport`` collects what the feed publishes if it has listeners. ``WriteDelta`` streams
+the statements that the write removes and adds into the log's payload; if there are many, it also
+loads them next to main's store while the rest of the write is still being checked.
 
 ``DraftWrite`` works out a write without the writer's lock: it reads a fixed state of the node
 index and keeps its changes in temporary tables. A write takes over the result if the branch has
@@ -12,7 +14,7 @@ not moved.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -26,13 +28,101 @@ from trails.engine.graph.feed import ChangeCollector
 from trails.engine.graph.graph import Graph
 from trails.engine.validation.rules import Rules
 from trails.engine.visibility.access import Access, WriteGuard, check_wanted, guard_of
-from trails.engine.write.delta import WriteDelta
 from trails.errors import ForbiddenError, TransactionError
+from trails.log.payloads import Payload, PayloadWriter
 from trails.model.history import Head
 from trails.model.nodes import NodeState
 from trails.model.types import Schema
 from trails.views.nodes.file import DraftFile
 from trails.views.nodes.index import DraftIndex, Replacement, Stored
+from trails.views.quads.staging import StagedLoad
+from trails.views.quads.view import BULK
+from trails.views.terms import Terms
+
+
+class WriteDelta:
+    """The statements of one write."""
+
+    def __init__(self, graph: Graph, checkout: Checkout) -> None:
+        self._graph = graph
+        self._checkout = checkout
+        self._payload: PayloadWriter | None = None
+        self._former: Terms | None = None
+        self._unstaged: list[tuple[bytes, bytes, int]] = []
+        self.staged: StagedLoad | None = None
+        """The load next to main's store, if any."""
+
+    def change_types(self, former: Terms) -> None:
+        """Note that the schema changed; ``former`` reads the values from before."""
+        self._former = former
+
+    def write(
+        self, changes: Iterable[tuple[NodeState | None, NodeState | None]]
+    ) -> tuple[bytes, bytes, int]:
+        """Add the difference between states; return (removed, added, count)."""
+        removed: list[str] = []
+        added: list[str] = []
+        for before, after in changes:
+            lost, won = self._checkout.terms.difference(before, after, self._former)
+            removed += lost
+            added += won
+        payload = self._writer()
+        gone, come = "".join(removed).encode(), "".join(added).encode()
+        for part, text, count in (
+            (payload.removed, gone, len(removed)),
+            (payload.added, come, len(added)),
+        ):
+            if count:
+                part.write(text, count)
+        return gone, come, len(removed) + len(added)
+
+    def stream(self, changes: Iterable[tuple[NodeState | None, NodeState | None]]) -> None:
+        """Add the difference between states, of which many more may follow."""
+        self._stage(*self.write(changes))
+
+    def write_raw(self, removed: bytes, added: bytes, counts: tuple[int, int]) -> None:
+        """Add raw statements."""
+        payload = self._writer()
+        payload.removed.write(removed, counts[0])
+        payload.added.write(added, counts[1])
+
+    def _writer(self) -> PayloadWriter:
+        if self._payload is None:
+            self._payload = self._graph.log.new_payload()
+        return self._payload
+
+    def _stage(self, removed: bytes, added: bytes, count: int) -> None:
+        """Start to load a large commit while the rest of it is being checked."""
+        if self.staged is None:
+            self._unstaged.append((removed, added, count))
+            if sum(each[2] for each in self._unstaged) <= BULK:
+                return
+            if self._checkout is self._graph.main:
+                self.staged = self._graph.stores.main().stage()
+            if self.staged is None:
+                self._unstaged.clear()
+                return
+            for earlier in self._unstaged[:-1]:
+                self.staged.feed(earlier[0], earlier[1])
+            self._unstaged.clear()
+        self.staged.feed(removed, added)
+
+    def seal(self) -> Payload:
+        """Close the delta and return the payload for the log."""
+        return self._writer().seal()
+
+    def finish_load(self, payload: Payload) -> None:
+        """Wait for the load, if any; readers do not see it yet."""
+        if self.staged is not None:
+            self._graph.file.put_waiting()  # while the rest of the statements is being loaded
+            self._graph.stores.finish(self.staged, payload)
+
+    def discard(self) -> None:
+        """Drop the payload and the load."""
+        if self._payload is not None:
+            self._payload.discard()
+        if self.staged is not None:
+            self.staged.discard()
 
 
 class NodeEdit(msgspec.Struct):
@@ -193,7 +283,7 @@ class PendingNodes:
         """Refuse to continue after a change that may be partly applied."""
         if self._broken:
             raise TransactionError(
-                "Transaction rolled back because a change in it failed; nothing was written. Retry."
+                "transaction rolled back because a change in it failed; nothing was written: retry"
             )
 
     # --- what the actor sees -------------------------------------------------------------

@@ -29,14 +29,15 @@ from trails.engine.visibility.access import (
     guard_of,
     most_seconds,
 )
-from trails.engine.write.delta import WriteDelta, land
-from trails.engine.write.pending import ChangeReport, PendingNodes
-from trails.errors import FieldError, LimitError, TransactionError, ValidationError
+from trails.engine.write.pending import ChangeReport, PendingNodes, WriteDelta
+from trails.errors import FieldError, LimitError, StorageError, TransactionError, ValidationError
 from trails.log.append import append
+from trails.log.payloads import Payload
 from trails.log.protocol import head_moved
 from trails.model.history import Commit, CommitDraft
 from trails.model.types import Schema
 from trails.model.writes import KeyedOutcome, RequestDigest, check_request, expiry
+from trails.views.quads.staging import StagedLoad
 
 
 class IdempotencyKey:
@@ -98,8 +99,7 @@ class Write:
         """``call`` is the request that the write belongs to."""
         if checkout.fixed:
             raise TransactionError(
-                "Snapshots are read-only; create a branch from commit "
-                f"{checkout.name[1:]} to write."
+                f"snapshots are read-only; create a branch from commit {checkout.name[1:]} to write"
             )
         check_change(access, checkout.name)
         self._graph = graph
@@ -249,7 +249,7 @@ class Write:
         # The commit is durable from here on; an error below only means that a view lags behind.
         self.outcome.landed = True
         with self._stack:
-            land(graph, checkout, commit, payload, delta.staged)
+            _land(graph, checkout, commit, payload, delta.staged)
             checkout.head = graph.log_head(checkout.name)
         self._changes.publish(self.nodes.edits, self._head.commit, commit.id)
         graph.on_step("before_acknowledge")
@@ -271,6 +271,39 @@ class Write:
                     self._checkout.use(self._graph.compile(self._former_schema))
             finally:
                 self._stack.close()
+
+
+def _land(
+    graph: Graph, checkout: Checkout, commit: Commit, payload: Payload, staged: StagedLoad | None
+) -> None:
+    """Apply a commit to the views, one after the other."""
+    step = graph.on_step
+    try:
+        step("after_append")
+        for place, view in enumerate(graph.views):
+            if place:
+                step("mid_apply")
+            view.land(checkout, commit, payload)
+    except StorageError as error:
+        graph.file.rollback()
+        try:
+            graph.catch_up()  # the cause may be gone; only reopening shows it
+        except StorageError:
+            raise _landed(error, commit) from error
+    finally:
+        graph.file.rollback()
+        if staged is not None:
+            staged.discard()  # a no-op after the swap
+    step("after_apply")
+
+
+def _landed(error: StorageError, commit: Commit) -> StorageError:
+    """The error for a commit that is in the log and missing in a view."""
+    return type(error)(
+        f"commit {commit.id} was written, but a view could not be updated: {error.message}. "
+        "Views catch up automatically; do not repeat the write",
+        commit=commit.id,
+    )
 
 
 class OutdatedError(Exception):

@@ -13,8 +13,7 @@ import msgspec
 
 from trails.engine.session.arguments import checks_of
 from trails.engine.session.context import GraphContext, recording
-from trails.engine.session.service import GraphService
-from trails.engine.session.stored_queries import is_hidden, run_query
+from trails.engine.session.service import GraphService, is_hidden, run_query
 from trails.errors import FieldError, NotFoundError, QueryError, ValidationError
 from trails.model.capabilities import StoredQuery
 from trails.model.constraints import showable

@@ -69,7 +69,7 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
         with Reporting(as_json=as_json) as report:
             given = {} if json_args is None else _object(json_args)
             with operations.open(
-                place_of(project, server), graph, report.tell, declared=True
+                place_of(project, server), graph, report.progress, declared=True
             ) as session:
                 if arg:
                     tool = _found(session.tools(), name)
@@ -249,7 +249,7 @@ def add_get_command(cli: typer.Typer, operations: Operations) -> None:
                 raise QueryError("--where, --limit and --cursor apply to lists; leave out the id")
             view = ReadState(branch, snapshot)
             with operations.open(
-                place_of(project, server), graph, report.tell, declared=False
+                place_of(project, server), graph, report.progress, declared=False
             ) as session:
                 if identifier is not None:
                     found = session.instance(view, type_name, identifier)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 from rich.markup import escape
+from typer.models import CommandInfo, TyperInfo
 
 from trails.model.types import PredicateDescriptor
 from trails.request.builtins import OPERATIONS
@@ -59,7 +60,30 @@ def build_cli(operations: Operations, version: str) -> typer.Typer:
     add_token_commands(cli, operations)
     add_policy_commands(cli, operations)
     add_declared_commands(cli, operations, OPERATIONS)
+    _add_headings(cli)
     return cli
+
+
+_HEADINGS: Final = {
+    "Set up": ("new", "serve", "mcp", "doctor"),
+    "Read": ("get", "query", "queries", "export"),
+    "Change": ("tools", "call", "mutate", "load"),
+    "History": ("diff", "branch", "commit"),
+    "Maintain": ("verify", "backup", "restore", "recover", "cleanup", "optimize"),
+    "Access": ("token", "policy"),
+}
+
+
+def _add_headings(cli: typer.Typer) -> None:
+    """Group the commands in ``trails --help``."""
+    order = {name: heading for heading, names in _HEADINGS.items() for name in names}
+    names = list(order)
+    every: list[CommandInfo | TyperInfo] = [*cli.registered_commands, *cli.registered_groups]
+    for each in every:
+        each.rich_help_panel = order.get(_name(each), "Other")
+    cli.registered_commands.sort(
+        key=lambda each: names.index(_name(each)) if _name(each) in order else len(names)
+    )
 
 
 def add_declared_commands(
@@ -85,8 +109,8 @@ def _group(cli: typer.Typer, name: str) -> typer.Typer:
     return made
 
 
-def _name(command: typer.models.CommandInfo) -> str:
-    return command.name or str(getattr(command.callback, "__name__", ""))
+def _name(command: CommandInfo | TyperInfo) -> str:
+    return str(command.name or getattr(command.callback, "__name__", ""))
 
 
 def _make_command(builtin: Builtin, operations: Operations) -> Callable[..., None]:

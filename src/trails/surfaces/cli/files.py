@@ -104,7 +104,7 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
             )
             with (
                 operations.open(
-                    place_of(project, server), graph, report.tell, declared=True
+                    place_of(project, server), graph, report.progress, declared=True
                 ) as session,
                 _bar("reading", shown=not as_json) as progress,
             ):
@@ -148,7 +148,7 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
             wanted = format or _format_of(output)
             with (
                 operations.open(
-                    place_of(project, server), graph, report.tell, declared=False
+                    place_of(project, server), graph, report.progress, declared=False
                 ) as session,
                 closing(session.export(ReadState(branch, snapshot), wanted, types or [])) as blocks,
             ):

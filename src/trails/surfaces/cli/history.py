@@ -203,7 +203,7 @@ NameArgument = Annotated[str, typer.Argument(help="Name of the branch.")]
 def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
     """Add them to the command line."""
     branch = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
-    cli.add_typer(branch, name="branch", help="Branches: list, create, delete, merge.")
+    cli.add_typer(branch, name="branch", help="List, create, delete and merge branches.")
 
     @branch.command("list", epilog="Example: trails branch list")
     def list_branches(
@@ -318,7 +318,7 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
                 read_side(ours=ours, theirs=theirs),
             )
             with operations.open(
-                place_of(project, server), graph, report.tell, declared=False
+                place_of(project, server), graph, report.progress, declared=False
             ) as session:
                 given = {"--project": project, "--server": server, "--graph": graph}
                 show_merge(report, session.merge(request), request, session.nodes, given)
@@ -335,7 +335,7 @@ ChangesOption = Annotated[
 def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
     """Add them to the command line."""
     commit = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
-    cli.add_typer(commit, name="commit", help="Commits: list, show.")
+    cli.add_typer(commit, name="commit", help="List and show commits.")
 
     @commit.command("list", epilog="Example: trails commit list --node Task/42 --limit 5")
     def list_commits(
@@ -370,7 +370,7 @@ def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
                 raise QueryError("--all and --branch are mutually exclusive; give one of them")
             wanted = CommitQuery(None if everything else branch or "main", actor, node)
             with operations.open(
-                place_of(project, server), graph, report.tell, declared=False
+                place_of(project, server), graph, report.progress, declared=False
             ) as session:
                 page = session.commits(wanted, after=after, limit=limit)
             report.value = page

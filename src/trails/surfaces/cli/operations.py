@@ -42,7 +42,7 @@ from trails.model.upkeep import (
 )
 from trails.model.writes import LoadRequest, LoadResult, Mutation
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 """Reports progress, one line at a time."""
 
 
@@ -189,7 +189,7 @@ class ServeCommand(Protocol):
     """The work behind ``serve``."""
 
     def serve_stdio(
-        self, folder: Path, graph: str | None, tell: Tell, *, read_only: bool = False
+        self, folder: Path, graph: str | None, progress: Progress, *, read_only: bool = False
     ) -> int:
         """Serve one graph on the standard streams; the number of the signal that ended it, or 0."""
 
@@ -199,7 +199,7 @@ class ServeCommand(Protocol):
         host: str | None,
         port: int | None,
         ready: Callable[[Served], None],
-        tell: Tell,
+        progress: Progress,
         *,
         read_only: bool = False,
     ) -> int:
@@ -249,14 +249,14 @@ class Operations(ServeCommand, Tokens, PolicyCommands, Protocol):
     def new(self, folder: Path, name: str | None) -> tuple[Path, list[str]]:
         """Create a project folder; returns its path and files."""
 
-    def doctor(self, folder: Path, tell: Tell) -> list[Report]:
+    def doctor(self, folder: Path, progress: Progress) -> list[Report]:
         """Check a project and suggest fixes."""
 
-    def verify(self, folder: Path, *, repair: bool, progress: Tell) -> list[Report]:
+    def verify(self, folder: Path, *, repair: bool, progress: Progress) -> list[Report]:
         """Verify a project's logs and views."""
 
     def open(
-        self, place: ProjectLocation, graph: str | None, tell: Tell, *, declared: bool
+        self, place: ProjectLocation, graph: str | None, progress: Progress, *, declared: bool
     ) -> AbstractContextManager[Session]:
         """Open a graph of a project: the named one, the only one, or ``main``.
 
@@ -266,26 +266,34 @@ class Operations(ServeCommand, Tokens, PolicyCommands, Protocol):
         """
 
     def cleanup(
-        self, folder: Path, graph: str | None, tell: Tell, *, keep: int, dry_run: bool
+        self, folder: Path, graph: str | None, progress: Progress, *, keep: int, dry_run: bool
     ) -> dict[str, Cleaned]:
         """Remove cached and left-over files of every graph, or of the named one."""
 
-    def optimize(self, folder: Path, graph: str | None, tell: Tell) -> dict[str, Optimized]:
+    def optimize(self, folder: Path, graph: str | None, progress: Progress) -> dict[str, Optimized]:
         """Compact the files of every graph, or of the named one."""
 
     def recover(
-        self, folder: Path, graph: str | None, tell: Tell, *, dry_run: bool, accept_loss: bool
+        self,
+        folder: Path,
+        graph: str | None,
+        progress: Progress,
+        *,
+        dry_run: bool,
+        accept_loss: bool,
     ) -> list[Recovery]:
         """Recover lost commits; the outcome for each graph."""
 
-    def backup(self, folder: Path, target: Path, tell: Tell) -> dict[str, Manifest | None]:
+    def backup(self, folder: Path, target: Path, progress: Progress) -> dict[str, Manifest | None]:
         """Add what is new in all graphs to the backups in a folder; by graph, None for nothing."""
 
-    def list_backups(self, source: Path, tell: Tell, *, check: bool) -> dict[str, list[Manifest]]:
+    def list_backups(
+        self, source: Path, progress: Progress, *, check: bool
+    ) -> dict[str, list[Manifest]]:
         """What the backups in a folder hold; with ``check``, every file is read."""
 
     def restore(
-        self, folder: Path, source: Path, tell: Tell, wanted: RestoreRequest
+        self, folder: Path, source: Path, progress: Progress, wanted: RestoreRequest
     ) -> dict[str, Path | None]:
         """Restore graphs of a backup; for each, where its old data was moved to."""
 

@@ -79,7 +79,7 @@ def open_session(
     with (
         Reporting(as_json=as_json) as report,
         operations.open(
-            place_of(project, server), graph, report.tell, declared=declared
+            place_of(project, server), graph, report.progress, declared=declared
         ) as session,
     ):
         yield report, session

@@ -25,7 +25,7 @@ def _number(found: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-def tell(text: str) -> None:
+def print_status(text: str) -> None:
     """Print a status line on standard error."""
     sys.stderr.write(f"trails: {visible(text)}\n")
     sys.stderr.flush()

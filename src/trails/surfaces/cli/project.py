@@ -63,7 +63,7 @@ def add_project_commands(cli: typer.Typer, operations: Operations) -> None:
     def doctor(*, project: ProjectOption = Path(), as_json: JsonOption = False) -> None:
         """Check the project and suggest fixes for problems."""
         with Reporting(as_json=as_json) as report:
-            report.show_reports(operations.doctor(project, report.tell))
+            report.show_reports(operations.doctor(project, report.progress))
 
     @cli.command(epilog="Example: trails verify --repair")
     def verify(
@@ -76,7 +76,7 @@ def add_project_commands(cli: typer.Typer, operations: Operations) -> None:
     ) -> None:
         """Verify the digests of the log, and that the views match the log."""
         with Reporting(as_json=as_json) as report:
-            report.show_reports(operations.verify(project, repair=repair, progress=report.tell))
+            report.show_reports(operations.verify(project, repair=repair, progress=report.progress))
 
 
 def _commands() -> tuple[str, str]:
@@ -108,7 +108,7 @@ def add_backup_commands(cli: typer.Typer, operations: Operations) -> None:
     cli.add_typer(
         backup,
         name="backup",
-        help="Backups: create, list. `trails backup DEST` creates one.",
+        help="Create and list backups; 'trails backup DEST' creates one.",
         epilog="Example: trails backup /backups/acme",
     )
 
@@ -130,7 +130,7 @@ def add_backup_commands(cli: typer.Typer, operations: Operations) -> None:
             folder = target or to
             if folder is None or (target and to):
                 raise QueryError("give one folder for the backup: trails backup DEST")
-            made = operations.backup(project, folder, report.tell)
+            made = operations.backup(project, folder, report.progress)
             report.value = {"backup": str(folder), "graphs": made}
             for name, manifest in made.items():
                 what = "no changes since the last backup." if manifest is None else _sum(manifest)
@@ -147,7 +147,7 @@ def add_backup_commands(cli: typer.Typer, operations: Operations) -> None:
     ) -> None:
         """List the backups in a folder; checks manifests, file names and sizes."""
         with Reporting(as_json=as_json) as report:
-            found = operations.list_backups(source, report.tell, check=check)
+            found = operations.list_backups(source, report.progress, check=check)
             report.value = {"backup": str(source), "checked": check, "graphs": found}
             for name, manifests in found.items():
                 report.text += [f"[bold]{escape(name)}[/]", _table(manifests)]
@@ -180,7 +180,7 @@ def add_backup_commands(cli: typer.Typer, operations: Operations) -> None:
         """Restore the graphs of a backup, after checking all digests."""
         with Reporting(as_json=as_json) as report:
             wanted = RestoreRequest(force, graph, at)
-            done = operations.restore(project, source, report.tell, wanted)
+            done = operations.restore(project, source, report.progress, wanted)
             report.value = {
                 "graphs": {
                     name: {"moved_aside": None if aside is None else str(aside)}
@@ -243,7 +243,7 @@ def add_recover_command(cli: typer.Typer, operations: Operations) -> None:
         """Recover lost commits from the log's tail and the views; damaged files are kept."""
         with Reporting(as_json=as_json) as report:
             done = operations.recover(
-                project, graph, report.tell, dry_run=dry_run, accept_loss=accept_loss
+                project, graph, report.progress, dry_run=dry_run, accept_loss=accept_loss
             )
             report.value = {"graphs": {each.graph: each for each in done}}
             report.code = int(any(each.status == "lost" and each.copy is None for each in done))
@@ -306,7 +306,7 @@ def add_upkeep_commands(cli: typer.Typer, operations: Operations) -> None:
     ) -> None:
         """Free disk space: remove cached files and archive old activities."""
         with Reporting(as_json=as_json) as report:
-            done = operations.cleanup(project, graph, report.tell, keep=keep, dry_run=dry_run)
+            done = operations.cleanup(project, graph, report.progress, keep=keep, dry_run=dry_run)
             report.value = {"graphs": done}
             for name, found in done.items():
                 what = (
@@ -332,7 +332,7 @@ def add_upkeep_commands(cli: typer.Typer, operations: Operations) -> None:
     ) -> None:
         """Compact the files of the log and views. This can take a while on a large graph."""
         with Reporting(as_json=as_json) as report:
-            done = operations.optimize(project, graph, report.tell)
+            done = operations.optimize(project, graph, report.progress)
             report.value = {"graphs": done}
             report.text += [
                 f"[bold]{escape(name)}[/]: {size(each.before)} before, {size(each.after)} now."

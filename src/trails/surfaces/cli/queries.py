@@ -102,7 +102,7 @@ def add_query_commands(cli: typer.Typer, operations: Operations) -> None:
                 raise QueryError("give exactly one of: a query text, --file or --stored")
             view = ReadState(branch, snapshot)
             with operations.open(
-                place_of(project, server), graph, report.tell, declared=stored is not None
+                place_of(project, server), graph, report.progress, declared=stored is not None
             ) as session:
                 if stored is not None:
                     known = _find(session, stored)
@@ -285,7 +285,7 @@ def add_mutate_command(cli: typer.Typer, operations: Operations) -> None:
                 change = text if text is not None else read_text(file or Path("-"))
             options = WriteOptions(message, expected_head, idempotency_key)
             with operations.open(
-                place_of(project, server), graph, report.tell, declared=True
+                place_of(project, server), graph, report.progress, declared=True
             ) as session:
                 done = session.mutate(branch, change, options)
             report.value = done

@@ -87,7 +87,7 @@ class Reporting:
                 if finding.fix:
                     self.text.append(f"      → {escape(finding.fix)}")
 
-    def tell(self, text: str) -> None:
+    def progress(self, text: str) -> None:
         """Print progress on standard error, if that is a terminal."""
         console = Terminal(stderr=True)
         if not self.as_json and console.is_terminal:
@@ -154,8 +154,8 @@ def _as_trails(error: OSError) -> TrailsError:
     name = "" if error.filename is None else f"{error.filename}: "
     if error.errno in _FULL:
         return StorageFullError(
-            f"{name}no space left on the disk. Acknowledged writes are safe; free some space "
-            "and try again"
+            f"{name}no space left on the disk; acknowledged writes are safe: free some space "
+            "and retry"
         )
     advice = "; make it writable, or use another folder" if error.errno == errno.EROFS else ""
     return TrailsError(f"{name}{error.strerror or error}{advice}")

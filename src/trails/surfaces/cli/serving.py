@@ -18,7 +18,7 @@ from trails.errors import TrailsError
 from trails.model.upkeep import Installation, InstallRequest, Scope
 from trails.surfaces.cli.operations import Operations, ServeCommand, Served
 from trails.surfaces.cli.options import GraphOption, JsonOption, ProjectOption
-from trails.surfaces.cli.plain import INTERRUPTED, tell
+from trails.surfaces.cli.plain import INTERRUPTED, print_status
 from trails.surfaces.cli.reporting import Reporting, Terminal, escape_json
 
 
@@ -59,12 +59,14 @@ def add_serve_command(cli: typer.Typer, server: ServeCommand) -> None:
             if stdio:
                 if host is not None or port is not None or as_json:
                     raise TrailsError("--host, --port and --json cannot be combined with --stdio")
-                code = server.serve_stdio(project, graph, tell, read_only=read_only)
+                code = server.serve_stdio(project, graph, print_status, read_only=read_only)
             else:
                 if graph is not None:
                     raise TrailsError("--graph requires --stdio; HTTP serves all graphs")
                 show = _print_json if as_json else _print
-                code = server.serve_http(project, host, port, show, tell, read_only=read_only)
+                code = server.serve_http(
+                    project, host, port, show, print_status, read_only=read_only
+                )
             report.silent = True
         if code == signal.SIGINT:
             raise typer.Exit(INTERRUPTED)
@@ -106,7 +108,7 @@ ScopeOption = Annotated[
 def add_client_commands(cli: typer.Typer, operations: Operations) -> None:
     """Add them to the command line."""
     mcp = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
-    cli.add_typer(mcp, name="mcp", help="Add this project to MCP clients.")
+    cli.add_typer(mcp, name="mcp", help="Add this project to MCP clients, or remove it.")
 
     @mcp.command(epilog="Example: trails mcp install claude-code")
     def install(

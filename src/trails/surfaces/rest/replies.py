@@ -109,5 +109,5 @@ async def refuse_http(request: Request, error: Exception) -> Response:
     if status == 405:
         message = f"Method {request.method[:20]} not allowed for {path}."
         return refuse(Failure("semantic", "not_allowed", message), headers)
-    message = f"nothing found at {path}; paths of a graph look like /graphs/main/snapshot"
+    message = f"Nothing found at {path}. Paths of a graph look like /graphs/main/snapshot."
     return refuse(Failure("semantic", "not_found", message), headers)

@@ -22,7 +22,7 @@ from trails.errors import CorruptionError, ReadOnlyError, StorageError, Unwritab
 from trails.files import private_folder, sync_file, sync_folder
 from trails.log.storage import bytes_of, connect, connect_read_only, give_back_space, storage_errors
 from trails.model.types import Schema
-from trails.views.locks import ReadWriteLock
+from trails.views.base import ReadWriteLock
 from trails.views.nodes.layers import FOREVER, ROOT, Layers
 from trails.views.nodes.rows import all_slots
 

@@ -28,7 +28,7 @@ from trails.files import private_folder, private_opener, sync_folder
 from trails.log.storage import files_below, full, says_full, storage_errors
 from trails.model.history import Position
 from trails.model.iris import TRAILS, Names
-from trails.views.locks import ReadWriteLock
+from trails.views.base import ReadWriteLock
 from trails.views.quads.staging import StagedLoad, batches, pieces
 from trails.views.terms import load_statements
 
