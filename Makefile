@@ -31,8 +31,11 @@ lint: setup  ## Check style, types and the direction of imports
 	@echo "mypy    src";    $(BIN)/mypy --no-error-summary
 	@echo "imports";        out=$$($(BIN)/lint-imports --no-logo) || { echo "$$out"; exit 1; }
 
+# Workers, and the processes that tests start, share the compiled files of this project (a variable
+# that is empty permits them). Stealing work keeps the tests of a file together, so that what they
+# share is made once.
 test: lint  ## Lint, then run the tests
-	@echo "pytest";         $(BIN)/python -m pytest -q -n $(WORKERS) --prove
+	@echo "pytest";         PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --prove
 
 conformance: setup  ## Run the official MCP suite against both doors (npm installs it once)
 	@$(BIN)/python -m tests.conformance

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import tempfile
 import tomllib
 from collections import defaultdict
@@ -43,13 +44,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def _surroundings() -> Iterator[None]:
     """A runtime folder of our own, with a short path, and no credentials of whoever runs the tests.
 
-    The sockets of processes that are killed go away with it.
+    The sockets of processes that are killed go away with it. From here on nobody keeps compiled
+    files: a project whose code is replaced within a second by as many bytes would run the former.
     """
     with (
         tempfile.TemporaryDirectory(prefix="trails-", dir="/tmp") as folder,
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setitem(os.environ, "XDG_RUNTIME_DIR", folder)
+        patch.setitem(os.environ, "PYTHONDONTWRITEBYTECODE", "1")
+        patch.setattr(sys, "dont_write_bytecode", True)
         for name in ("TRAILS_TOKEN", "TRAILS_MCP_TOKEN", "TRAILS_MCP_SCOPES", "TRAILS_SERVER"):
             patch.delenv(name, raising=False)
         yield
