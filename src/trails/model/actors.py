@@ -4,6 +4,9 @@ An ``Actor`` is who makes a request, with the most that its credential permits. 
 holds a token that must not be shown; this module also finds tokens that were put into other
 texts by mistake. A ``TokenRecord`` is what people see of a token. Long work (streams,
 uploads) ends with the credential that began it, which is checked again every second.
+
+The HTTP front authenticates a request and puts the result into its ASGI scope under the keys at
+the end; MCP and REST read them there. Neither side imports the other.
 """
 
 from __future__ import annotations
@@ -177,3 +180,15 @@ def end_stale(kind: Lasting, is_current: IsCurrent) -> None:
     stale = {actor for actor in kind.actors() if not is_current(actor)}
     if stale:
         kind.end_those_of(stale)
+
+
+ACTOR_KEY: Final = "trails.actor"
+"""The ``Actor`` that sends the request."""
+CHALLENGE_KEY: Final = "trails.challenge"
+"""A function from a missing scope to the ``WWW-Authenticate`` value that asks for it, or None."""
+PRESENTED_KEY: Final = "trails.presented"
+"""The ``Secret`` that came in the ``Authorization`` header."""
+LISTENER_KEY: Final = "trails.listener"
+"""The ``Listener`` that accepted the connection: its host policy and its authenticator."""
+MAX_BODY: Final = 32 << 20
+"""Bytes of a message or body that is read as a whole, unless the application sets another limit."""

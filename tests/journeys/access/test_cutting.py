@@ -22,9 +22,8 @@ from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.http.servers import HttpServer, Port
 from trails.app.serve.http.sockets import bind_port
 from trails.app.serve.relay.links import Listener, Listeners
-from trails.model.actors import Actor, Secret
+from trails.model.actors import ACTOR_KEY, Actor, Secret
 from trails.model.results import Failure, Success
-from trails.model.scope_keys import ACTOR
 from trails.request.authenticate import Authenticator
 
 SECONDS = 5.0
@@ -261,7 +260,7 @@ def serving(answer, is_current):
 
     async def app(scope, receive, send):
         seen.append(scope["path"])
-        scope[ACTOR] = Actor("ann", credential="t1")
+        scope[ACTOR_KEY] = Actor("ann", credential="t1")
         await answer(scope, receive, send)
 
     server = HttpServer(app, Listeners(listener, Secret("key")))

@@ -14,9 +14,8 @@ from mcp.server.auth.provider import AccessToken
 from mcp_types import CLIENT_INFO_META_KEY
 from starlette.types import Scope
 
-from trails.model.actors import LOCAL, MISPLACED, Actor, Secret, holds_token, may_hide
+from trails.model.actors import ACTOR_KEY, LOCAL, MISPLACED, Actor, Secret, holds_token, may_hide
 from trails.model.results import Failure
-from trails.model.scope_keys import ACTOR
 from trails.model.texts import Body
 from trails.surfaces.mcp.bodies import BodyError, parse
 from trails.surfaces.mcp.server import Context
@@ -42,7 +41,7 @@ class Callers(Protocol):
 
 def caller_of(scope: Scope) -> Actor:
     """The caller of an HTTP request."""
-    actor: Actor = scope.get(ACTOR, LOCAL)
+    actor: Actor = scope.get(ACTOR_KEY, LOCAL)
     return actor
 
 

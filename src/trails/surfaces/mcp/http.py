@@ -2,8 +2,8 @@
 
 A POST is answered with JSON, without a session. GET and DELETE exist only if sessions
 of older revisions are enabled, and the two paths of the HTTP+SSE transport only if that is.
-The front has checked Host, Origin and credentials; the caller is in ``scope[ACTOR]`` of
-``model.scope_keys``.
+The front has checked Host, Origin and credentials; the caller is in ``scope[ACTOR_KEY]`` of
+``model.actors``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from typing import Final, NamedTuple
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
-from trails.model.actors import LOCAL, Actor, IsCurrent, Lasting
+from trails.model.actors import LOCAL, MAX_BODY, PRESENTED_KEY, Actor, IsCurrent, Lasting
 from trails.model.fairness import LargeBodies, is_large
 from trails.model.results import Failure
-from trails.model.scope_keys import MAX_BODY, PRESENTED
 from trails.model.texts import Body
 from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.bodies import (
@@ -178,7 +177,7 @@ class McpApp:
         return posted
 
     def _read(self, scope: Scope, body: Body, *, is_scanned: bool = False) -> _Posted:
-        body, fast = without_bearer(body, scope.get(PRESENTED)), self._fast
+        body, fast = without_bearer(body, scope.get(PRESENTED_KEY)), self._fast
         ticket = None if fast is None else fast.read(scope, body, is_scanned=is_scanned)
         message = parse_body(body, is_scanned=is_scanned) if ticket is None else None
         return _Posted(body, ticket, message)

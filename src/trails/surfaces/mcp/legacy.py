@@ -16,9 +16,9 @@ from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
+from trails.model.actors import PRESENTED_KEY
 from trails.model.fairness import LargeBodies, is_large
 from trails.model.results import Failure
-from trails.model.scope_keys import PRESENTED
 from trails.model.texts import Body
 from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.bodies import (
@@ -102,7 +102,7 @@ def _read_large(scope: Scope, body: Body) -> Body:
 
 def _read(scope: Scope, body: Body) -> Body:
     """The message of a body, without a token, if it is sound."""
-    body = without_bearer(body, scope.get(PRESENTED))
+    body = without_bearer(body, scope.get(PRESENTED_KEY))
     parse_body(body)
     return body
 

@@ -13,8 +13,8 @@ import msgspec
 from mcp_types.jsonrpc import INVALID_REQUEST
 from starlette.types import Message, Scope, Send
 
+from trails.model.actors import CHALLENGE_KEY
 from trails.model.results import Failure
-from trails.model.scope_keys import CHALLENGE
 from trails.surfaces.mcp.bodies import BodyError
 from trails.surfaces.mcp.failures import SCOPE, ErrorResult, map_failure
 from trails.surfaces.mcp.wire import DEFAULT_REVISION, encode, error_message
@@ -33,7 +33,7 @@ def lacking_scope(message: object) -> str:
 
 def challenge(scope: Scope, lacking: str) -> list[tuple[bytes, bytes]]:
     """The header that asks for a scope; none where it would not help."""
-    ask = scope.get(CHALLENGE) if lacking else None
+    ask = scope.get(CHALLENGE_KEY) if lacking else None
     header = ask(lacking) if ask is not None else None
     return [(b"www-authenticate", header)] if header else []
 

@@ -24,10 +24,9 @@ from mcp_types.jsonrpc import (
     JSONRPCResponse,
 )
 
-from trails.model.actors import MISPLACED, Actor, Secret, end_stale, holds_token
+from trails.model.actors import MAX_BODY, MISPLACED, Actor, Secret, end_stale, holds_token
 from trails.model.fairness import LargeBodies, is_large
 from trails.model.results import Failure
-from trails.model.scope_keys import MAX_BODY
 from trails.model.texts import JsonTooLargeError, scan_json
 from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.bodies import parse, understand

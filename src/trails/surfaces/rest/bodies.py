@@ -10,9 +10,8 @@ from typing import Final, TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from trails.model.actors import MISPLACED, Secret, holds_token, may_hide
+from trails.model.actors import MISPLACED, PRESENTED_KEY, Secret, holds_token, may_hide
 from trails.model.fairness import LargeBodies, give_way_after, is_large
-from trails.model.scope_keys import PRESENTED
 from trails.model.texts import (
     TOO_DEEP,
     Body,
@@ -68,7 +67,7 @@ def _decode_large(body: Body, presented: Secret | None) -> dict[str, object]:
 
 def presented_with(request: Request) -> Secret | None:
     """The token that a request came with, where it is to be looked for by its text."""
-    found = request.scope.get(PRESENTED)
+    found = request.scope.get(PRESENTED_KEY)
     return found if isinstance(found, Secret) else None
 
 

@@ -19,9 +19,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
+from trails.model.actors import MAX_BODY
 from trails.model.fairness import LargeBodies
 from trails.model.results import Failure
-from trails.model.scope_keys import MAX_BODY
 from trails.model.uris import Content
 from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Builtin, Route

@@ -18,9 +18,8 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Message, Receive, Scope, Send
 
-from trails.model.actors import LOCAL, Actor
+from trails.model.actors import ACTOR_KEY, CHALLENGE_KEY, LOCAL, Actor
 from trails.model.results import Failure, describe_outage
-from trails.model.scope_keys import ACTOR, CHALLENGE
 from trails.surfaces.rest.backend import RestBackend
 from trails.surfaces.rest.replies import Refused, refuse, refused
 
@@ -67,7 +66,7 @@ Graphs = Mapping[str, RestBackend | Failure]
 
 def actor_of(request: Request) -> Actor:
     """Who sends a request."""
-    found = request.scope.get(ACTOR, LOCAL)
+    found = request.scope.get(ACTOR_KEY, LOCAL)
     return found if isinstance(found, Actor) else LOCAL
 
 
@@ -173,7 +172,7 @@ class Methods:
 
 def _challenge(scope: Scope, failure: Failure) -> Mapping[str, str]:
     """The header that asks for a missing scope; the front knows who can obtain it."""
-    ask = scope.get(CHALLENGE)
+    ask = scope.get(CHALLENGE_KEY)
     lacking = failure.data.get("required_scope") if failure.kind == "scope" else None
     header = ask(str(lacking)) if ask and lacking else None
     return {"WWW-Authenticate": header.decode()} if header else {}

@@ -27,8 +27,7 @@ from trails.app.serve.http.parser import END, BadRequestError, RequestHead, Requ
 from trails.app.serve.http.responses import Headers, write_refusal
 from trails.app.serve.relay.links import Listener
 from trails.app.serve.relay.owners import is_same_user
-from trails.model.actors import Actor
-from trails.model.scope_keys import ACTOR, LISTENER
+from trails.model.actors import ACTOR_KEY, LISTENER_KEY, Actor
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _AHEAD: Final = 8
@@ -261,7 +260,7 @@ class BoundedProtocol(asyncio.Protocol):
             "headers": head.headers,
             "server": self._server,
             "client": self._client,
-            LISTENER: self._listener,
+            LISTENER_KEY: self._listener,
         }
 
     def can_drain(self, unread: int | None) -> bool:
@@ -314,7 +313,7 @@ class BoundedProtocol(asyncio.Protocol):
         running = self._exchange
         if running is None or (running.complete and not self.transport.get_write_buffer_size()):
             return None
-        actor: Actor | None = running.scope.get(ACTOR)
+        actor: Actor | None = running.scope.get(ACTOR_KEY)
         return actor
 
     def cut(self) -> None:

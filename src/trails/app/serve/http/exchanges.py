@@ -23,8 +23,7 @@ from uvicorn.server import ServerState
 
 from trails.app.serve.http.parser import RequestHead
 from trails.app.serve.http.responses import write_refusal
-from trails.model.actors import Actor
-from trails.model.scope_keys import ACTOR
+from trails.model.actors import ACTOR_KEY, Actor
 
 ENDED: Final = write_refusal(
     401,
@@ -188,7 +187,7 @@ class Exchange:
     @property
     def is_taken(self) -> bool:
         """Whether its sender is known and its answer is not complete."""
-        return not self.complete and ACTOR in self.scope
+        return not self.complete and ACTOR_KEY in self.scope
 
     def feed_end(self) -> None:
         """Mark the body as complete."""

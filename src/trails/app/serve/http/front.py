@@ -44,11 +44,18 @@ from trails.app.settings import GraphSettings
 from trails.app.upkeep import UpkeepOperation, find_operation
 from trails.errors import TrailsError
 from trails.identity.oauth.challenges import PLAIN, Challenges
-from trails.model.actors import MISPLACED, OPERATOR
+from trails.model.actors import (
+    ACTOR_KEY,
+    CHALLENGE_KEY,
+    LISTENER_KEY,
+    MAX_BODY,
+    MISPLACED,
+    OPERATOR,
+    PRESENTED_KEY,
+)
 from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import LargeBodies
 from trails.model.results import Failure, describe_outage
-from trails.model.scope_keys import ACTOR, CHALLENGE, LISTENER, MAX_BODY, PRESENTED
 from trails.request.answers import failure_of, plain_data
 from trails.request.authenticate import Authenticator, HttpCallers, Refusal
 from trails.request.authorize import lists_graphs
@@ -126,7 +133,7 @@ class HttpInterface:
         if scope["type"] != "http":
             await _refuse_other(scope, send)
             return
-        listener: Listener = scope.get(LISTENER, self.listener)
+        listener: Listener = scope.get(LISTENER_KEY, self.listener)
         policy, head = listener.policy, RequestHead(scope)
         send = HeaderSender(send, _common_headers(policy, scope["headers"]))
         reply = _check_host(policy, scope, head) or self._check_size(scope, head)
@@ -134,14 +141,14 @@ class HttpInterface:
             reply = _answer_preflight(policy, scope) or self._describe(scope)
         if reply is None and scope["path"] != _HEALTH:
             reply = await _authenticate(listener.callers, scope, head.authorization)
-        if reply is None and (head.doubtful or PRESENTED in scope):
+        if reply is None and (head.doubtful or PRESENTED_KEY in scope):
             reply = _refuse_misplaced(scope)
         named = self._names.get(raw_path(scope))
         if reply is None:
             reply = self._refuse_overload(scope, named)
         if reply is not None:
             await reply.send(send)
-        elif (head.length > UNCOUNTED or head.is_chunked) and ACTOR in scope:
+        elif (head.length > UNCOUNTED or head.is_chunked) and ACTOR_KEY in scope:
             await self._answer_counted(scope, head, named, receive, send)
         else:
             await self._answer(scope, named, receive, send)
@@ -153,7 +160,7 @@ class HttpInterface:
         if _parts(scope)[3:] == [_LOAD]:
             await self._answer(scope, named, receive, send)
             return
-        body = CountedBody(self._budget, scope[ACTOR], scope.get("client"))
+        body = CountedBody(self._budget, scope[ACTOR_KEY], scope.get("client"))
         reply = body.take(head.length)
         if reply is not None:
             await reply.send(send)
@@ -190,7 +197,7 @@ class HttpInterface:
         graph = None if name is None else self._kernels.get(name)
         if graph is None:
             return None
-        refused = graph.refuse_overload(scope[ACTOR])
+        refused = graph.refuse_overload(scope[ACTOR_KEY])
         if refused is None:
             return None
         body = error_body(refused.code, refused.message, refused.data)
@@ -201,11 +208,11 @@ class HttpInterface:
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request to its surface."""
         parts = _parts(scope)
-        listener: Listener = scope.get(LISTENER, self.listener)
+        listener: Listener = scope.get(LISTENER_KEY, self.listener)
         if (
             self._operator is not None
             and listener.callers.operator
-            and scope[ACTOR] == OPERATOR
+            and scope[ACTOR_KEY] == OPERATOR
             and scope["method"] == "POST"
             and len(parts) == 3
             and parts[1] == OPERATOR_PATH
@@ -223,7 +230,7 @@ class HttpInterface:
             return
         found = self._graphs.get(name)
         if isinstance(found, Failure):
-            outage = describe_outage(name, found, scope[ACTOR])
+            outage = describe_outage(name, found, scope[ACTOR_KEY])
             await JsonReply(503, error_body(outage.code, outage.message)).send(send)
             return
         message = f"there is no graph {name[:100]!r}"
@@ -256,10 +263,10 @@ async def _authenticate(
         if caller.challenge is None:
             return JsonReply(503, body, [(b"retry-after", b"5")])
         return JsonReply(401, body, [(b"www-authenticate", caller.challenge)])
-    scope[ACTOR] = caller
-    scope[CHALLENGE] = callers.step_up(caller)
+    scope[ACTOR_KEY] = caller
+    scope[CHALLENGE_KEY] = callers.step_up(caller)
     if authorization is not None:
-        scope[PRESENTED] = presented_in(authorization)
+        scope[PRESENTED_KEY] = presented_in(authorization)
     return None
 
 

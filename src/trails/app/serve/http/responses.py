@@ -16,8 +16,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from starlette.types import Scope
 
-from trails.model.actors import BEGINNING, Secret, holds_token
-from trails.model.scope_keys import PRESENTED
+from trails.model.actors import BEGINNING, PRESENTED_KEY, Secret, holds_token
 
 if TYPE_CHECKING:
     from starlette.types import Message, Send
@@ -210,4 +209,4 @@ def has_misplaced_token(scope: Scope) -> bool:
     if b"%" in query:
         given.append(unquote_to_bytes(query))
     path = scope["path"].encode(errors="replace")
-    return holds_token(b"\n".join((path, query, *given)), scope.get(PRESENTED))
+    return holds_token(b"\n".join((path, query, *given)), scope.get(PRESENTED_KEY))
