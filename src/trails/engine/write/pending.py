@@ -283,7 +283,7 @@ class PendingNodes:
         """Refuse to continue after a change that may be partly applied."""
         if self._broken:
             raise TransactionError(
-                "Transaction rolled back because a change in it failed; nothing was written. Retry."
+                "transaction rolled back because a change in it failed; nothing was written: retry"
             )
 
     # --- what the actor sees -------------------------------------------------------------

@@ -99,8 +99,7 @@ class Write:
         """``call`` is the request that the write belongs to."""
         if checkout.fixed:
             raise TransactionError(
-                "Snapshots are read-only; create a branch from commit "
-                f"{checkout.name[1:]} to write."
+                f"snapshots are read-only; create a branch from commit {checkout.name[1:]} to write"
             )
         check_change(access, checkout.name)
         self._graph = graph
