@@ -248,6 +248,6 @@ def _internal(error: BaseException, name: str) -> Failure:
     return Failure(
         "internal",
         code,
-        f"{name} failed: internal error (trace {trace}); details are in the server log.",
+        f"{name} failed: internal error (trace {trace}); details are in the server log",
         {"trace_id": trace},
     )

@@ -458,6 +458,8 @@ class NodeIndexes:
 
     def settle_now_or_later(self) -> None:
         """Before ``main`` is written: what takes long is left to a thread."""
+        if self._main.nodes.layer.number == ROOT:
+            return
         if self.settling.is_due():
             self.settling.begin()
         else:

@@ -233,7 +233,9 @@ def _build(graph: Graph, name: str, head: Head) -> None:
         base, path = graph.nodes.path_to(head)
         with file.turns.exclusive(), file.transaction():
             file.layers.fork(file.db, UNFINISHED + name, base.nodes.layer.number)
-            nodes.follow(graph.compiled(graph.schema_at(base.nodes.position.commit)).schema)
+            nodes.follow(
+                graph.compiled(graph.ancestry.schema_at(base.nodes.position.commit)).schema
+            )
     try:
         with closing(graph.folding.walk_parts(nodes, path, PART)) as parts:
             while _do_part(graph, nodes, parts):

@@ -24,57 +24,11 @@ from trails.log.storage import bytes_of, connect, connect_read_only, give_back_s
 from trails.model.types import Schema
 from trails.views.base import ReadWriteLock
 from trails.views.nodes.layers import FOREVER, ROOT, Layers
-from trails.views.nodes.rows import all_slots
+from trails.views.nodes.rows import DRAFT_TABLES, TABLES, all_slots
 
 INDEX_FORMAT: Final = 4
 TYPE_BITS: Final = 44
 """A node number is its type's number, then a counter: a type is one range of rows."""
-
-_TABLES: Final = """
-CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS types (
-    tid INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, next INTEGER NOT NULL
-);
-CREATE TABLE IF NOT EXISTS slots (sid INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
--- the root layer as it is now
-CREATE TABLE IF NOT EXISTS nodes (
-    nid INTEGER PRIMARY KEY, handle TEXT NOT NULL UNIQUE, seq INTEGER NOT NULL, doc BLOB NOT NULL
-);
-CREATE TABLE IF NOT EXISTS keys (
-    sid INTEGER NOT NULL, key BLOB NOT NULL, nid INTEGER NOT NULL, PRIMARY KEY (sid, key, nid)
-) WITHOUT ROWID;
--- other layers, and what the root held when one of them left it
-CREATE TABLE IF NOT EXISTS rows (
-    layer INTEGER NOT NULL, nid INTEGER NOT NULL, seq INTEGER NOT NULL, until INTEGER NOT NULL,
-    handle TEXT NOT NULL, doc BLOB NOT NULL, PRIMARY KEY (layer, nid, seq)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS rows_handle ON rows (handle, layer);
-CREATE TABLE IF NOT EXISTS row_keys (
-    layer INTEGER NOT NULL, sid INTEGER NOT NULL, key BLOB NOT NULL, nid INTEGER NOT NULL,
-    seq INTEGER NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (layer, sid, key, nid, seq)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS hides (
-    nid INTEGER NOT NULL, layer INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (nid, layer)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS hides_layer ON hides (layer);
--- the tree of layers, their names, and how many nodes they have
-CREATE TABLE IF NOT EXISTS layers (
-    layer INTEGER PRIMARY KEY, parent INTEGER, fork INTEGER NOT NULL,
-    seq INTEGER NOT NULL, head TEXT NOT NULL, schema TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS refs (
-    name TEXT PRIMARY KEY, layer INTEGER NOT NULL, used INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS lives (
-    layer INTEGER NOT NULL, tid INTEGER NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (layer, tid)
-) WITHOUT ROWID;
--- earlier commits that changed a node
-CREATE TABLE IF NOT EXISTS past (
-    handle TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (handle, seq)
-) WITHOUT ROWID;
--- keys of a large write, which are put in order at its end
-CREATE TEMP TABLE IF NOT EXISTS waiting (sid INTEGER, key BLOB, nid INTEGER);
-"""
 
 _UNUSABLE: Final = {
     None,
@@ -83,30 +37,6 @@ _UNUSABLE: Final = {
     sqlite3.SQLITE_IOERR_SHORT_READ,
 }
 """What SQLite says of tables that are not ours, of texts that are none, and of bad sectors."""
-_DRAFT_TABLES: Final = """
-CREATE TEMP TABLE types (tid INTEGER PRIMARY KEY, name TEXT NOT NULL, next INTEGER NOT NULL);
-CREATE TEMP TABLE slots (sid INTEGER PRIMARY KEY, name TEXT NOT NULL);
-CREATE TEMP TABLE rows (
-    layer INTEGER NOT NULL, nid INTEGER NOT NULL, seq INTEGER NOT NULL, until INTEGER NOT NULL,
-    handle TEXT NOT NULL, doc BLOB NOT NULL, PRIMARY KEY (layer, nid, seq)
-) WITHOUT ROWID;
-CREATE INDEX temp.rows_handle ON rows (handle, layer);
-CREATE TEMP TABLE row_keys (
-    layer INTEGER NOT NULL, sid INTEGER NOT NULL, key BLOB NOT NULL, nid INTEGER NOT NULL,
-    seq INTEGER NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (layer, sid, key, nid, seq)
-) WITHOUT ROWID;
-CREATE TEMP TABLE hides (
-    nid INTEGER NOT NULL, layer INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (nid, layer)
-) WITHOUT ROWID;
-CREATE TEMP TABLE refs (
-    name TEXT PRIMARY KEY, layer INTEGER NOT NULL, used INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TEMP TABLE past (
-    handle TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (handle, seq)
-) WITHOUT ROWID;
-"""
-"""Of a draft: SQLite takes a name without a database for these before the file's own."""
-
 _ROWS: Final = 100
 """Rows that one statement inserts at most."""
 _SOME: Final = 16
@@ -200,7 +130,7 @@ class NodeFile:
                 db.execute(_USUAL_CACHE)
                 found = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
                 if not found:
-                    db.executescript(_TABLES)
+                    db.executescript(TABLES)
                     db.execute("INSERT INTO meta VALUES ('format', ?)", (INDEX_FORMAT,))
         except BaseException:
             db.close()
@@ -215,7 +145,7 @@ class NodeFile:
                 if row is None or row[0] != INDEX_FORMAT:
                     raise CorruptionError("the node index has another format")  # noqa: TRY301
                 if not self._read_only:
-                    db.executescript(_TABLES)
+                    db.executescript(TABLES)
             self._load(db)
         except BaseException:
             db.close()
@@ -625,7 +555,7 @@ class DraftFile(NodeFile):
             with storage_errors("open the node index"):
                 db.execute("BEGIN")
                 self._load(db)  # the first read fixes the state that all others see
-                for statement in _DRAFT_TABLES.split(";"):
+                for statement in DRAFT_TABLES.split(";"):
                     db.execute(statement)  # 'executescript' would end the transaction
         except BaseException:
             db.close()

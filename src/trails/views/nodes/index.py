@@ -29,6 +29,7 @@ from trails.views.nodes.rows import MISSING, Extract, Slot, all_slots, docs_of, 
 
 _HANDLES: Final = 200
 _PAGE: Final = 1000
+_EMPTY: Final = Schema()
 _PATIENT: Final = 500
 """New nodes at a time from which keys are put in order at the end of the write."""
 KeyRow = tuple[int, bytes, int]
@@ -61,11 +62,10 @@ class NodeIndex:
     def __init__(self, file: NodeFile, name: str) -> None:
         self.file = file
         self._name = name
-        self._schema = Schema()
         self._lineage: list[tuple[int, int]] = []
         self._arms: tuple[Arm, ...] = ()
         self._lookup = ""
-        self.follow(Schema())
+        self.follow(_EMPTY)
 
     @property
     def layer(self) -> Layer:
@@ -98,14 +98,10 @@ class NodeIndex:
     def _arms_of(self, lineage: list[tuple[int, int]]) -> tuple[Arm, ...]:
         return arms_of(lineage)
 
-    @property
-    def schema(self) -> Schema:
-        """The schema that rows are read and written with."""
-        return self._schema
-
     def follow(self, schema: Schema) -> None:
         """Use this schema, for which the rows are made already."""
-        self._schema = schema
+        self.schema = schema
+        """The schema that rows are read and written with."""
         self.docs = docs_of(schema)
         self._all_slots: Mapping[str, tuple[Slot, ...]] = all_slots(schema)
         self._unique_slots = {
@@ -296,7 +292,7 @@ class NodeIndex:
 
     def commit(self, position: Position) -> None:
         """Make the changes and the new position visible, in one step."""
-        self.file.layers.move(self.layer.number, position, self._schema.digest)
+        self.file.layers.move(self.layer.number, position, self.schema.digest)
         self.file.commit()
 
     def put_all(self, seq: int, changes: Sequence[Replacement]) -> list[Replacement]:
@@ -376,7 +372,7 @@ class NodeIndex:
 
     def _changed_ancestors(self, schema: Schema, type_name: str) -> bool:
         """Whether a type extends others in another schema, so that its keys are in other slots."""
-        mine = self._schema
+        mine = self.schema
         known = type_name in mine.by_name and type_name in schema.by_name
         return known and mine.lineage(type_name) != schema.lineage(type_name)
 
@@ -384,7 +380,7 @@ class NodeIndex:
         """The fields of a type that another schema has with other values."""
         found = self._changed.get((schema.digest, type_name))
         if found is None:
-            mine, other = (each.by_name.get(type_name) for each in (self._schema, schema))
+            mine, other = (each.by_name.get(type_name) for each in (self.schema, schema))
             fields = {} if mine is None or other is None else other.by_name
             found = self._changed[schema.digest, type_name] = frozenset(
                 each.name
@@ -449,7 +445,7 @@ class NodeIndex:
         """A node's keys under this schema and those of the layers that see it."""
         keys = set(self._keys(stored.nid, stored.state) if known is None else known)
         for digest in self.file.layers.schemas_above(self.layer.number):
-            if digest != self._schema.digest:
+            if digest != self.schema.digest:
                 keys.update(self._keys_under(self.file.schema_of(digest), stored))
         return keys
 
