@@ -121,7 +121,7 @@ class Feed:
 
     @property
     def listened(self) -> bool:
-        """Whether anybody listens."""
+        """Whether there is a listener."""
         return bool(self._listeners)
 
     def needs_index(self, branch: str) -> bool:

@@ -76,7 +76,7 @@ class NodeFile:
         """Digest → schema: layers may be read with different ones."""
         self._lock = threading.Lock()
         self._memory_lock = threading.RLock()
-        self.turns = ReadWriteLock()
+        self.rw_lock = ReadWriteLock()
         self._drafting = ReadWriteLock()
         self._idle: list[sqlite3.Connection] = []
         self._writing = False
@@ -182,7 +182,7 @@ class NodeFile:
         """Let a complete file that was made beside this one take its place, durably."""
         with (
             self._drafting.exclusive(),
-            self.turns.exclusive(),
+            self.rw_lock.exclusive(),
             self.errors("replace the node index"),
         ):
             if self._path is None or fresh._path is None:
@@ -215,7 +215,7 @@ class NodeFile:
 
     def close(self) -> None:
         """Close all connections; a reader closed later would remove the next file's WAL."""
-        with self._drafting.exclusive(), self.turns.exclusive(), self._lock:
+        with self._drafting.exclusive(), self.rw_lock.exclusive(), self._lock:
             for reader in self._idle:
                 reader.close()
             self._idle.clear()
@@ -237,7 +237,7 @@ class NodeFile:
             with self._memory_lock, self.errors("read the node index"):
                 yield self.db
             return
-        with self.turns.shared(), self.errors("read the node index"):
+        with self.rw_lock.shared(), self.errors("read the node index"):
             connection = self._borrow()
             try:
                 yield connection
@@ -264,7 +264,7 @@ class NodeFile:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Keep the files in place while they are read."""
-        with self.turns.shared():
+        with self.rw_lock.shared():
             yield
 
     @contextmanager
@@ -293,7 +293,7 @@ class NodeFile:
 
     @contextmanager
     def draft(self) -> Iterator[DraftFile]:
-        """The file as it is now, to be changed without anybody noticing; not in memory.
+        """The file as it is now, to be changed in temporary tables only; not in memory.
 
         Neither the writer's lock nor a turn is held meanwhile: SQLite keeps the state in place.
         """
@@ -491,7 +491,7 @@ class NodeFile:
     def purge(self) -> int:
         """Drop versions that no layer sees any more; how many rows that freed."""
         freed = 0
-        with self.turns.exclusive(), self.transaction():
+        with self.rw_lock.exclusive(), self.transaction():
             freed += self.layers.sweep(self.db)
             for layer in self.layers:
                 forks = [each.fork for each in self.layers.children(layer.number)]
@@ -519,7 +519,7 @@ class NodeFile:
 
     def compact(self) -> None:
         """Give unused space back and refresh what the planner knows."""
-        with self.turns.exclusive(), self.errors("compact the node index"):
+        with self.rw_lock.exclusive(), self.errors("compact the node index"):
             self.db.execute("PRAGMA optimize")
             self.db.execute("VACUUM")
             self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -532,7 +532,7 @@ class NodeFile:
     def give_back_space(self) -> None:
         """Give what the file does not use back to the file system."""
         if self._path is not None:
-            with self.turns.exclusive():
+            with self.rw_lock.exclusive():
                 give_back_space(self.db, self._path, nullcontext())
 
     # --- history of nodes --------------------------------------------------------
