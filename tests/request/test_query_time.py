@@ -117,6 +117,7 @@ def test_every_wire_tells_it_the_same_way(app):
         params = {"name": "graph_query", "arguments": {"query": QUICK}}
         answers = list(wires.everywhere("tools/call", params, ANN))
         rest = wires.rest("POST", "/query", {"query": QUICK}, ANN)
+        assert wires.rest("POST", "/query", {"query": QUICK}, BOB).status == 200
     assert len(answers) == WIRES
     for _, message in answers:
         assert message["error"]["code"] == -32003

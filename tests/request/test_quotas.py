@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from tests.worlds.surfaces import Wires
+from tests.worlds.surfaces import LEGACY, MODERN, WIRES, Wires, ask_app
 
 from trails import App, Node, node_type, predicate
 from trails.app.kernels import kernel_of
@@ -184,3 +184,70 @@ def test_what_anybody_may_call_leaves_few_activities(arguments, outcome):
         called(app, *[(ANN, "trails_meta_ping", arguments)] * 50)
         found = [each for _, each in app.graph().activities.read()]
     assert [(each.outcome, each.calls) for each in found] == [(outcome, 1), (outcome, 49)]
+
+
+# --- over the wires ------------------------------------------------------------------------
+
+
+def assert_refused(message, limit):
+    """A message is an error of the code that stands for budgets, and names the limit."""
+    assert message["error"]["code"] == -32003
+    assert message["error"]["data"]["code"] == "budget"
+    assert message["error"]["data"]["limit"] == limit
+
+
+def assert_429(reply, limit):
+    """A response of REST likewise."""
+    assert reply.status == 429
+    assert reply.message["error"]["code"] == "budget"
+    assert reply.message["error"]["data"]["limit"] == limit
+
+
+def test_every_wire_refuses_one_branch_too_many():
+    """And makes one for somebody else."""
+    with opened(branches=1) as app, Wires(app) as wires:
+        assert wires.rest("POST", "/branches", {"name": "a1"}, ANN).status == 200
+        params = {"name": "branch_create", "arguments": {"name": "a2"}}
+        answers = list(wires.everywhere("tools/call", params, ANN))
+        assert len(answers) == WIRES
+        for _, message in answers:
+            assert_refused(message, "branches")
+        assert_429(wires.rest("POST", "/branches", {"name": "a2"}, ANN), "branches")
+        assert wires.rest("POST", "/branches", {"name": "b1"}, BOB).status == 200
+        assert sorted(app.graph().log.branches()) == ["a1", "b1", "main"]
+
+
+def test_every_wire_refuses_one_watch_too_many():
+    """Subscriptions of older revisions and listen streams; somebody else gets one."""
+    uri = "trails://kg/Note"
+    listen = {"notifications": {"resourceSubscriptions": [uri]}}
+    with opened(watches=1) as app, Wires(app) as wires:
+
+        async def watch():
+            return wires.kernel.watch(ANN, [uri])
+
+        held = wires.doors.run(watch())
+        for revision in LEGACY:
+            (refused,) = wires.by_lines(revision, "resources/subscribe", {"uri": uri}, ANN)
+            assert_refused(refused, "watches")
+            (done,) = wires.by_lines(revision, "resources/subscribe", {"uri": uri}, BOB)
+            assert done["result"] == {}
+        for reply in wires.by_doors(MODERN, "subscriptions/listen", listen, ANN):
+            assert_refused(reply.message, "watches")
+        held.close()
+
+
+def test_an_upload_beyond_the_room_of_an_actor_is_refused():
+    """Over REST, which alone has uploads; somebody else's is loaded."""
+    with opened(spool_mb=1) as app, Wires(app) as wires:
+
+        def load(actor, *parts):
+            path = "/graphs/main/load"
+            headers = [(b"content-type", b"application/x-ndjson")]
+            scope = {"path": path, "raw_path": path.encode(), "trails.actor": actor}
+            return wires.doors.run(ask_app(wires.rest_app, headers, parts, "POST", **scope))
+
+        assert_429(load(ANN, *[b" " * (1 << 19)] * 3), "spool_mb")
+        assert load(BOB, LINE % 1).status == 200
+        assert load(ANN, LINE % 2).status == 200
+        assert Note.objects(app.context()).count() == 2

@@ -62,9 +62,11 @@ class Calls:
         """What comes of a call."""
         return asyncio.run(self.kernel.execute(actor, tool, arguments or {}))
 
-    def result(self, tool: str, arguments: Mapping[str, object] | None = None) -> dict:
+    def result(
+        self, tool: str, arguments: Mapping[str, object] | None = None, actor: Actor = LOCAL
+    ) -> dict:
         """The object that a call which succeeds gives."""
-        outcome = self.outcome(tool, arguments)
+        outcome = self.outcome(tool, arguments, actor)
         assert not isinstance(outcome, Failure), outcome
         return json.loads(outcome.body)
 

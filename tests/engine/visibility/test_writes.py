@@ -394,7 +394,7 @@ def test_a_type_that_may_not_be_changed_is_not(path: str) -> None:
         settle(world)
         before, head = world.all(), world.owner().kg.head
         for values in ({"email": "ann@x", "name": "Anna"}, {"email": "new@x", "name": "New"}):
-            with pytest.raises(ForbiddenError, match="You have read-only access to Person"):
+            with pytest.raises(ForbiddenError, match="you have read-only access to Person"):
                 WRITERS[path](world, "Person", values)
         assert world.all() == before
         assert world.owner().kg.head == head

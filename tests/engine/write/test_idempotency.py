@@ -8,12 +8,14 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+from tests.worlds.graphs import Calls
 
-from trails import App, Node, node_type, predicate
+from trails import App, Context, Node, capability, node_type, predicate
 from trails.engine.graph.open import open_graph
 from trails.engine.write import write as idempotency
 from trails.errors import ConflictError
 from trails.log.sqlite import SqliteLog
+from trails.model.actors import Actor
 from trails.model.history import (
     Commit,
     CommitDraft,
@@ -247,6 +249,39 @@ def test_a_merge_with_conflicts_and_a_dry_run_keep_no_key(merging):
     done = merging.versions().merge(resolved)
     assert (done.outcome, done.unused) == ("merged", ("divergent_field:Item/none.count",))
     assert first(merging.versions().merge(resolved)) == done
+
+
+def test_a_key_of_two_actors_is_for_two_merges(merging):
+    """Neither is answered with the other's outcome, and neither is lost."""
+    merging.versions().create_branch("beside")
+    Item(name="c", count=1).save(merging.context(branch="beside"))
+    asked = {name: MergeRequest(name, idempotency_key="k") for name in ("ahead", "beside")}
+    one = merging.versions(actor="ann").merge(asked["ahead"])
+    two = merging.versions(actor="bob").merge(asked["beside"])
+    assert (one.replayed, two.replayed) == (False, False)
+    assert {item.name for item in Item.objects(merging.context())} == {"a", "b", "c"}
+    assert first(merging.versions(actor="ann").merge(asked["ahead"])) == one
+    assert first(merging.versions(actor="bob").merge(asked["beside"])) == two
+
+
+def test_a_key_of_two_callers_is_for_two_calls_of_a_capability():
+    """The key that a capability gives a write is that of its caller."""
+
+    @capability("items.count")
+    def count_to(ctx: Context, number: int) -> str:
+        """Set the count of an item, once for a key."""
+        return Item(name="a", count=number).save(ctx, upsert=True, idempotency_key="k").id
+
+    with App(Item, count_to) as app:
+        calls = Calls(app)
+        ann, bob = (Actor(name, credential=name) for name in ("ann", "bob"))
+        for actor, number, found in ((ann, 2, 2), (bob, 5, 5), (ann, 2, 5), (bob, 5, 5)):
+            calls.result("items_count", {"number": number}, actor)
+            assert count(app) == found
+        refused = calls.failure("items_count", {"number": 7}, bob)
+        assert refused.data["idempotency_key"] == "k"
+        assert count(app) == 5
+        calls.kernel.close()
 
 
 def test_keys_of_a_deleted_branch_are_forgotten(app):

@@ -1,7 +1,8 @@
 """Cut the power at any step of some work, and take away what was not synced.
 
-The work runs in a forked process in which the calls that change names or sync files are recorded
-before they are done, and which ends without warning before the call with a given number. Then:
+The work runs in a process of its own, in which the calls that change names or sync files are
+recorded before they are done, and which ends without warning before the call with a given number.
+It is forked, or a ``trails`` command in a new process: this file, run as a program. Then:
 
 - names (mkdir, rename, unlink) that no sync of their folder made durable are undone from some
   point on: file systems keep the order of such changes, and lose the last of them;
@@ -15,6 +16,7 @@ import json
 import os
 import random
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,25 +33,54 @@ def run_until(
 
     Without ``syncs``, no sync counts: for proving that the simulation bites.
     """
+    grave = _dig(roots)
+    pid = os.fork()
+    if not pid:
+        _record(_Recorder(step, roots, grave, syncs=syncs), work)
+    return _read(grave, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def run_command_until(
+    step: int | None, roots: list[Path], command: tuple[str, ...], *, syncs: bool = True
+) -> tuple[dict, bool]:
+    """The same for a ``trails`` command, in a new process.
+
+    RocksDB hangs in a process that was forked after a store was opened.
+    """
+    grave = _dig(roots)
+    asked = {"step": step, "roots": [*map(str, roots)], "grave": str(grave), "syncs": syncs}
+    done = subprocess.run(
+        [sys.executable, __file__, json.dumps(asked), *command], capture_output=True, check=False
+    )
+    sys.stderr.write(done.stderr.decode())
+    return _read(grave, done.returncode)
+
+
+def _dig(roots):
     grave = roots[0].parent / "grave"
     shutil.rmtree(grave, ignore_errors=True)
     grave.mkdir()
-    pid = os.fork()
-    if not pid:
-        code = 1
-        try:
-            recorder = _Recorder(step, roots, grave, syncs=syncs)
-            recorder.install()
-            work()
-            recorder.save()
-            code = 0
-        except BaseException as error:  # noqa: BLE001 - shown, and told by the exit code
-            sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        finally:
-            os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return grave
+
+
+def _read(grave, code):
     assert code in {0, CUT}, code
     return json.loads((grave / "record").read_text()), code == 0
+
+
+def _record(recorder, work):
+    """Work until the power is cut; never returns."""
+    code = 1
+    try:
+        recorder.install()
+        work()
+        recorder.save()
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - shown, and told by the exit code
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
 
 
 class _Recorder:
@@ -160,3 +191,24 @@ def _undo(name, *paths):
         target.rename(source)
     if kept is not None and not target.exists() and target.parent.is_dir():
         target.hardlink_to(kept)
+
+
+def main() -> None:
+    """Run a command until the power is cut."""
+    from trails.app.main import main as run
+
+    asked = json.loads(sys.argv[1])
+    roots = [Path(each) for each in asked["roots"]]
+    sys.argv = ["trails", *sys.argv[2:]]
+
+    def work():
+        try:
+            run()
+        except SystemExit as ended:
+            assert not ended.code, ended.code  # noqa: PT017 - its exit code is the outcome
+
+    _record(_Recorder(asked["step"], roots, Path(asked["grave"]), syncs=asked["syncs"]), work)
+
+
+if __name__ == "__main__":
+    main()

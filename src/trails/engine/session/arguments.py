@@ -259,7 +259,7 @@ def _undecided(called: str, rule: PolicyRule, error: Exception) -> DeniedError:
     )
     return DeniedError(
         f"{called} is denied: the rule {rule.name!r} failed (trace {trace}); details are in the "
-        "server log.",
+        "server log",
         rule=rule.name,
         trace_id=trace,
     )

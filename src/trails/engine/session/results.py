@@ -127,7 +127,7 @@ def _as_visible(
     )
     found = known.get(descriptor.name)
     if found is None:
-        raise ForbiddenError("You do not have read access to this result.")
+        raise ForbiddenError("you do not have read access to this result")
     return found
 
 

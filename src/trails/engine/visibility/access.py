@@ -193,7 +193,7 @@ class WriteGuard:
         """Refuse to change nodes of a type that the actor may only read."""
         if type_name in self._fixed and type_name in self.visible.schema.by_name:
             raise ForbiddenError(
-                f"You have read-only access to {type_name}{_NOTHING}", type=type_name
+                f"you have read-only access to {type_name}{_NOTHING}", type=type_name
             )
 
     def check(self, before: NodeState | None, after: NodeState | None) -> None:
@@ -204,8 +204,8 @@ class WriteGuard:
         self.check_type(node.type)
         if self.schema_filter is not None and _meets(self._plans.get(node.type), before, after):
             raise ForbiddenError(
-                f"Refused: this change of {node.type} could reveal data that you cannot see. "
-                f"Ask an administrator{_NOTHING}",
+                f"refused: this change of {node.type} could reveal data that you cannot see; "
+                f"ask an administrator{_NOTHING}",
                 type=node.type,
             )
 
@@ -407,7 +407,7 @@ def _refuse_fixed(access: Access, target: str, schema: Schema, names: Iterable[s
     for name in names:
         if name in fixed:
             raise ForbiddenError(
-                f"This merge would change {name} on {target!r}, to which you have read-only "
+                f"this merge would change {name} on {target!r}, to which you have read-only "
                 f"access{_NOTHING}",
                 type=name,
             )

@@ -99,8 +99,7 @@ class Write:
         """``call`` is the request that the write belongs to."""
         if checkout.fixed:
             raise TransactionError(
-                "Snapshots are read-only; create a branch from commit "
-                f"{checkout.name[1:]} to write."
+                f"snapshots are read-only; create a branch from commit {checkout.name[1:]} to write"
             )
         check_change(access, checkout.name)
         self._graph = graph
@@ -158,16 +157,15 @@ class Write:
         except BaseException:
             self._stack.close()
             raise
-        with graph.file.writer() as db:
-            self.nodes = PendingNodes(
-                checkout,
-                db,
-                seq,
-                guard=guard,
-                delta=self._delta,
-                changes=self._changes,
-                go_on=self._go_on,
-            )
+        self.nodes = PendingNodes(
+            checkout,
+            graph.file.db,
+            seq,
+            guard=guard,
+            delta=self._delta,
+            changes=self._changes,
+            go_on=self._go_on,
+        )
 
     def _go_on(self) -> None:
         """Stop a write whose caller has left, or that blocks other writers for too long."""

@@ -1,9 +1,9 @@
 """HTTP/1.1 requests out of a stream of bytes (RFC 9112), read strictly.
 
 Where one request ends and the next begins is what a client, a proxy and this server must agree
-on; who makes them disagree can slip a request into another client's connection. So only one
-spelling of everything that frames a message is read, and anything else is refused with
-``BadRequestError``, after which the parser is of no further use: the connection has to end.
+on; an attacker who makes them disagree can smuggle a request into another client's connection. So
+only one spelling of everything that frames a message is accepted, and anything else is refused with
+``BadRequestError``, after which the parser can't be used: the connection has to end.
 
 Pure: bytes in, a ``RequestHead``, parts of its body and ``END`` out, in order. What has a limit
 is refused as soon as the limit is passed, not when all of it has come.
@@ -46,15 +46,15 @@ _KEPT: Final = 4 << 10
 _CHUNK_LINE: Final = 1 << 10
 """Bytes of the line that says how large a chunk is."""
 _DIGITS: Final = 18
-"""Of a Content-Length: every reader can count that far."""
+"""The most digits of a Content-Length."""
 _SINGLE: Final = frozenset({b"host", b"content-length", b"transfer-encoding", b"expect"})
 """Headers that must not be repeated: one reader would take the first, another the last."""
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"connection", b"upgrade"})
-"""Headers that say how a connection goes on: too late after a body."""
+"""Headers about the connection, which are not allowed after a body."""
 
 
 class BadRequestError(Exception):
-    """A request that is not read, with the answer to it."""
+    """An invalid request, with its status and message."""
 
     def __init__(self, status: int, code: str, message: str, more: Headers = ()) -> None:
         super().__init__(message)
@@ -74,7 +74,7 @@ END: Final = End.END
 
 
 class RequestHead(msgspec.Struct, gc=False):
-    """What a request says before its body. Requests with the same bytes share it."""
+    """The head of a request. Requests with the same bytes share it."""
 
     method: str
     raw_path: bytes
@@ -82,13 +82,13 @@ class RequestHead(msgspec.Struct, gc=False):
     query: bytes
     version: Literal["1.0", "1.1"]
     headers: list[tuple[bytes, bytes]]
-    """With names in small letters, and without white space around values."""
+    """Names in lower case, values without surrounding white space."""
     length: int | None
     """Bytes of the body; None for one in chunks."""
     keep_alive: bool
     """Whether another request may follow on the connection."""
     expects: bool
-    """Whether the client waits for leave to send the body (``Expect: 100-continue``)."""
+    """Whether the client waits before it sends the body (``Expect: 100-continue``)."""
     access: AccessHeaders | None = None
     """What the headers say about access, once that was read."""
 
@@ -105,29 +105,29 @@ class RequestParser:
         self._limits = limits
         self._data = b""
         self._at = 0
-        """Where in the data the next thing begins."""
+        """The position in the data."""
         self._searched = 0
-        """Up to where the end of a head was looked for."""
+        """The position up to which the end of a head was searched."""
         self._left = 0
-        """Bytes that are missing from a body of known length, or from a chunk."""
+        """Bytes that are missing from the body or chunk."""
         self._last_text = b""
         """The head that was read last: most clients send the same one again and again."""
         self._last: RequestHead | None = None
         self.next: Callable[[], RequestHead | bytes | End | None] = self._read_head
 
     def feed(self, data: bytes) -> None:
-        """Take more bytes."""
+        """Add bytes."""
         rest = self._data[self._at :]
         self._searched = max(self._searched - self._at, 0)
         self._data, self._at = rest + data if rest else data, 0
 
     def drop(self) -> None:
-        """Let go of what was not read; nothing is read any more."""
+        """Drop unread bytes; nothing is read any more."""
         self._data, self._at = b"", 0
 
     @property
     def backlog(self) -> int:
-        """Bytes that were taken and not read yet."""
+        """The number of unread bytes."""
         return len(self._data) - self._at
 
     # --- heads
@@ -156,7 +156,7 @@ class RequestParser:
         return head
 
     def _check_beginning(self, data: bytes, at: int) -> None:
-        """Refuse at once what can't become a request, or is too large for one."""
+        """Refuse immediately what can't become a valid request, or is too large."""
         size, limits = len(data) - at, self._limits
         if size and data[at:] != b"\r" and not _BEGINNING.match(data, at, at + 24):
             raise _bad("This is not an HTTP/1.1 request.")
@@ -236,7 +236,7 @@ class RequestParser:
         return self._read_chunk()
 
     def _read_trailers(self) -> End | None:
-        """Read what follows the last chunk; it says nothing, and must not frame anything."""
+        """Read the trailers; they are ignored, and must not frame anything."""
         data, at = self._data, self._at
         if data.startswith(b"\r\n", at):
             self._at = at + 2
@@ -316,7 +316,7 @@ def _parse_fields(data: bytes, limits: ClientLimits) -> list[tuple[bytes, bytes]
 
 
 def _join_repeated(headers: list[tuple[bytes, bytes]], said: dict[bytes, bytes]) -> None:
-    """Take all Connection headers for one, and refuse others that must not be there twice."""
+    """Join repeated Connection headers, and refuse other repeated ones."""
     names = [name for name, _ in headers if name in _SINGLE]
     if len(names) != len(set(names)):
         twice = next(name for name in names if names.count(name) > 1)
@@ -343,7 +343,7 @@ def _length_of(said: dict[bytes, bytes], *, is_newest: bool) -> int | None:
 
 
 def _path_of(target: bytes, host: bytes) -> bytes:
-    """The target in a whole URL, which must name the host that the header names."""
+    """The path in an absolute URL, which must have the host of the Host header."""
     scheme, _, rest = target.partition(b"://")
     authority = rest.partition(b"/")[0].partition(b"?")[0]
     path = rest[len(authority) :]
