@@ -14,7 +14,6 @@ import socket
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, cast
-from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Scope
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
@@ -24,7 +23,7 @@ from uvicorn.server import ServerState
 from trails.app.serve.http.exchanges import ENDED, Exchange, break_off
 from trails.app.serve.http.limits import ArrivalBudget, ClientLimits
 from trails.app.serve.http.parser import END, BadRequestError, RequestHead, RequestParser
-from trails.app.serve.http.responses import Headers, write_refusal
+from trails.app.serve.http.responses import HEAD_KEY, Headers, write_refusal
 from trails.app.serve.relay.links import Listener
 from trails.app.serve.relay.owners import is_same_user
 from trails.model.actors import ACTOR_KEY, LISTENER_KEY, Actor
@@ -97,6 +96,9 @@ class BoundedProtocol(asyncio.Protocol):
         self._admit = admit
         self._preamble = b""
         self._parser = RequestParser(limits)
+        self._shown: RequestHead | None = None
+        self._scope: Scope = {}
+        """The scope of the head that was shown last, without its headers."""
         self._exchange: Exchange | None = None
         """The exchange of the last request."""
         self._stage = _NOTHING
@@ -189,7 +191,12 @@ class BoundedProtocol(asyncio.Protocol):
                 self.flow.pause_reading()
         else:
             self._dropped += len(data)
-        if not self._count_held() and (self._exchange is None or not self._exchange.is_taken):
+        exchange = self._exchange
+        if (
+            (self._held or self._parser.backlog or (exchange is not None and exchange.waiting))
+            and not self._count_held()
+            and (exchange is None or not exchange.is_taken)
+        ):
             self._refuse(503, "busy", _FULL)
 
     def _count_held(self) -> bool:
@@ -245,22 +252,25 @@ class BoundedProtocol(asyncio.Protocol):
                 self._wait(_NOTHING, self._limits.idle)
 
     def _scope_of(self, head: RequestHead) -> Scope:
-        raw_path, _, query = head.target.partition(b"?")
-        path = raw_path.decode("ascii")
+        if head is not self._shown:
+            self._shown, self._scope = head, self._make_scope(head)
+        return {**self._scope, "headers": [*head.headers]}
+
+    def _make_scope(self, head: RequestHead) -> Scope:
         return {
             "type": "http",
             "asgi": _ASGI,
             "http_version": head.version,
             "method": head.method,
             "scheme": self._scheme,
-            "path": unquote(path) if "%" in path else path,
-            "raw_path": raw_path,
-            "query_string": query,
+            "path": head.path,
+            "raw_path": head.raw_path,
+            "query_string": head.query,
             "root_path": "",
-            "headers": head.headers,
             "server": self._server,
             "client": self._client,
             LISTENER_KEY: self._listener,
+            HEAD_KEY: head,
         }
 
     def can_drain(self, unread: int | None) -> bool:
@@ -279,12 +289,13 @@ class BoundedProtocol(asyncio.Protocol):
         if self._stage is _PATIENCE:
             self._wait(_NOTHING, self._limits.idle)
             self._ahead = self._ahead + 1 if self._parser.backlog else 0
-            if self._ahead < _AHEAD:
-                self._read()
-            else:
+            if self._ahead == _AHEAD:
                 self._ahead = 0
                 self.loop.call_later(_PAUSE, self._read_ahead)
-        self._count_held()
+            elif self._ahead:
+                self._read()
+        if self._held or exchange.waiting:
+            self._count_held()
 
     def _read_ahead(self) -> None:
         """Read the next request that was sent ahead, after a pause for other connections."""

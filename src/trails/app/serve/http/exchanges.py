@@ -85,6 +85,7 @@ _logger: Final = logging.getLogger("trails")
 _STATUS: Final = {
     each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus
 }
+_line_of: Final = b"%b: %b\r\n".__mod__
 _BODILESS: Final = frozenset({204, 304})
 _CONTROLS: Final = bytes({*range(32), 127} - {*b"\t\r\n"})
 _SMALL: Final = 16 << 10
@@ -297,7 +298,7 @@ class Exchange:
             self._is_chunked = True
             if b"transfer-encoding" not in said:
                 headers.append((b"transfer-encoding", b"chunked"))
-        head = b"".join([_STATUS[status], *[b"%b: %b\r\n" % each for each in headers]])
+        head = b"".join([_STATUS[status], *map(_line_of, headers)])
         _check(head, len(headers) + 1)
         self.started = True
         self.waits_to_continue = False

@@ -29,10 +29,11 @@ from trails.app.serve.http.limits import UNCOUNTED, BodyBudget, CountedBody
 from trails.app.serve.http.responses import (
     HSTS,
     SECURITY,
+    AccessHeaders,
     Headers,
     HeaderSender,
     JsonReply,
-    RequestHead,
+    access_headers,
     error_body,
     has_misplaced_token,
     presented_in,
@@ -134,7 +135,7 @@ class HttpInterface:
             await _refuse_other(scope, send)
             return
         listener: Listener = scope.get(LISTENER_KEY, self.listener)
-        policy, head = listener.policy, RequestHead(scope)
+        policy, head = listener.policy, access_headers(scope)
         send = HeaderSender(send, _common_headers(policy, scope["headers"]))
         reply = _check_host(policy, scope, head) or self._check_size(scope, head)
         if reply is None and scope["method"] in _READING_OR_ASKING:
@@ -142,8 +143,8 @@ class HttpInterface:
         if reply is None and scope["path"] != _HEALTH:
             reply = await _authenticate(listener.callers, scope, head.authorization)
         if reply is None and (head.doubtful or PRESENTED_KEY in scope):
-            reply = _refuse_misplaced(scope)
-        named = self._names.get(raw_path(scope))
+            reply = _refuse_misplaced(scope, head)
+        named = self._names.get(scope.get("raw_path", b""))
         if reply is None:
             reply = self._refuse_overload(scope, named)
         if reply is not None:
@@ -154,7 +155,7 @@ class HttpInterface:
             await self._answer(scope, named, receive, send)
 
     async def _answer_counted(
-        self, scope: Scope, head: RequestHead, named: str | None, receive: Receive, send: Send
+        self, scope: Scope, head: AccessHeaders, named: str | None, receive: Receive, send: Send
     ) -> None:
         """Answer a request whose body may use much memory, within the limits."""
         if _parts(scope)[3:] == [_LOAD]:
@@ -178,7 +179,7 @@ class HttpInterface:
         else:
             await self._route(scope, receive, send)
 
-    def _check_size(self, scope: Scope, head: RequestHead) -> JsonReply | None:
+    def _check_size(self, scope: Scope, head: AccessHeaders) -> JsonReply | None:
         """Refuse a body whose declared length is too large."""
         if head.length <= self._max_body or _parts(scope)[3:] == [_LOAD]:
             return None
@@ -237,7 +238,7 @@ class HttpInterface:
         await JsonReply(404, error_body("not_found", message)).send(send)
 
 
-def _check_host(policy: HostPolicy, scope: Scope, head: RequestHead) -> JsonReply | None:
+def _check_host(policy: HostPolicy, scope: Scope, head: AccessHeaders) -> JsonReply | None:
     """Refuse a Host or an Origin that the listener does not allow."""
     objection = policy.refuse(head.hosts, head.origins, scope.get("http_version", "1.1"))
     if objection is None:
@@ -270,9 +271,9 @@ async def _authenticate(
     return None
 
 
-def _refuse_misplaced(scope: Scope) -> JsonReply | None:
+def _refuse_misplaced(scope: Scope, head: AccessHeaders) -> JsonReply | None:
     """Refuse a token outside the Authorization header, before it is stored anywhere."""
-    if not has_misplaced_token(scope):
+    if not has_misplaced_token(scope, head):
         return None
     return JsonReply(400, error_body("misplaced_token", MISPLACED))
 

@@ -15,11 +15,12 @@ import re
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, Literal
+from urllib.parse import unquote
 
 import msgspec
 
 from trails.app.serve.http.limits import ClientLimits
-from trails.app.serve.http.responses import Headers
+from trails.app.serve.http.responses import AccessHeaders, Headers
 
 _METHODS: Final = {
     each.encode(): each
@@ -40,6 +41,8 @@ _CLOSE: Final = re.compile(rb"(?:^|,)[ \t]*close[ \t]*(?:,|$)")
 _CHUNK: Final = re.compile(
     rb"([0-9A-Fa-f]{1,16})(?:;%b(?:=%b)?)*" % (_TOKEN, _TOKEN)  # RFC 9112, 7.1.1
 )
+_KEPT: Final = 4 << 10
+"""Bytes of a head that is kept for the next request."""
 _CHUNK_LINE: Final = 1 << 10
 """Bytes of the line that says how large a chunk is."""
 _DIGITS: Final = 18
@@ -70,11 +73,13 @@ class End(Enum):
 END: Final = End.END
 
 
-class RequestHead(msgspec.Struct, frozen=True, gc=False):
-    """The head of a request."""
+class RequestHead(msgspec.Struct, gc=False):
+    """The head of a request. Requests with the same bytes share it."""
 
     method: str
-    target: bytes
+    raw_path: bytes
+    path: str
+    query: bytes
     version: Literal["1.0", "1.1"]
     headers: list[tuple[bytes, bytes]]
     """Names in lower case, values without surrounding white space."""
@@ -84,12 +89,17 @@ class RequestHead(msgspec.Struct, frozen=True, gc=False):
     """Whether another request may follow on the connection."""
     expects: bool
     """Whether the client waits before it sends the body (``Expect: 100-continue``)."""
+    access: AccessHeaders | None = None
+    """What the headers say about access, once that was read."""
 
 
 class RequestParser:
-    """Reads the requests of one connection."""
+    """Reads the requests of one connection.
 
-    __slots__ = ("_at", "_data", "_left", "_limits", "_read", "_searched")
+    ``next`` is called for what comes next; it returns None when more bytes are needed to know.
+    """
+
+    __slots__ = ("_at", "_data", "_last", "_last_text", "_left", "_limits", "_searched", "next")
 
     def __init__(self, limits: ClientLimits) -> None:
         self._limits = limits
@@ -100,7 +110,10 @@ class RequestParser:
         """The position up to which the end of a head was searched."""
         self._left = 0
         """Bytes that are missing from the body or chunk."""
-        self._read: Callable[[], RequestHead | bytes | End | None] = self._read_head
+        self._last_text = b""
+        """The head that was read last: most clients send the same one again and again."""
+        self._last: RequestHead | None = None
+        self.next: Callable[[], RequestHead | bytes | End | None] = self._read_head
 
     def feed(self, data: bytes) -> None:
         """Add bytes."""
@@ -117,10 +130,6 @@ class RequestParser:
         """The number of unread bytes."""
         return len(self._data) - self._at
 
-    def next(self) -> RequestHead | bytes | End | None:
-        """The next event; None if more bytes are needed."""
-        return self._read()
-
     # --- heads
 
     def _read_head(self) -> RequestHead | None:
@@ -133,13 +142,17 @@ class RequestParser:
             self._searched = max(len(data) - 3, at)
             self._check_beginning(data, at)
             return None
-        head = parse_head(data[at : end + 2], self._limits)
+        text, head = data[at : end + 2], self._last
+        if head is None or text != self._last_text:
+            head = parse_head(text, self._limits)
+            if len(text) <= _KEPT:
+                self._last, self._last_text = head, text
         self._at = end + 4
         if head.length is None:
-            self._read = self._read_chunk
+            self.next = self._read_chunk
         else:
             self._left = head.length
-            self._read = self._read_body
+            self.next = self._read_body
         return head
 
     def _check_beginning(self, data: bytes, at: int) -> None:
@@ -168,19 +181,17 @@ class RequestParser:
 
     def _take(self) -> bytes | None:
         data, at = self._data, self._at
-        size = min(self._left, len(data) - at)
-        if not size:
-            return None
-        self._left -= size
-        part = data if size == len(data) else data[at : at + size]
-        if at + size < len(data):
-            self._at = at + size
-        else:
+        size = len(data) - at
+        if size <= self._left:
+            self._left -= size
             self._data, self._at = b"", 0  # a connection that waits for more holds none of it
-        return part
+            return data[at:] if size else None
+        self._at = end = at + self._left
+        self._left = 0
+        return data[at:end]
 
     def _end(self) -> End:
-        self._read = self._read_head
+        self.next = self._read_head
         self._searched = 0
         return END
 
@@ -191,13 +202,13 @@ class RequestParser:
             if size is None:
                 return None
             if not size:
-                self._read = self._read_trailers
+                self.next = self._read_trailers
                 self._searched = 0
                 return self._read_trailers()
             self._left = size
         part = self._take()
         if not self._left:
-            self._read = self._read_chunk_end
+            self.next = self._read_chunk_end
         return part
 
     def _read_size(self) -> int | None:
@@ -221,7 +232,7 @@ class RequestParser:
         if not self._data.startswith(b"\r\n", self._at):
             raise _bad("Bad chunked body: a chunk is longer than its size says.")
         self._at += 2
-        self._read = self._read_chunk
+        self.next = self._read_chunk
         return self._read_chunk()
 
     def _read_trailers(self) -> End | None:
@@ -271,9 +282,13 @@ def parse_head(data: bytes, limits: ClientLimits) -> RequestHead:
     kept = is_newest and (
         b"connection" not in said or not _CLOSE.search(said[b"connection"].lower())
     )
+    raw_path, _, query = target.partition(b"?")
+    path = raw_path.decode("ascii")
     return RequestHead(
         named,
-        target,
+        raw_path,
+        unquote(path) if "%" in path else path,
+        query,
         "1.1" if is_newest else "1.0",
         headers,
         _length_of(said, is_newest=is_newest),

@@ -1,6 +1,6 @@
 """Responses of the front itself, and what it reads from the headers of a request.
 
-Every response has the ``SECURITY`` headers. ``RequestHead`` reads a request's headers in one pass
+Every response has the ``SECURITY`` headers. ``AccessHeaders`` reads a request's headers in one pass
 and takes the credential out. Tokens in the address or in other headers are refused, because
 others may keep those: a project's token is recognised by its form, the presented one by its text.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import lru_cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -151,13 +151,29 @@ _LENGTH: Final = b"content-length"
 _CODING: Final = b"transfer-encoding"
 
 
-class RequestHead:
-    """The headers that the front checks.
+HEAD_KEY: Final = "trails.head"
+"""The key of a scope for the head as the parser gave it, which is the same for the same bytes."""
 
-    The credential is taken out of the scope, so no one else sees it.
-    """
 
-    __slots__ = ("authorization", "doubtful", "hosts", "is_chunked", "length", "origins")
+class ParsedHead(Protocol):
+    """A head that keeps what was found in it."""
+
+    access: AccessHeaders | None
+
+
+class AccessHeaders:
+    """The headers that the front checks."""
+
+    __slots__ = (
+        "authorization",
+        "doubtful",
+        "headers",
+        "hosts",
+        "is_chunked",
+        "is_misplaced",
+        "length",
+        "origins",
+    )
 
     def __init__(self, scope: Scope) -> None:
         headers = scope["headers"]
@@ -170,7 +186,9 @@ class RequestHead:
         """The credential; empty if there are several, because none can be trusted."""
         if given:
             del found[AUTHORIZATION]
-            scope["headers"] = headers = [each for each in headers if each[0] != AUTHORIZATION]
+            headers = [each for each in headers if each[0] != AUTHORIZATION]
+        self.headers = headers
+        """All of them but the credential."""
         length = found.get(_LENGTH, b"")
         self.length = int(length) if length.isdigit() else 0
         """The declared length of the body, or 0."""
@@ -179,6 +197,20 @@ class RequestHead:
         said = b"\n".join(found.values() if once else [value for _, value in headers])
         self.doubtful = BEGINNING in target or b"%" in target or BEGINNING in said
         """Whether there may be a token outside the Authorization header."""
+        self.is_misplaced: bool | None = None
+        """Whether there is one; None as long as that is not known."""
+
+
+def access_headers(scope: Scope) -> AccessHeaders:
+    """Read them; the credential is taken out of the scope, so no one else sees it."""
+    head: ParsedHead | None = scope.get(HEAD_KEY)
+    access = None if head is None else head.access
+    if access is None:
+        access = AccessHeaders(scope)
+        if head is not None:
+            head.access = access
+    scope["headers"] = [*access.headers]
+    return access
 
 
 def _values(
@@ -202,8 +234,14 @@ def presented_in(authorization: bytes) -> Secret:
     return Secret(authorization.strip().partition(b" ")[2].strip().decode(errors="surrogateescape"))
 
 
-def has_misplaced_token(scope: Scope) -> bool:
+def has_misplaced_token(scope: Scope, access: AccessHeaders) -> bool:
     """Whether there is a token in the head outside the Authorization header."""
+    if access.is_misplaced is None:
+        access.is_misplaced = _find_token(scope)
+    return access.is_misplaced
+
+
+def _find_token(scope: Scope) -> bool:
     query: bytes = scope["query_string"]
     given = [value for _, value in scope["headers"]]
     if b"%" in query:
